@@ -1,8 +1,8 @@
-"""Whether a server may present a certificate that it was offered; pure.
+"""Decides whether a server may replace its serving certificate by another one. No I/O, no clock.
 
-A pair with a problem never replaces a pair without one. While API servers accept the pair in use, another takes over only when
-they will accept it too: every published caBundle verifies it, long enough for all API servers to have loaded the bundle.
-So a Secret that was replaced out of order fails no call.
+An invalid certificate never replaces a valid one. While API servers accept the current certificate, another one replaces it only
+if they accept that one, too: every published caBundle verifies it, and has done so for long enough that all API servers have
+loaded the caBundle. So no call fails if the Secret changes before the caBundle does.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from certs.rotation import pem
 from certs.secret import authorities_of
 
 PROPAGATION = dt.timedelta(seconds=5)
-"""How long an authority may take from a caBundle to every API server; their watches take milliseconds."""
+"""Time within which every API server loads a changed caBundle. Their watches take milliseconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PEMPair:
-    """A server certificate, its key and its authorities, in PEM."""
+    """A serving certificate, its key and the CA certificates that verify it, in PEM."""
 
     certificate: bytes
     key: bytes = dataclasses.field(repr=False)
@@ -30,42 +30,50 @@ class PEMPair:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PublishedBundles:
-    """Every caBundle once, and the host names that API servers call.
+    """The distinct caBundles of all webhooks, and the host names that API servers call.
 
-    `carried` are the authorities in all of the bundles, and since when that was seen.
+    `common_since` has each CA certificate that is in every caBundle, and the time when this was first observed.
     """
 
     bundles: frozenset[bytes]
     names: tuple[str, ...]
-    carried: Mapping[x509.Certificate, dt.datetime]
+    common_since: Mapping[x509.Certificate, dt.datetime]
 
     def verifies(self, certificate: bytes, now: dt.datetime) -> bool:
+        """Whether every caBundle verifies the certificate."""
         return all(issued_by(certificate, bundle, now) for bundle in self.bundles)
 
 
 def observe(
     before: PublishedBundles | None, bundles: frozenset[bytes], names: tuple[str, ...], now: dt.datetime
 ) -> PublishedBundles:
-    """Return what is published now; `before` is the result of the last call."""
+    """Return the published caBundles. `before` is the result of the previous call."""
     common = set.intersection(*(set(authorities_of(bundle)) for bundle in bundles)) if bundles else set()
-    since = before.carried if before else {}
+    since = before.common_since if before else {}
     return PublishedBundles(bundles, names, {authority: since.get(authority, now) for authority in common})
 
 
-def objections(
-    offered: PEMPair, held: PEMPair | None, published: PublishedBundles | None, now: dt.datetime
+def rejection_reasons(
+    candidate: PEMPair, current: PEMPair | None, published: PublishedBundles | None, now: dt.datetime
 ) -> list[str]:
-    """Return why `offered` must not replace `held` now. `held` is None at the start, `published` while it is unknown."""
+    """Return why `candidate` must not replace `current` now; empty if it may.
+
+    `current` is None at the start. `published` is None while the caBundles are unknown.
+    """
     names = published.names if published else ()
-    faults = problems(offered.certificate, offered.key, offered.authorities, names, now)
-    if faults or held is None or published is None or not published.bundles:
-        return faults
-    held_faults = problems(held.certificate, held.key, held.authorities, names, now)
-    if held_faults or not published.verifies(held.certificate, now):
+    found = problems(candidate.certificate, candidate.key, candidate.authorities, names, now)
+    if found or current is None or published is None or not published.bundles:
+        return found
+    current_problems = problems(current.certificate, current.key, current.authorities, names, now)
+    if current_problems or not published.verifies(current.certificate, now):
         return []
-    if not published.verifies(offered.certificate, now):
+    if not published.verifies(candidate.certificate, now):
         return ["certificate: the published caBundle does not verify it yet"]
-    known = [at for each, at in published.carried.items() if issued_by(offered.certificate, pem([each]), now)]
-    if not known or now - min(known) < PROPAGATION:
-        return ["certificate: its authority was published only a moment ago"]
+    since = [
+        at
+        for each, at in published.common_since.items()
+        if issued_by(candidate.certificate, pem([each]), now)
+    ]
+    if not since or now - min(since) < PROPAGATION:
+        return [f"certificate: not every caBundle has had its authority for {PROPAGATION.seconds} s yet"]
     return []

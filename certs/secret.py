@@ -1,12 +1,12 @@
-"""The encoding of a RotationState in a Secret for controllers, and of the part that servers get in another Secret.
+"""Encodes a RotationState as the data of a Secret. Controllers read all of it; servers get a second Secret without the CA keys.
 
-    ca.crt       the bundle, the authority that issues leaves first
-    tls.crt, tls.key   the leaf
-    ca.key       the key of the authority; not for servers
-    ca-next.key  while a new authority is being published: the key of that one; not for servers
+    ca.crt             the CA bundle; the authority that issues serving certificates (leaves) comes first
+    tls.crt, tls.key   the leaf and its key
+    ca.key             the key of the issuing authority; only for controllers
+    ca-next.key        the key of the next authority while its certificate is being published; only for controllers
 
-Annotations hold the start of the present wait and a requested rotation. An unreadable leaf is issued again; an
-authority without its key is lost.
+Annotations hold the time since which the rotation waits, and a requested rotation. If the leaf is unreadable, the controller
+issues a new one. An authority whose key is missing is lost: it cannot issue certificates.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ ANNOTATIONS = (ROTATE, SINCE)
 
 
 class DamagedError(Exception):
-    """The Secret has no authority with its key; `authorities` are the certificates that can still be read."""
+    """The Secret has no authority with a matching key. `authorities` are its readable CA certificates."""
 
     def __init__(self, problem: str, authorities: tuple[x509.Certificate, ...] = ()) -> None:
         super().__init__(problem)
@@ -37,7 +37,7 @@ class DamagedError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretContent:
-    """The keys and annotations of the Secret that are named above; others are not ours."""
+    """The DATA_KEYS and ANNOTATIONS of the Secret. We ignore all others."""
 
     data: Mapping[str, bytes] = dataclasses.field(repr=False)
     annotations: Mapping[str, str]
@@ -55,13 +55,13 @@ def encode(state: RotationState) -> SecretContent:
 
 
 def for_servers(state: RotationState) -> SecretContent:
-    """Return what servers need: the leaf, and the bundle to check it with."""
+    """Return the data for servers: the leaf, its key, and the CA bundle that verifies the leaf."""
     data = encode(state).data
     return SecretContent({key: data[key] for key in (CA, CERTIFICATE, KEY) if key in data}, {})
 
 
 def decode(content: SecretContent) -> RotationState:
-    """Return the state in the Secret. DamagedError: it has no authority with its key."""
+    """Return the state in the Secret. Raises DamagedError if the Secret has no authority with a matching key."""
     data = content.data
     authorities = authorities_of(data.get(CA, b""))
     if not authorities:
@@ -76,19 +76,19 @@ def decode(content: SecretContent) -> RotationState:
         leaf=KeyPair.of(certificates_in(data.get(CERTIFICATE, b""))[:1], data.get(KEY, b"")),
         upcoming=upcoming,
         retired=tuple(certificate for certificate in authorities if certificate not in used),
-        since=_moment(content.annotations.get(SINCE, "")),
+        since=_time(content.annotations.get(SINCE, "")),
         requested=next((each for each in Rotation if each == content.annotations.get(ROTATE)), None),
     )
 
 
 def authorities_of(bundle: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the authorities in PEM, each once; empty if one certificate is unreadable."""
+    """Return the distinct CA certificates of a PEM bundle; empty if one certificate is unreadable."""
     return tuple(dict.fromkeys(filter(is_authority, certificates_in(bundle))))
 
 
-def _moment(text: str) -> dt.datetime | None:
+def _time(text: str) -> dt.datetime | None:
     try:
-        moment = dt.datetime.fromisoformat(text)
+        time = dt.datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo else None
+    return time if time.tzinfo else None

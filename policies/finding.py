@@ -1,10 +1,13 @@
 """Findings of rules about a pod, each one sentence: the field and its value, what to write, why, a contact, and the rule."""
 
 import re
+from collections.abc import Callable
 from enum import Enum
 
 import msgspec
 from msgspec.structs import replace
+
+from policies.reason import Reason
 
 
 class Severity(Enum):
@@ -23,6 +26,8 @@ VALUE_LENGTH = 120
 _TEMPLATE = re.compile(
     r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)(\..+)?", re.DOTALL
 )
+_FIELD = re.compile(r"[^.\[\]]+\[\d+\]$|\[([^\]]*)\]$|[^.\[\]]+$")
+"""The last field of a path: a key in brackets, an item with its list, or a name."""
 _EVERY_WORKLOAD = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
 """Steps to a pod template that tell none from another."""
 
@@ -49,24 +54,43 @@ def short_path(path: str) -> str:
     return f"{steps[-1]}…{below}" if steps else below
 
 
+class Edit(msgspec.Struct, frozen=True):
+    """One change of an object: the field at the path gets the value; None removes it. Missing parents become maps."""
+
+    path: str
+    value: str | float | None = None
+
+    @property
+    def words(self) -> str:
+        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`."""
+        field = _FIELD.search(self.path)
+        name = field[1] or field[0] if field else self.path
+        return f"remove {name}" if self.value is None else f"set {name}: {self.value}"
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem of a pod, or advice.
 
     path: relative to the pod (`spec.containers[0]…`). value: the value of the field; reads: its meaning, if it is written
       otherwise ("500m" is 0.5).
-    message: what must hold and why. remedy: what to write. ask: what the people who run the cluster can do, as an infinitive
+    message: what must hold and why. fix: edits of the object that remove the finding, and bring no other.
+    remedy: what to write, in words; "" if the fix says it. ask: what the people who run the cluster can do, as an infinitive
       ("to raise spec.hard.gpus"); the engine fills in their `contact`.
+    details: further facts, for lines of their own in a denial.
     """
 
     rule: str
+    reason: Reason
     message: str
     severity: Severity = Severity.DENIAL
     path: str = ""
     container: str | None = None
     value: str | None = None
     reads: str = ""
+    fix: tuple[Edit, ...] = ()
     remedy: str = ""
     ask: str = ""
+    details: tuple[str, ...] = ()
     contact: str = PLATFORM_TEAM
 
     @property
@@ -77,23 +101,33 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def with_contact(self, contact: str) -> "Finding":
         return replace(self, contact=contact) if self.ask and contact != self.contact else self
 
+    def at(self, path_of: Callable[[str], str]) -> "Finding":
+        """Return the finding about the same fields of another object, at the paths that `path_of` says."""
+        fix = tuple(Edit(path_of(edit.path), edit.value) for edit in self.fix)
+        return replace(self, path=path_of(self.path), fix=fix)
+
+    @property
+    def advice(self) -> str:
+        """What to write, in words: the remedy, or else the fix."""
+        return self.remedy or " and ".join(dict.fromkeys(edit.words for edit in self.fix))
+
     def sentence(self) -> str:
         """Return all of it as one line.
 
         `spec.containers[0].… (container "main") = "500m" (0.5): set …; must …; or ask … [gpu-requests]`
         """
-        text = self.message
-        if self.remedy.endswith("?"):
-            text = f"{self.remedy} {text[:1].upper()}{text[1:]}"
-        elif self.remedy:
-            text = f"{self.remedy}; {text}"
+        text, advice = self.message, self.advice
+        if advice.endswith("?"):
+            text = f"{advice} {text[:1].upper()}{text[1:]}"
+        elif advice:
+            text = f"{advice}; {text}"
         if self.ask:
-            text += f"; {'or ' if self.remedy else ''}{self.escalation}"
+            text += f"; {'or ' if advice else ''}{self.escalation}"
         return self._line(text)
 
     def brief(self, length: int) -> str:
         """Return the same without the reasons, cut to `length` characters where there is no remedy."""
-        return self._line(self.remedy) if self.remedy else truncate(self.sentence(), length)
+        return self._line(self.advice) if self.advice else truncate(self.sentence(), length)
 
     def _line(self, text: str) -> str:
         subject = short_path(self.path)

@@ -40,6 +40,11 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     namespaces: tuple[str, ...] = ("*",)
     namespace_selector: LabelSelector | None = None
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether every namespace certainly matches."""
+        return "*" in self.namespaces and self.namespace_selector is None
+
     def names(self, namespace: str) -> bool:
         return any(fnmatchcase(namespace, glob) for glob in self.namespaces)
 

@@ -1,6 +1,6 @@
 """One minimal valid object of each kind, tweaked by keyword: JSON values until `view` makes a Pod of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -36,15 +36,14 @@ def uid(label: str) -> str:
     return str(uuid5(NAMESPACE_OID, label))
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 T4_TAINT = Toleration(key="accelerator", operator="Equal", value="t4", effect="NoSchedule")
 
 
 def gpu_class(name: str, family: str, memory_gib: int, **tweaks: Any) -> GPUClass:
     """Return a class whose nodes carry its name as the label `accelerator`."""
     labels = (NodeLabel(key="accelerator", values=(name,)),)
-    return GPUClass(
-        **{"name": name, "family": family, "memory_gib": memory_gib, "node_labels": labels, **tweaks}
-    )
+    return GPUClass(name=name, family=family, memory_gib=memory_gib, **{"node_labels": labels, **tweaks})
 
 
 CLASSES = ClassCatalogue(
@@ -104,14 +103,8 @@ NOW = datetime(2026, 11, 21, 10, 42, tzinfo=UTC)
 
 def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
     """Return what a rule may look at besides the pod: a catalogue of four classes and a small resource mapping."""
-    fields = {
-        "namespace": "ml-training",
-        "now": NOW,
-        "classes": CLASSES,
-        "resource_mapping": RESOURCE_MAPPING,
-        **tweaks,
-    }
-    return Context(phase=phase, **fields)
+    fields = {"namespace": "ml-training", "now": NOW, "resource_mapping": RESOURCE_MAPPING}
+    return Context(phase=phase, **{**fields, "classes": CLASSES, **tweaks})
 
 
 def container(name: str = "main", **tweaks: Any) -> JSON:
@@ -136,6 +129,31 @@ def pod(*containers: JSON, annotations: dict[str, str] | None = None, **spec: An
         "metadata": metadata,
         "spec": {"containers": list(containers or (container(),)), **spec},
     }
+
+
+def node_affinity(*terms: JSON | Sequence[tuple[str, ...]]) -> JSON:
+    """Return the affinity to nodes that match one of the terms; a list has the requirements of one: key, operator, values."""
+    alternatives = [
+        each if isinstance(each, dict) else {"matchExpressions": list(map(_requirement, each))}
+        for each in terms
+    ]
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": alternatives}}}
+
+
+def _requirement(parts: tuple[str, ...]) -> JSON:
+    key, operator, *values = parts
+    return {"key": key, "operator": operator, **({"values": values} if values else {})}
+
+
+def manifest(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def deployment(name: str, *containers: JSON, replicas: int = 1, namespace: str = "", **metadata: Any) -> JSON:
+    """Return a Deployment; `metadata` is that of its pods."""
+    template = {"metadata": {"labels": {"app": name}, **metadata}, "spec": {"containers": list(containers)}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return manifest("apps/v1", "Deployment", name, spec, **({"namespace": namespace} if namespace else {}))
 
 
 def view(document: JSON) -> Pod:

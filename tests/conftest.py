@@ -22,7 +22,6 @@ settings.load_profile("quick")
 
 WITH_CONTROLLERS = (
     "audit_log",
-    "comparing_tolerations",
     "controlplane",
     "daemonset",
     "placement",

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from policies.reason import Reason
 from tests.metrics import metrics_defined
 
 CRDS = Path(__file__).parents[1] / "deploy" / "chart" / "files" / "crds"
@@ -42,6 +43,12 @@ def check_or_write(page: Path, written: str) -> None:
     if os.environ.get("UPDATE_DOCS"):
         page.write_text(written)
     assert page.read_text() == written
+
+
+def reasons_table() -> str:
+    """Return the table of reasons for docs/rules.md."""
+    rows = "".join(f"| `{reason}` | {reason.meaning} |\n" for reason in Reason)
+    return f"| reason | when |\n|---|---|\n{rows}"
 
 
 def api_reference() -> str:

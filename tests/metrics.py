@@ -7,12 +7,7 @@ from pathlib import Path
 MetricDefinition = tuple[str, str, str, tuple[str, ...]]
 """Name, type, HELP text and labels."""
 
-METRIC_TYPES = {
-    "counter": "counter",
-    "gauge": "gauge",
-    "histogram": "histogram",
-    "gaugemetricfamily": "gauge",
-}
+METRIC_TYPES = {kind: kind for kind in ("counter", "gauge", "histogram")} | {"gaugemetricfamily": "gauge"}
 
 
 def metrics_defined() -> set[MetricDefinition]:

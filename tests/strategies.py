@@ -14,25 +14,12 @@ MISSING = object()
 LEFT_OUT = st.just(MISSING)
 COMMON = st.sampled_from(["1", "2", "4", "8", 1, "1000m"])
 ODD = st.sampled_from(["0", "16", "500m", "0.5", "1.5", "-1", "1k", "many", "", "1e30", 0.5, None])
-RESOURCES = st.sampled_from(
-    [
-        "nvidia.com/gpu",
-        "nvidia.com/gpu.shared",
-        "nvidia.com/mig-1g.10gb",
-        "nvidia.com/mig-1g.5gb.me",
-        "nvidia.com/mig-9g.99gb",
-        "nvidia.com/gpumem",
-        "nvidia.com/gpucores",
-        "amd.com/gpu",
-        "aws.amazon.com/neuroncore",
-        "volcano.sh/vgpu-number",
-        "deviceclass.resource.kubernetes.io/big",
-        "example.com/dongle~1",
-        "nvidia.com/gpus",
-        "NVIDIA.com/gpu",
-        "gpu",
-    ]
-)
+NAMES = """
+nvidia.com/gpu nvidia.com/gpu.shared nvidia.com/mig-1g.10gb nvidia.com/mig-1g.5gb.me nvidia.com/mig-9g.99gb
+nvidia.com/gpumem nvidia.com/gpucores amd.com/gpu aws.amazon.com/neuroncore volcano.sh/vgpu-number
+deviceclass.resource.kubernetes.io/big example.com/dongle~1 nvidia.com/gpus NVIDIA.com/gpu gpu
+"""
+RESOURCES = st.sampled_from(NAMES.split())
 
 
 def often(usual: st.SearchStrategy[Any], *seldom: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -157,6 +144,7 @@ AFFINITIES = optional(
     ),
     podAntiAffinity=st.just({}),
 )
+URIS = "s3://bucket/model gs://bucket/model hf://org/model https://models.example/m.bin ftp://x"
 ANNOTATIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -172,15 +160,7 @@ ANNOTATIONS = st.fixed_dictionaries(
         "gpu-admission.dev/model-params": st.sampled_from(["7B", "70e9", "huge"]),
         "gpu-admission.dev/model-precision": st.sampled_from(["bf16", "int4", "exact"]),
         "gpu-admission.dev/model-phase": st.sampled_from(["training", "serving", "dreaming"]),
-        "gpu-admission.dev/model-uri": st.sampled_from(
-            [
-                "s3://bucket/model",
-                "gs://bucket/model",
-                "hf://org/model",
-                "https://models.example/m.bin",
-                "ftp://x",
-            ]
-        ),
+        "gpu-admission.dev/model-uri": st.sampled_from(URIS.split()),
         "gpu-admission.dev/model-path": st.sampled_from(["/models", "relative"]),
         "gpu-admission.dev/model-cache-claim": st.just("models"),
         "gpu-admission.dev/model-load-seconds": st.sampled_from(["90", "soon"]),

@@ -20,7 +20,14 @@ from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.cases import cases
-from tests.generated_docs import api_reference, check_or_write, generated, metrics_table, modules_table
+from tests.generated_docs import (
+    api_reference,
+    check_or_write,
+    generated,
+    metrics_table,
+    modules_table,
+    reasons_table,
+)
 from webhook.commands import main
 from webhook.commands.check import check
 from webhook.commands.rules import as_yaml, default_mode, options
@@ -97,7 +104,7 @@ def test_the_audit_preset_changes_and_refuses_nothing() -> None:
     configuration = load_directory(ROOT / "examples" / "policies-audit")
     effective = configuration.policies.for_namespace("team")
 
-    assert {binding.rule.id for binding in effective.bindings} == set(RULES_BY_ID)
+    assert {binding.rule.id for binding in effective.bindings} == RULES_BY_ID.keys() - {"spot"}
     assert {binding.options.mode.value for binding in effective.bindings} == {"audit"}
 
 
@@ -107,7 +114,7 @@ def test_the_audit_preset_changes_and_refuses_nothing() -> None:
 def test_the_page_of_rules_has_each_rule_and_no_other() -> None:
     headings = re.findall(r"^## (.+)$", RULES_PAGE.read_text(), re.MULTILINE)
 
-    assert headings == ["Updates of pods", "Limits", *(rule.id for rule in RULES)]
+    assert headings == ["Reasons", "Updates of pods", "Limits", *(rule.id for rule in RULES)]
     for rule in RULES:
         assert f"| [{rule.id}](#{rule.id}) | {default_mode(rule)} |" in RULES_PAGE.read_text()
 
@@ -142,7 +149,7 @@ QUOTED = re.compile(r'^- "(?P<rule>[^"]+)"|`(?P<code>[^`]+)`', re.MULTILINE)
 WORD = re.compile(r"[a-z]+(?=[,;:.)]*$)")
 COMMAND = re.compile(r"(kubectl|gpu-admission|make|helm|kubeadm|kustomize) (?!takes|was)|[.{]|PATH ")
 FORMS = {
-    'field = "value" (what that means): what to write; why; or ask whom for what [rule]',
+    'field (container) = "value" (what that means): what to write; why; or ask whom for what [rule]',
     "ask the platform team to …",
     "no-op as we are",
     "maximum nvidia.com/gpu usage per Container is …",
@@ -171,11 +178,11 @@ def quotes(page: Path) -> Iterator[str]:
 def sources() -> list[Path]:
     """Return the source, and the tests in which stands what real API servers say."""
     cluster = ROOT / "tests" / "cluster"
-    rooms = [
+    rooms = (
         *(ROOT / room for room in ("policies", "webhook", "certs")),
         cluster / "outage",
         cluster / "availability",
-    ]
+    )
     return [*(path for room in rooms for path in room.rglob("*.py")), cluster / "test_callers.py"]
 
 
@@ -205,11 +212,8 @@ def unwritten(quote: str, texts: str) -> list[str]:
             runs[-1].append(word.strip("(),;:."))
         if word.endswith((")", ";", ":")):
             runs.append([])
-    return [
-        words
-        for run in runs
-        if len(run) > 1 and (words := " ".join(run)) not in FORMS and not is_tiled(run, texts)
-    ]
+    missing = [run for run in runs if len(run) > 1 and not is_tiled(run, texts)]
+    return [words for words in map(" ".join, missing) if words not in FORMS]
 
 
 def is_tiled(run: list[str], texts: str) -> bool:
@@ -236,11 +240,9 @@ def test_a_quoted_message_is_one_that_we_write(page: Path, texts: str) -> None:
 
 @cases(
     ("quote", "missing"),
-    {
-        "ours": ("a pod needs 16 GPUs, which can never fit: the GPUQuota of a grants 8 in all", []),
-        "an-old-one": ("must be counted again", ["must be counted again"]),
-        "an-old-end": ("a pod needs 16 GPUs: it can never start", ["it can never start"]),
-    },
+    ours=("a pod needs 16 GPUs, which can never fit: the GPUQuota of a grants 8 in all", []),
+    an_old_one=("must be counted again", ["must be counted again"]),
+    an_old_end=("a pod needs 16 GPUs: it can never start", ["it can never start"]),
 )
 def test_the_search_for_quoted_messages(quote: str, missing: list[str], texts: str) -> None:
     assert unwritten(quote, texts) == missing
@@ -374,6 +376,10 @@ def test_every_metric_is_documented() -> None:
     page = ROOT / "docs" / "audit-log.md"
     check_or_write(page, generated(page.read_text(), "metrics", metrics_table()))
     assert page.read_text().count("| `gpu_admission_") > 40
+
+
+def test_the_reasons_of_findings_are_documented() -> None:
+    check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "reasons", reasons_table()))
 
 
 @pytest.mark.parametrize("room", ["policies", "webhook"])

@@ -35,11 +35,8 @@ PAGE = ROOT / "docs" / "audit-log.md"
 def first_column(heading: str) -> set[str]:
     """Return the words in code type of the first columns of the tables below a heading."""
     text = PAGE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
-    return {
-        word
-        for cell in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
-        for word in re.findall("`(.+?)`", cell)
-    }
+    cells = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    return {word for cell in cells for word in re.findall("`(.+?)`", cell)}
 
 
 def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:

@@ -107,19 +107,14 @@ def test_help_is_written_in_standard_words() -> None:
 
 @cases(
     ("sentence", "want"),
-    {
-        "a-word": ("the author is told", ["1: told"]),
-        "a-verb": ("how to mend it", ["1: mend"]),
-        "two-words-on-the-second-line": ("a\nGPU pods are let in", ["2: let in"]),
-        "not-a-valid-number": ('"x" is no number', ["1: is no"]),
-        "one-of": ("is none of enforce, warn", ["1: is none of"]),
-        "a-clause-as-subject": (
-            "What cannot work is refused when you apply it",
-            ["1: What cannot work is refused"],
-        ),
-        "there-is-no-and-no-longer": ("There is no GPUQuota, and it is no longer counted", []),
-        "words-inside-words": ("must equal limits; commend, blend, recommended", []),
-    },
+    a_word=("the author is told", ["1: told"]),
+    a_verb=("how to mend it", ["1: mend"]),
+    two_words_on_the_second_line=("a\nGPU pods are let in", ["2: let in"]),
+    not_a_valid_number=('"x" is no number', ["1: is no"]),
+    one_of=("is none of enforce, warn", ["1: is none of"]),
+    a_clause=("What cannot work is refused when you apply it", ["1: What cannot work is refused"]),
+    there_is_no_and_no_longer=("There is no GPUQuota, and it is no longer counted", []),
+    words_inside_words=("must equal limits; commend, blend, recommended", []),
 )
 def test_the_walk_finds_what_it_is_for(sentence: str, want: list[str]) -> None:
     assert offences(sentence) == want

@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from policies.quota.amounts import Vector, maximum, total
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.decide import ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import UNREADABLE, Reservations
@@ -61,8 +61,8 @@ def defined_in(node: ast.AST, prefix: str) -> Iterator[str]:
             yield from defined_in(child, f"{child.name}.")
 
 
-@pytest.mark.parametrize("answer", [*Reason, *Refused], ids=str)
-def test_every_answer_is_modelled_or_said_not_to_be(answer: Reason | Refused) -> None:
+@pytest.mark.parametrize("answer", [*VerdictReason, *Refused], ids=str)
+def test_every_answer_is_modelled_or_said_not_to_be(answer: VerdictReason | Refused) -> None:
     assert str(answer) in TEXT
 
 
@@ -118,7 +118,7 @@ def replay_decision(line: str) -> None:
 
     (verdict,) = decide(before, [requested]).verdicts
 
-    assert verdict.reason.name == facts["verdict"].removesuffix("_ROW"), line
+    assert verdict.reason.name == facts["verdict"].removesuffix("_LEDGER"), line
 
 
 def replay_count(line: str) -> None:
@@ -225,9 +225,9 @@ def ledger_of(facts: dict[str, str]) -> QuotaLedger:
     known = {KEYS[0], KEYS[1]} if facts["second_key"] == "1" else {KEYS[0]}
     counted = total(vector(code) for code in numbers(facts["used"]))
     stored = vector(int(facts["stored_name"]))
-    next_basis, moving = facts["next_basis"] == "1", facts["moving"] == "1"
+    counted_by_next, moving = facts["counted_by_next"] == "1", facts["moving"] == "1"
     return QuotaLedger(
-        ledger_uid=facts["row_uid"],
+        ledger_uid=facts["ledger_uid"],
         quota_uid=facts["uid"],
         generation=int(facts["generation"]),
         hard=hard,
@@ -236,14 +236,14 @@ def ledger_of(facts: dict[str, str]) -> QuotaLedger:
         stored_names={"pods/one-name": stored} if stored else {},
         reservations=entries_of(facts),
         revisions=Revisions(*numbers(facts["revisions"])),
-        class_catalogue=NEXT if next_basis else NOW,
+        class_catalogue=NEXT if counted_by_next else NOW,
         next_catalogue=NEXT if moving else None,
     )
 
 
 def begun_before(facts: dict[str, str]) -> bool:
     """Whether one of the lists began before the ledger was seen with its present spec."""
-    spec = [int(facts[each]) for each in ("row_uid", "uid", "generation")]
+    spec = [int(facts[each]) for each in ("ledger_uid", "uid", "generation")]
     return any(each[1:] != spec for each in lists_of(facts))
 
 
@@ -266,8 +266,5 @@ def listing_of(facts: dict[str, str], catalogue_version: str) -> Listing:
         for number, (code, version) in enumerate(shown)
         if code
     }
-    return listing(
-        objects,
-        Revisions(*(revision for revision, *_ in lists_of(facts))),
-        catalogue=catalogue_version,
-    )
+    revisions = Revisions(*(revision for revision, *_ in lists_of(facts)))
+    return listing(objects, revisions, catalogue=catalogue_version)

@@ -7,7 +7,6 @@ also limits memory or compute of the same vendor (HAMi, Volcano, Intel), a unit 
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from fractions import Fraction
-from functools import cached_property
 
 import msgspec
 
@@ -18,13 +17,12 @@ from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, M
 from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import readable
+from policies.reason import Reason
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
 MOST_RESOURCES = 32
 """GPU resources of one pod: each is computed for every class. Real pods name one or two."""
-MOST_BY_MEMORY = 256
-"""Amounts of GPU resources in one pod that are computed for every size of card. Each pair takes some 5 µs."""
 
 Amounts = dict[GPUResource, Fraction]
 
@@ -45,7 +43,7 @@ _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
 """Measures that a limit of memory or compute can divide."""
 
 
-class Card(msgspec.Struct, frozen=True, dict=True):
+class Card(msgspec.Struct, frozen=True):
     """The properties of a card that demand depends on."""
 
     weights: tuple[tuple[str, Fraction], ...] = ()
@@ -54,11 +52,7 @@ class Card(msgspec.Struct, frozen=True, dict=True):
     """None if no amount of memory is requested, or the card is not known."""
 
     def weight(self, resource: GPUResource) -> Fraction:
-        return self._by_name.get(resource.name, WHOLE)
-
-    @cached_property
-    def _by_name(self) -> dict[str, Fraction]:
-        return dict(self.weights)
+        return next((share for name, share in self.weights if name == resource.name), WHOLE)
 
 
 UNKNOWN_CARD = Card()
@@ -120,7 +114,11 @@ def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Find
         path, container = f"{place.path}.resources", place.container
         names.update(each.name for each in resource_mapping.named_resources(container))
         if len(names) > MOST_RESOURCES:
-            return [Finding(rule=LIMITS, path=path, container=container.name, message=message)]
+            return [
+                Finding(
+                    rule=LIMITS, reason=Reason.TOO_LARGE, path=path, container=container.name, message=message
+                )
+            ]
     return []
 
 

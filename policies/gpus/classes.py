@@ -23,7 +23,7 @@ from policies.pods.names import (
     is_qualified_name,
     is_resource_name,
 )
-from policies.pods.pod import Toleration
+from policies.pods.pod import Strict, Toleration
 from policies.pods.tolerations import toleration_problems
 
 K = TypeVar("K", bound=Hashable)
@@ -40,14 +40,14 @@ _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
 _LONGEST_WORD = 63
 
 
-class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodeLabel(Strict, frozen=True):
     """A node label that identifies the class, and its possible values."""
 
     key: str
     values: tuple[str, ...]
 
 
-class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class MigProfile(Strict, frozen=True):
     """A MIG slice: its compute in sevenths of a card, its memory, and the maximum on one card.
 
     `weight` is the demand of one slice in whole cards, such as "1/4". Its default is `ClassCatalogue.mig_weight`.
@@ -59,9 +59,7 @@ class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     weight: int | str | None = None
 
 
-class GPUClassSpec(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
-):
+class GPUClassSpec(Strict, frozen=True):
     """Spec of a GPUClass document. `problems` validates what its types do not.
 
     `family` defaults to the name of the class. `memory_gib` is the nominal size. `resource` is the extended resource of whole
@@ -76,8 +74,8 @@ class GPUClassSpec(
     gpus_per_node: int | None = None
     tolerations: tuple[Toleration, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()
-    mig_profiles: dict[str, MigProfile] = {}
-    equivalents: dict[str, int | str] = {}
+    mig_profiles: dict[str, MigProfile] = msgspec.field(default_factory=dict)
+    equivalents: dict[str, int | str] = msgspec.field(default_factory=dict)
     device_classes: tuple[str, ...] = ()
 
 

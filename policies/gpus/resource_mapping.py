@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from policies.gpus import near_names
 from policies.pods.names import is_dns_subdomain, is_resource_name
-from policies.pods.pod import Container, ContainerPlace, Pod
+from policies.pods.pod import Container, ContainerPlace, Pod, Strict
 from policies.pods.quantity import Quantity, readable
 from policies.pods.requests import NOTHING, pod_requests
 
@@ -61,9 +61,7 @@ _COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLI
 _RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
 
-class ResourcePattern(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class ResourcePattern(Strict, frozen=True):
     """The meaning of one unit of the resources that match the pattern."""
 
     pattern: str
@@ -73,9 +71,7 @@ class ResourcePattern(
     or if it is not known."""
 
 
-class AnnotationKey(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class AnnotationKey(Strict, frozen=True):
     """An annotation that requests a part of a card. `resource` is the extended resource of such cards."""
 
     key: str
@@ -94,9 +90,7 @@ class UnknownDeviceClasses(Enum):
     """The devices do not count."""
 
 
-class DeviceClassPattern(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
-):
+class DeviceClassPattern(Strict, frozen=True):
     """Whether the devices of DeviceClasses (DRA) are GPUs.
 
     The pattern also matches names of DRA drivers: a DeviceClass whose selectors name a GPU driver has GPUs.
@@ -124,9 +118,7 @@ class DeviceClassPattern(
                 yield field, _RESOURCE_NAME
 
 
-class ResourceMappingSpec(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
-):
+class ResourceMappingSpec(Strict, frozen=True):
     """Spec of a GPUResourceMapping document. Its patterns precede the built-in ones."""
 
     resources: tuple[ResourcePattern, ...] = ()

@@ -8,6 +8,7 @@ import difflib
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
+from policies.reason import Reason
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
@@ -33,11 +35,17 @@ _SEVERAL_PODS = "and spread the work over several pods"
 
 
 class Complaint(NamedTuple):
-    """The reason why the pod will not run, or may not run, and a remedy."""
+    """The reason why the pod will not run, or may not run, and a remedy.
 
+    amount, name: the amount, or the name of the resource, that would do in place of the requested one.
+    """
+
+    reason: Reason
     message: str
     remedy: str
     severity: Severity = Severity.DENIAL
+    amount: int | None = None
+    name: str = ""
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +100,10 @@ class Availability:
         of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
         if not of_vendor:
             return None
-        offered = " or ".join(sorted({gpu_class.resource for gpu_class in self.classes}))
+        resources = sorted({gpu_class.resource for gpu_class in self.classes})
+        offered = " or ".join(resources)
         return Complaint(
+            Reason.OTHER_VENDOR,
             f"must be {offered}: the pod is pinned to {self._description}",
             f"request {offered}{self._or_pin(of_vendor, resource)}",
         )
@@ -114,9 +124,11 @@ class Availability:
         if self.other_vendor(resource):
             return None
         with_profile = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
+        if any(gpu_class in self.classes for gpu_class in with_profile):
+            return self._slice_without_node(resource)
         of_vendor = [c for c in self._catalogue if vendor(c.resource) == vendor(resource.name)]
         with_list = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
-        if not with_list or any(gpu_class in self.classes for gpu_class in with_profile):
+        if not with_list:
             return None
         count_labels = self._slice_count_labels
         is_on_nodes = f"{resource.name}{_COUNT_SUFFIX}" in count_labels
@@ -129,7 +141,7 @@ class Availability:
         severity = Severity.DENIAL if is_denied else Severity.WARNING
         nearest = self._nearest_slices(resource, [each for each in self._recommended if each in with_list])
         whole_gpu = self.classes[0].resource if self.pinned else with_list[0].resource
-        remedy = f"request {nearest or f'whole GPUs ({whole_gpu})'}"
+        remedy = f"request {' or '.join(nearest) or f'whole GPUs ({whole_gpu})'}"
         if self.pinned:
             message = (
                 f"must be a slice of {self._description}, to which the pod is pinned: it has no {profile}"
@@ -143,7 +155,16 @@ class Availability:
             message = f"must be a slice that some GPU class has: none has {profile}"
         else:
             message = f"should be a slice that some GPU class has: none lists {profile}"
-        return Complaint(message, remedy, severity)
+        return Complaint(Reason.UNKNOWN_SLICE, message, remedy, severity, name=next(iter(nearest), ""))
+
+    def _slice_without_node(self, resource: GPUResource) -> Complaint | None:
+        """Warn of a slice that a class has, and no node: the pod holds quota, and is never placed."""
+        if not self._slice_count_labels or f"{resource.name}{_COUNT_SUFFIX}" in self._slice_count_labels:
+            return None
+        nearest = self._nearest_slices(resource, self.classes)
+        remedy = f"request {' or '.join(nearest)}" if nearest else ""
+        message = f"no node has {resource.name} now: the pod stays pending, and holds quota"
+        return Complaint(Reason.NO_NODE, message, remedy, Severity.WARNING)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
         """Complain if no node can have so many slices: the slices of one card times the cards of a node.
@@ -162,8 +183,10 @@ class Availability:
         if count <= most:
             return None
         return Complaint(
+            Reason.EXCEEDS_NODE,
             f"must be at most {most}, for a pod runs on one node: {per_gpu} on each {name}, {cards} GPUs in a node",
             f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
+            amount=most,
         )
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
@@ -187,8 +210,10 @@ class Availability:
         if most is None or count <= most:
             return None
         return Complaint(
+            Reason.EXCEEDS_NODE,
             f"must be at most {most}: no node of {self._description} has more",
             f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
+            amount=most,
         )
 
     def more_than_any_machine(self, resource: GPUResource, count: int, most: int) -> Complaint | None:
@@ -201,9 +226,11 @@ class Availability:
         if not is_card or count <= most or self.pinned:
             return None
         return Complaint(
+            Reason.EXCEEDS_NODE,
             f"should be at most {most}: a pod runs on one node, and the largest machines have no more",
             f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
             Severity.WARNING,
+            most,
         )
 
     def smaller_than(
@@ -222,11 +249,12 @@ class Availability:
             if known is not None and known.measure is Measure.SLICES:
                 ways.append(f"{name}: 1 (a slice)")
         shared = resource_mapping.resource(f"{resource.name}.shared")
-        if shared is not None and shared.measure is Measure.SHARES:
+        # Labels do not say whether a node has shares.
+        if shared is not None and shared.measure is Measure.SHARES and self._nodes is None:
             ways.append(f"{shared.name}: 1 (a time-sliced share)")
         return ways
 
-    @property
+    @cached_property
     def _slice_count_labels(self) -> frozenset[str]:
         """The node labels that count slices. Empty if the nodes are not known, or an autoscaler may create other nodes."""
         nodes = self._nodes
@@ -248,15 +276,26 @@ class Availability:
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
         # A card has variants with media extensions (1g.10gb+me, 1g.24gb-me) only once, so do not recommend them.
-        profiles = [each for each in gpu_class.mig_profiles if "+" not in each and "-" not in each]
+        profiles = [
+            each
+            for each in gpu_class.mig_profiles
+            if "+" not in each and "-" not in each and self._is_on_nodes(each)
+        ]
         weights = [(self._catalogue.mig_weight(gpu_class, profile), profile) for profile in profiles]
         return [profile for _, profile in sorted(each for each in weights if each[0] >= part)[:1]]
 
-    def _nearest_slices(self, resource: GPUResource, classes: Sequence[GPUClass]) -> str:
+    def _is_on_nodes(self, profile: str) -> bool:
+        """Whether a node has slices of the profile; True if that is not known."""
+        labels = self._slice_count_labels
+        return not labels or f"{MIG_SLICE}{profile.replace('+', '.')}{_COUNT_SUFFIX}" in labels
+
+    def _nearest_slices(self, resource: GPUResource, classes: Sequence[GPUClass]) -> list[str]:
         if self._compared >= _MOST_COMPARED:
-            return ""
+            return []
         self._compared += 1
         requested = resource.profile or ""
-        profiles = sorted({profile.replace("+", ".") for c in classes for profile in c.mig_profiles})
+        profiles = sorted(
+            {each.replace("+", ".") for c in classes for each in c.mig_profiles if self._is_on_nodes(each)}
+        )
         nearest = difflib.get_close_matches(requested[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
-        return " or ".join(resource.name.removesuffix(requested) + profile for profile in nearest)
+        return [resource.name.removesuffix(requested) + profile for profile in nearest]

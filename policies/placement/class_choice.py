@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
@@ -14,9 +14,11 @@ from policies.models.memory import ModelNeed, advice
 from policies.placement.hardware import chosen_hardware
 from policies.placement.label_keys import LabelKeys
 from policies.placement.nodes import NodeFacts
+from policies.placement.pinning import admits
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
+from policies.reason import Reason
 
 RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
@@ -27,7 +29,6 @@ OPEN_POD = Pod()
 """A pod without requirements on its node."""
 
 warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
-_about_annotation = partial(Finding, rule=RULE_ID, path=ANNOTATION_PATH)
 
 
 def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
@@ -100,6 +101,18 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         values = label_values_of(gpu_class, self.label_key)
         return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
 
+    def would_take(self, name: str) -> bool:
+        """Whether the class or family is sure to take the pod: it may, and where the nodes are known there are some."""
+        named = self.catalogue.resolve(name)
+        is_there = self.nodes is None or any(
+            is_covered(each, self.autoscaled_classes)
+            or self.nodes.could_take(self.pod, self.label_key, label_values_of(each, self.label_key))
+            for each in named
+        )
+        values = label_values(named, None, self.label_key)
+        is_open = bool(values) and admits(self.pod, self.label_key, values)
+        return is_open and is_there and all(self.allows(each) and self.offers(each) for each in named)
+
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources. If some of them have nodes, return only those."""
         having = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
@@ -109,6 +122,10 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
         having = [found for each in classes if (found := self._with_nodes(each, classes))]
         return dict(having or [self._label_value((each,), each.name) for each in classes])
+
+    def can_name_nodes(self, classes: Collection[GPUClass]) -> bool:
+        """Whether the name of one of the classes, or of its family, puts a pod on nodes that exist or can be created."""
+        return any(self._with_nodes(each, classes) for each in classes)
 
     def _with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
         """Return the class if it has nodes, or else its family: nodes may have only the family's label.
@@ -143,10 +160,9 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         return remedy, f"to allow {few(having)} in namespace {self.namespace}"
 
     def meant(self, word: str) -> str:
-        """Return "did you mean …?" with the nearest class or family, or "" if the pod cannot use that."""
-        near = self.catalogue.nearest(word)
-        named = self.catalogue.resolve(near) if near else ()
-        return f"did you mean {near}?" if not set(self.usable()).isdisjoint(named) else ""
+        """Return the nearest class or family, or "" if the pod cannot use that."""
+        near = self.catalogue.nearest(word) or ""
+        return "" if set(self.usable()).isdisjoint(self.catalogue.resolve(near)) else near
 
     @property
     def requested_words(self) -> str:
@@ -190,29 +206,36 @@ def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool
     If the pod is already pinned or chooses its hardware otherwise, only the annotation counts.
     """
     if GPU_CLASS in selection.pod.annotations:
-        return _named(selection, selection.pod.annotations[GPU_CLASS])
+        return _named(selection, selection.pod.annotations[GPU_CLASS], is_pinned=is_pinned)
     if is_pinned or not (need or selection.default) or selection.has_claims or selection.chosen_hardware:
         return None
     return (_fitting(selection, need) if need else None) or _default(selection)
 
 
-def _named(selection: ClassSelection, name: str) -> Choice | Finding:
+def _named(selection: ClassSelection, name: str, *, is_pinned: bool) -> Choice | Finding:
     named = selection.catalogue.resolve(name)
     permitted = selection.allowed_of(named)
     if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
         return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
-    remedy, ask = f"set {GPU_CLASS}: {few(list(selection.values_of(usable)))}", ""
+    names = list(selection.values_of(usable))
+    remedy, ask, instead = f"set {GPU_CLASS}: {few(names)}", "", names[0] if len(names) == 1 else ""
+    reason = Reason.CLASS_NOT_OFFERED
     if not usable:
         remedy, ask = selection.without_any()
         message = selection.none_usable
     elif not named:
-        message, remedy = "must be a GPU class or a family of classes", selection.meant(name) or remedy
+        reason, message = Reason.UNKNOWN_CLASS, "must be a GPU class or a family of classes"
+        if near := selection.meant(name):
+            remedy, instead = f"did you mean {near}?", near
     elif permitted:
         message = f"must be a class with {selection.requested_words}"
     else:
+        reason = Reason.CLASS_NOT_ALLOWED
         message = f"must be a class that namespace {selection.namespace} may use"
-    return about_annotation(name, message, remedy, ask=ask)
+    if is_pinned or not selection.would_take(instead):
+        instead = ""
+    return about_annotation(reason, name, message, remedy, ask=ask, instead=instead)
 
 
 def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | None:
@@ -242,6 +265,7 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     key, value = need.declared
     return Finding(
         rule=RULE_ID,
+        reason=Reason.MODEL_TOO_LARGE,
         path=annotation_path(key),
         value=value,
         message=f"must fit on a class that the pod may use: {need.weights_words}",
@@ -307,7 +331,24 @@ def few(names: Sequence[str]) -> str:
 
 
 def about_annotation(
-    requested: str, message: str, remedy: str, severity: Severity = Severity.DENIAL, *, ask: str = ""
+    reason: Reason,
+    requested: str,
+    message: str,
+    remedy: str,
+    severity: Severity = Severity.DENIAL,
+    *,
+    ask: str = "",
+    instead: str = "",
 ) -> Finding:
-    """Return a finding about the annotation that names a class."""
-    return _about_annotation(value=requested, severity=severity, message=message, remedy=remedy, ask=ask)
+    """Return a finding about the annotation that names a class. `instead`: the class that it should name."""
+    return Finding(
+        rule=RULE_ID,
+        reason=reason,
+        path=ANNOTATION_PATH,
+        value=requested,
+        severity=severity,
+        message=message,
+        fix=(Edit(ANNOTATION_PATH, instead),) if instead else (),
+        remedy=remedy,
+        ask=ask,
+    )

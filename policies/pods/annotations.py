@@ -4,6 +4,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.pods.field_paths import annotation_path
+from policies.reason import Reason
 
 DOMAIN = "gpu-admission.dev/"
 GPU_CLASS = DOMAIN + "gpu-class"
@@ -42,8 +43,14 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     remedy: str
 
     def finding(self, rule_id: str) -> Finding:
-        path = annotation_path(self.key)
-        return Finding(rule=rule_id, path=path, value=self.value, message=self.message, remedy=self.remedy)
+        return Finding(
+            rule=rule_id,
+            reason=Reason.INVALID_ANNOTATION,
+            path=annotation_path(self.key),
+            value=self.value,
+            message=self.message,
+            remedy=self.remedy,
+        )
 
 
 def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAnnotation:

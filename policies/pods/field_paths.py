@@ -52,6 +52,26 @@ def with_value(data: Any, parts: Parts, value: Any) -> Any:
     return copied
 
 
+def with_edit(data: Any, parts: Parts, value: Any) -> Any:
+    """Return a copy of the data with the value in its place, or without what is there if the value is None.
+
+    Missing parents become maps, and what is in the place of a parent stays.
+    """
+    key, *below = parts
+    is_there = key in data if isinstance(data, dict) else isinstance(data, list) and key in range(len(data))
+    if not isinstance(data, dict | list) or (not is_there and (value is None or isinstance(data, list))):
+        return data
+    copied: Any = data.copy()
+    if below:
+        child = copied[key] if is_there else None
+        copied[key] = with_edit({} if child is None else child, tuple(below), value)
+    elif value is None:
+        del copied[key]
+    else:
+        copied[key] = value
+    return copied
+
+
 def annotation_path(key: str) -> str:
     """Return the path of an annotation: `metadata.annotations[gpu-admission.dev/gpu-class]`."""
     return f"{ANNOTATIONS}[{key}]"

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from policies.pods.names import is_label_value, is_qualified_name
+from policies.pods.pod import Strict
 
 ABSENT: frozenset[str] = frozenset()
 """The values of a label that an object does not have."""
@@ -41,7 +42,7 @@ def _compares(label: str, operator: str, value: str) -> bool:
     return difference > 0 if operator == "Gt" else difference < 0
 
 
-class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Requirement(Strict, frozen=True):
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     values: tuple[str, ...] = ()
@@ -62,12 +63,10 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 yield f"values[{index}]", f'must be a label value, not "{value}"'
 
 
-class LabelSelector(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
-):
+class LabelSelector(Strict, frozen=True):
     """A label selector of Kubernetes. An empty selector matches everything."""
 
-    match_labels: dict[str, str] = {}
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:

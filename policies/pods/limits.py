@@ -1,7 +1,7 @@
-"""Limits of a pod's lists and texts. Real pods are far below them. They keep a review within milliseconds.
+"""Limits of the lengths of a pod's lists and strings. They bound the time of an admission review to milliseconds.
 
-A mutating webhook sees a pod before validation, so an author can send lists of any length up to 3 MiB. The limits apply before
-all rules, under every policy.
+The API server calls mutating webhooks before it validates a pod, so lists can have any length up to 3 MiB of request. The limits
+apply before all rules and under every policy. Real pods are far below them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,34 +12,35 @@ from policies.finding import Finding, truncate
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Affinity, NodeSelectorTerm, Pod, View
+from policies.reason import Reason
 
 ID = "limits"
 """Rule id of the findings of this module."""
 
 MOST_VALUES = 20_000
-"""Commas in the JSON of an object: they count its values without decoding. The largest of 220 real manifests has 330."""
+"""Commas in the JSON of an object: an estimate of its values without decoding. The largest of 220 real manifests has 330."""
 MOST_CONTAINERS = 128
 MOST_IN_CONTAINER = 1_000
-"""Variables, mounts, … of one container; MOST_VALUES bounds those of all."""
+"""Items of each list of one container, such as env. MOST_VALUES bounds the total."""
 MOST_RESOURCES = 64
-"""Names of resources in one list."""
+"""Resource names in one map, such as limits."""
 MOST_AMOUNTS = 1_024
-"""Amounts of resources in all containers, 8 for each of MOST_CONTAINERS."""
+"""Resource amounts in all containers: 8 for each of MOST_CONTAINERS."""
 MOST_IN_POD = 500
-"""Volumes, claims, … of a pod."""
+"""Items of each other list of the pod, such as volumes."""
 MOST_COMPARED = 256
-"""Tolerations, terms, …: rules compare each with every taint or label of the classes."""
+"""Tolerations, node selectors and terms. Rules compare each with every taint or label of the GPU classes."""
 MOST_REQUIREMENTS = 512
-"""In all terms of the required node affinity, and in all of the preferred one."""
+"""Requirements in all terms of the required node affinity; the same limit for the preferred node affinity."""
 MOST_AFFINITY_VALUES = 2_000
-"""Values of these requirements. Some list nodes by their names."""
+"""Values of these requirements. Some requirements list node names."""
 LONGEST_NAME = 253 + 1 + 63
-"""Characters of a resource's name: prefix, slash, name."""
+"""Characters of a resource name: prefix, slash, name."""
 LONGEST_ANNOTATION = 4_096
 """Characters of an annotation that a rule parses."""
 
 
-_OF_POD = {
+_POD_LIMITS = {
     "containers": MOST_CONTAINERS,
     "init_containers": MOST_CONTAINERS,
     "ephemeral_containers": MOST_CONTAINERS,
@@ -50,17 +51,17 @@ _OF_POD = {
     "node_selector": MOST_COMPARED,
     "overhead": MOST_RESOURCES,
 }
-_OF_CONTAINER = {
+_CONTAINER_LIMITS = {
     "name": LONGEST_NAME,
     "env": MOST_IN_CONTAINER,
     "env_from": MOST_IN_CONTAINER,
     "volume_mounts": MOST_IN_CONTAINER,
 }
-_OF_RESOURCES = {"limits": MOST_RESOURCES, "requests": MOST_RESOURCES, "claims": MOST_IN_CONTAINER}
+_RESOURCE_LIMITS = {"limits": MOST_RESOURCES, "requests": MOST_RESOURCES, "claims": MOST_IN_CONTAINER}
 
 
 def check_size(document: msgspec.Raw) -> msgspec.Raw:
-    """Return the JSON of an object if it is short enough to be decoded. Raises msgspec.ValidationError."""
+    """Return the JSON of an object unchanged. Raises msgspec.ValidationError if it has too many values."""
     count = bytes(document).count(b",")
     if count > MOST_VALUES:
         raise msgspec.ValidationError(f"must have at most {MOST_VALUES} values, not {count} (its commas)")
@@ -68,74 +69,77 @@ def check_size(document: msgspec.Raw) -> msgspec.Raw:
 
 
 def excesses(pod: Pod) -> list[Finding]:
-    """Return a denial for each length above its limit. Check the containers only if nothing else is too long."""
-    return _of_pod(pod) or _of_containers(pod)
+    """Return a denial for each limit that the pod exceeds. Check the containers only if the pod's own lists are within limits."""
+    return _pod_excesses(pod) or _container_excesses(pod)
 
 
-def _longer(path: str, length: int, limit: int, unit: str) -> list[Finding]:
+def _excess(path: str, length: int, limit: int, unit: str) -> list[Finding]:
     if length <= limit:
         return []
-    return [Finding(rule=ID, path=path, message=f"must have at most {limit} {unit}, not {length}")]
+    message = f"must have at most {limit} {unit}, not {length}"
+    return [Finding(rule=ID, reason=Reason.TOO_LARGE, path=path, message=message)]
 
 
-def _lists(path: str, view: View, limits: Mapping[str, int]) -> list[Finding]:
+def _list_excesses(path: str, view: View, limits: Mapping[str, int]) -> list[Finding]:
     found: list[Finding] = []
     for name, limit in limits.items():
         value = getattr(view, name)
         if value is not None and len(value) > limit:
             field = view.__struct_encode_fields__[view.__struct_fields__.index(name)]
             unit = "characters" if isinstance(value, str) else "items"
-            found += _longer(f"{path}.{field}", len(value), limit, unit)
+            found += _excess(f"{path}.{field}", len(value), limit, unit)
     return found
 
 
-def _of_pod(pod: Pod) -> list[Finding]:
+def _pod_excesses(pod: Pod) -> list[Finding]:
     spec = pod.spec
-    found = _lists("spec", spec, _OF_POD)
+    found = _list_excesses("spec", spec, _POD_LIMITS)
     if spec.resources is not None:
-        found += _lists("spec.resources", spec.resources, _OF_RESOURCES)
+        found += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
     if spec.affinity is not None:
-        found += _of_affinity(spec.affinity)
+        found += _affinity_excesses(spec.affinity)
     for key, value in pod.annotations.items():
-        # INJECTED grows with the pod, and is only split into words.
+        # INJECTED is longer for a larger pod, and rules only split it into words.
         if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
-            found += _longer(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
+            found += _excess(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
     return found
 
 
-def _of_affinity(affinity: Affinity) -> list[Finding]:
-    of_nodes = affinity.node_affinity
-    required = (of_nodes and of_nodes.required and of_nodes.required.node_selector_terms) or ()
-    preferred = [each.preference for each in (of_nodes and of_nodes.preferred) or () if each.preference]
+def _affinity_excesses(affinity: Affinity) -> list[Finding]:
+    node_affinity = affinity.node_affinity
+    required = (node_affinity and node_affinity.required and node_affinity.required.node_selector_terms) or ()
+    preferred = [
+        each.preference for each in (node_affinity and node_affinity.preferred) or () if each.preference
+    ]
     path = "spec.affinity.nodeAffinity"
     return [
-        *_of_terms(f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", required),
-        *_of_terms(f"{path}.preferredDuringSchedulingIgnoredDuringExecution", preferred),
+        *_term_excesses(f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", required),
+        *_term_excesses(f"{path}.preferredDuringSchedulingIgnoredDuringExecution", preferred),
     ]
 
 
-def _of_terms(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding]:
+def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding]:
     requirements = [
         each for term in terms for each in (*(term.match_expressions or ()), *(term.match_fields or ()))
     ]
     values = sum(len(each.values or ()) for each in requirements)
     return [
-        *_longer(path, len(terms), MOST_COMPARED, "items"),
-        *_longer(path, len(requirements), MOST_REQUIREMENTS, "requirements in all terms"),
-        *_longer(path, values, MOST_AFFINITY_VALUES, "values in all terms"),
+        *_excess(path, len(terms), MOST_COMPARED, "items"),
+        *_excess(path, len(requirements), MOST_REQUIREMENTS, "requirements in all terms"),
+        *_excess(path, values, MOST_AFFINITY_VALUES, "values in all terms"),
     ]
 
 
-def _of_containers(pod: Pod) -> list[Finding]:
+def _container_excesses(pod: Pod) -> list[Finding]:
     found: list[Finding] = []
     amounts = 0
     for place in pod.places:
         container = place.container
-        found += _lists(place.path, container, _OF_CONTAINER)
+        found += _list_excesses(place.path, container, _CONTAINER_LIMITS)
         if container.resources is not None:
-            found += _lists(f"{place.path}.resources", container.resources, _OF_RESOURCES)
+            found += _list_excesses(f"{place.path}.resources", container.resources, _RESOURCE_LIMITS)
             names = [*container.limits, *container.requests]
             amounts += len(names)
             longest = max(map(len, names), default=0)
-            found += _longer(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
-    return found + _longer("spec", amounts, MOST_AMOUNTS, "amounts of resources in all containers")
+            found += _excess(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
+    return found + _excess("spec", amounts, MOST_AMOUNTS, "amounts of resources in all containers")

@@ -15,10 +15,15 @@ ResourceList = dict[str, QuantityText]
 
 LONGEST_OWNER = 256
 """Characters of `Metadata.controlled_by`."""
+TEMPLATE_HASH = "pod-template-hash"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Base of all views: camelCase in JSON. A view in a patch omits its defaults."""
+
+
+class Strict(View, frozen=True, forbid_unknown_fields=True):
+    """Base of the parts of our documents, which must have no other fields."""
 
 
 class Named(View, frozen=True):
@@ -250,12 +255,18 @@ class Metadata(View, frozen=True):
 
     @property
     def controlled_by(self) -> str:
-        """The controller of the object, such as `ReplicaSet/train-5d9`; "" if it has none.
+        """The controller of the object, such as `Job/train`; "" if it has none. For a pod of a Deployment that is the Deployment.
 
-        The API server does not check owners of kinds that it does not serve, so a name may have 1 MB. It is cut to LONGEST_OWNER.
+        A Deployment labels its ReplicaSets and their pods with the hash in the names of these ReplicaSets. The API server does
+        not check owners of kinds that it does not serve, so a name may have 1 MB. It is cut to LONGEST_OWNER.
         """
         owner = next((each for each in self.owner_references or () if each.controller), None)
-        return truncate(f"{owner.kind}/{owner.name}", LONGEST_OWNER) if owner else ""
+        if owner is None:
+            return ""
+        kind, name, template = owner.kind, owner.name, (self.labels or {}).get(TEMPLATE_HASH, "")
+        if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+            kind, name = "Deployment", name.removesuffix(f"-{template}")
+        return truncate(f"{kind}/{name}", LONGEST_OWNER)
 
     @property
     def version(self) -> int:

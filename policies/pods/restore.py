@@ -16,10 +16,11 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.pods.annotations import INJECTED
-from policies.pods.field_paths import Parts, field_path, json_pointer
+from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
 from policies.pods.patch import Change, Operation
 from policies.pods.pod import Pod
 from policies.pods.submission import find_injected
+from policies.reason import Reason
 
 JSON = Any
 
@@ -62,18 +63,26 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         place = _place(("spec", *path), old, new)
         if place is None:
             continue
-        value, sent = _at(old, ("spec", *path)), _at(new, place)
+        value, sent = value_at(old, ("spec", *path)), value_at(new, place)
         if _is_present(place, value, new):
             continue
         changes.append(Change(what, (_put(new, place, value),), wanted[what]))
         if place[-1] in _RAISED and sent is not None:
             # The author may not have lowered it just now.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
-            overwritten = {"path": field_path(place), "value": str(sent), "message": message}
-            warnings.append(Finding(rule=wanted[what], severity=Severity.WARNING, **overwritten))
+            warnings.append(
+                Finding(
+                    rule=wanted[what],
+                    reason=Reason.INJECTION_KEPT,
+                    severity=Severity.WARNING,
+                    path=field_path(place),
+                    value=str(sent),
+                    message=message,
+                )
+            )
     note = stored.annotations.get(INJECTED)
     place = ("metadata", "annotations", INJECTED)
-    is_lost = bool(changes) and note is not None and _at(new, place) is None
+    is_lost = bool(changes) and note is not None and value_at(new, place) is None
     restored_note = Change(f"annotation {INJECTED}", (_put(new, place, note),)) if is_lost else None
     return Restored(tuple(changes), restored_note, tuple(warnings))
 
@@ -83,35 +92,26 @@ def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
     _, part, *rest = path
     if part not in {"containers", "initContainers"} or len(rest) == 1:
         return path
-    name = _at(old, (*path[:3], "name"))
-    containers = _at(new, path[:2]) or []
+    name = value_at(old, (*path[:3], "name"))
+    containers = value_at(new, path[:2]) or []
     index = next((at for at, each in enumerate(containers) if each.get("name") == name), None)
     return None if index is None else (*path[:2], index, *path[3:])
-
-
-def _at(node: JSON, path: Parts) -> JSON:
-    for part in path:
-        if isinstance(node, list):
-            node = node[int(part)] if int(part) < len(node) else None
-        else:
-            node = node.get(part) if isinstance(node, dict) else None
-    return node
 
 
 def _is_present(place: Parts, value: JSON, new: JSON) -> bool:
     if isinstance(place[-1], int):
         fields = _IDENTITY[place[-2]]
         same = [value.get(field) for field in fields]
-        items = _at(new, place[:-1]) or ()
+        items = value_at(new, place[:-1]) or ()
         return any([item.get(field) for field in fields] == same for item in items)
-    sent = _at(new, place)
+    sent = value_at(new, place)
     return sent is not None and (place[-1] not in _RAISED or sent >= value)
 
 
 def _put(node: JSON, path: Parts, value: JSON) -> Operation:
     """Put the value at the path below the node, with missing parents. Return the JSON Patch operation."""
     depth = 0
-    while depth < len(path) - 1 and (child := _at(node, (path[depth],))) is not None:
+    while depth < len(path) - 1 and (child := value_at(node, (path[depth],))) is not None:
         node, depth = child, depth + 1
     last = path[depth]
     for part in reversed(path[depth + 1 :]):

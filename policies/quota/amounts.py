@@ -39,6 +39,7 @@ DIMENSIONS: tuple[str, ...] = Hard.__struct_fields__
 _NAMED = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not None)
 
 NOTHING = Fraction(0)
+_LEAST_SHOWN = Fraction(1, 100)
 
 _MOST_DIGITS = 400
 """Digits of one number at most. Sums of shares have long denominators: that of 40 odd weights has 360 digits."""
@@ -109,13 +110,11 @@ def texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
 
 
 def format_amount(amount: Fraction) -> str:
-    """Return the amount for people: `3`, `0.5`, `2/7`, `1 2/7`."""
-    whole, rest = divmod(amount, 1)
-    if not rest:
-        return str(whole)
-    if 1000 % rest.denominator == 0:
-        return f"{whole}.{int(rest * 1000):03}".rstrip("0")
-    return f"{whole} {rest}" if whole else str(rest)
+    """Return the amount for people, with two decimals at most: `3`, `0.5`, `3.29`; `<0.01` for less, which is not nothing."""
+    if amount and amount < _LEAST_SHOWN:
+        return f"<{float(_LEAST_SHOWN)}"
+    whole, hundredths = divmod(int(amount * 100 + Fraction(1, 2)), 100)
+    return f"{whole}.{hundredths:02}".rstrip("0") if hundredths else str(whole)
 
 
 def unit(key: str, amount: Fraction = NOTHING) -> str:

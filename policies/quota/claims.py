@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.gpus.cards import cards
 from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
@@ -27,6 +27,7 @@ from policies.quota.demand import (
     resources_demand,
     unknown_device_class,
 )
+from policies.reason import Reason
 
 MOST_DEVICES = 32
 """Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""
@@ -83,6 +84,7 @@ def template_findings(
         limited = ", ".join(f"{each.key}={vector.format_amount(each.hard)}" for each in excesses)
         yield Finding(
             rule=RULE_ID,
+            reason=Reason.QUOTA_CAN_NEVER_FIT,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
             message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
@@ -101,9 +103,11 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
         return None
     return Finding(
         rule=RULE_ID,
+        reason=Reason.PROTECTED_CLAIM,
         path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
         value=mark,
         message=f"must be omitted: only {SCHEDULER} marks the claims that it makes for pods",
+        fix=(Edit(f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]"),),
         remedy="remove the annotation",
     )
 
@@ -120,6 +124,7 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
         return None
     return Finding(
         rule=RULE_ID,
+        reason=Reason.PROTECTED_CLAIM,
         path="metadata.finalizers",
         message=f"must keep {FINALIZER} while the claim is allocated: pods may be using its devices",
         remedy="delete the pods that use the claim; its controller then removes the finalizer",
@@ -264,5 +269,6 @@ def _denied(
     *,
     remedy: str = "set allocationMode ExactCount with a count, or All",
 ) -> Demand:
-    denial = Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy)
+    reason = Reason.UNCOUNTABLE_DEVICES
+    denial = Finding(rule=RULE_ID, reason=reason, path=path, value=value, message=message, remedy=remedy)
     return Demand({}, denials=(denial,))

@@ -22,7 +22,6 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import (
-    MOST_BY_MEMORY,
     MOST_RESOURCES,
     NOTHING,
     UNKNOWN_CARD,
@@ -43,8 +42,12 @@ from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
+from policies.reason import Reason
 
 RULE_ID = "gpu-quota"
+
+MOST_BY_MEMORY = 256
+"""Amounts of GPU resources in one pod that are computed for every size of card. Each pair takes some 5 µs."""
 
 
 class UnclassifiedPods(Enum):
@@ -216,6 +219,7 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
     for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(
             rule=RULE_ID,
+            reason=Reason.UNCLASSIFIED_POD,
             path="spec",
             message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
             remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
@@ -234,6 +238,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,
+                    reason=Reason.INVALID_QUANTITY,
                     path=f"{path}[{name}]",
                     container=container,
                     value=str(raw),
@@ -252,6 +257,7 @@ def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterat
     if device_class is not None:
         yield Finding(
             rule=RULE_ID,
+            reason=Reason.UNCOUNTABLE_DEVICES,
             message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs",
             remedy="use another DeviceClass",
             ask="to name this one in deviceClasses of a GPUResourceMapping",

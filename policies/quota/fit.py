@@ -5,7 +5,7 @@ their own.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
 from math import ceil, floor
@@ -97,7 +97,7 @@ def fit_result(
         return found
     hard, held = grant.hard, grant.held
     if is_stored or workload.target:
-        own = _existing(workload.target or workload, requested)
+        own = existing(workload.target or workload, requested)
         if own is None:
             return None
         held = positive_difference(held, own)
@@ -140,14 +140,23 @@ def running(requested: Iterable[TemplateDemand]) -> Vector:
     return total(each.times(each.count.running or 0) for each in requested)
 
 
-def able_to_start(requested: Iterable[TemplateDemand], hard: Vector) -> tuple[TemplateDemand, ...]:
-    """Return the demands whose single pod, and whose pods that must run together, fit the whole quota."""
-    small = [each for each in requested if not exceeds(each.each, hard)]
-    gangs = total(each.times(each.count.gang) for each in small if each.count.gang)
-    return tuple(each for each in small if not (each.count.gang and exceeds(gangs, hard)))
+def able_to_start(requested: Sequence[TemplateDemand], hard: Vector) -> tuple[TemplateDemand, ...]:
+    """Return the demands whose single pod, or whose pods that must run together, fit the whole quota."""
+    gang = total(each.times(each.count.gang) for each in requested if each.count.gang)
+    return tuple(each for each in requested if not exceeds(gang if each.count.gang else each.each, hard))
 
 
-def _existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector | None:
+def starting(requested: Iterable[TemplateDemand], free: Vector) -> Vector:
+    """Return the demand of the pods that start where this much is free; of a gang, all start or none."""
+    wanted = [(each, each.count.running or 0) for each in requested]
+    numbers = (
+        (each, number // (each.count.gang or 1) * (each.count.gang or 1))
+        for each, number in _fitting(wanted, free)
+    )
+    return total(each.times(number) for each, number in numbers)
+
+
+def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector | None:
     """Return the demand of the existing pods of a stored workload, as if they had the present template.
 
     None if the status of its kind does not count pods.
@@ -199,20 +208,21 @@ def _shortage(
         needed=needed[key],
         left=left[key],
         hard=hard[key],
-        starting=_starting(wanted, left),
+        starting=sum(number for _, number in _fitting(wanted, left)),
         pods=sum(pods for _, pods in wanted),
     )
 
 
-def _starting(wanted: Iterable[tuple[TemplateDemand, int]], left: Vector) -> int:
-    """Return how many pods fit, template by template in order."""
-    started, left = 0, dict(left)
+def _fitting(
+    wanted: Iterable[tuple[TemplateDemand, int]], left: Vector
+) -> Iterator[tuple[TemplateDemand, int]]:
+    """Yield how many pods of each template fit, in their order."""
+    left = dict(left)
     for each, pods in wanted:
         limited = left.keys() & each.each.keys()
         number = min([pods, *(floor(left[key] / each.each[key]) for key in limited)])
-        started += number
+        yield each, number
         left |= {key: left[key] - each.each[key] * number for key in limited}
-    return started
 
 
 def _surge(

@@ -23,6 +23,7 @@ from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods,
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation
+from policies.reason import Reason
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 
@@ -43,6 +44,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     name: str = ""
     controlled_by: str = ""
     """The controller of a new object, in the form of a holder: `Job/train`."""
+    pod: Pod | None = None
+    """The new pod."""
     is_free: bool = False
     demands: dict[CatalogueVersion, Demand] = {}
     """Those computed so far."""
@@ -175,6 +178,7 @@ def quota_request_for_pod(
             demand_of_new,
             name=_qualified("pods", metadata),
             controlled_by=metadata.controlled_by,
+            pod=pod,
             is_free=not _names_a_resource(pod),
         )
     version = before.metadata.version if before.metadata else 0
@@ -210,6 +214,7 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
     if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
         yield Finding(
             rule=RULE_ID,
+            reason=Reason.UNCOUNTABLE_DEVICES,
             path="spec.nodeName",
             value=node,
             message="must be omitted beside a limit of GPU memory: only the scheduler that shares GPUs holds a pod to its part",

@@ -12,9 +12,10 @@ from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Hard, Vector, VectorError, granted, parse_granted
 from policies.quota.demand import UnclassifiedPods
+from policies.reason import Reason
 
 NAME = "default"
-"""The name of a namespace's only quota."""
+"""The name that every GPUQuota must have, so that a namespace has only one."""
 
 RESOURCE_QUOTA = "resource-quota"
 """Rule id of findings about a ResourceQuota. No policy configures them, because administrators write ResourceQuotas."""
@@ -30,17 +31,17 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def unclassified_pods(self) -> UnclassifiedPods:
-        """The stated value, or its default, which makes the limits by class hold if there are any."""
+        """The stated value, or else the default: MostExpensive if there are limits by class, so that no pod exceeds them."""
         default = UnclassifiedPods.MOST_EXPENSIVE if self.hard.classes else UnclassifiedPods.TOTAL_ONLY
         return self.stated_unclassified_pods or default
 
     @property
     def amounts(self) -> Vector:
-        """The limits; zeros stay. Raises VectorError only if the spec has `problems`."""
+        """The limits, including limits of zero. Raises VectorError only if the spec has `problems`."""
         return {key: parse_granted(path, raw) for key, path, raw in granted(self.hard)}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, sentence) for every invalid amount."""
+        """Yield (path below the spec, message) for every invalid amount."""
         for _, path, raw in granted(self.hard):
             try:
                 parse_granted(path, raw)
@@ -54,7 +55,7 @@ def hard_field(key: str) -> str:
     return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"
 
 
-def unheld_classes(spec: QuotaSpec) -> str:
+def class_limits_warning(spec: QuotaSpec) -> str:
     """Return a warning if `spec.unclassified_pods` lets pods exceed the limits by class, or ""."""
     if not spec.hard.classes or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
         return ""
@@ -75,6 +76,7 @@ def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMappi
         remedy = f"remove it, {meant} is set as well" if meant in keys else f"set {meant}"
         yield Finding(
             rule=RESOURCE_QUOTA,
+            reason=Reason.INEFFECTIVE_QUOTA,
             severity=Severity.WARNING,
             path=f"spec.hard[{key}]",
             message="has no effect: a ResourceQuota counts only requests of extended resources",

@@ -6,8 +6,10 @@ Adds:    required node affinity on that version, where nodes on which the pod ca
 Denies:  an annotation that is not a CUDA version.
 Warns:   where no such node is new enough; of an annotation that has no effect.
 
-An older driver than the image needs lets the pod start and its first call fail. Constraints of the pod on a label
-nvidia.com/cuda.… are its own choice, and are left alone.
+An older driver than the image needs lets the pod start and its first call fail. From CUDA 11 on, a driver runs programs of its
+whole major version (NVIDIA, "CUDA Compatibility: Minor Version Compatibility"), so the minor version of the annotation counts
+only with `exactVersion`. That of the variable always does: NVIDIA's container toolkit, in its legacy mode, starts no container on
+an older driver. Constraints of the pod on a label nvidia.com/cuda.… are its own choice, and are left alone.
 """
 
 import re
@@ -25,6 +27,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.label_selector import ABSENT
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, NodeSelectorRequirement, Pod
+from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "cuda-version"
@@ -47,7 +50,15 @@ _LONGEST = 4_096
 _MOST_CONTAINERS = 8
 """Containers of a pod whose constraints are read."""
 
+_MINOR_VERSIONS_COMPATIBLE = 11
+"""The first major version of which a driver runs programs of later minor versions."""
+
 Version = tuple[int, int]
+
+
+class CUDAVersionOptions(RuleOptions, frozen=True):
+    exact_version: bool = False
+    """Whether the minor version of the annotation counts, too."""
 
 
 class _Requested(msgspec.Struct, frozen=True):
@@ -56,26 +67,28 @@ class _Requested(msgspec.Struct, frozen=True):
     version: Version
     path: str
     text: str
+    is_exact: bool
+    """Whether the minor version counts."""
     container: str | None = None
 
 
-def mutate(patch: PodPatch, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    requested = _requested(patch.pod, context)
+def mutate(patch: PodPatch, options: CUDAVersionOptions, context: Context) -> Iterator[Finding]:
+    requested = _requested(patch.pod, options, context)
     if isinstance(requested, _Requested) and (offers := _offers_to(patch.pod, context)) is not None:
         for requirement in _requirements(requested.version) if offers.has(requested.version) else ():
             patch.require_node_affinity(requirement)
     yield from ()
 
 
-def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    requested = _requested(pod, context)
+def check(pod: Pod, options: CUDAVersionOptions, context: Context) -> Iterator[Finding]:
+    requested = _requested(pod, options, context)
     if isinstance(requested, BadAnnotation):
         yield requested.finding(ID)
     elif requested is not None and (offers := _offers_to(pod, context)) is not None:
         yield from _obstacles(requested, offers)
 
 
-def _requested(pod: Pod, context: Context) -> _Requested | BadAnnotation | None:
+def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requested | BadAnnotation | None:
     """Return the version that the annotation names, else the newest that a container's variable requires."""
     text = pod.annotations.get(CUDA)
     if text is not None:
@@ -84,7 +97,9 @@ def _requested(pod: Pod, context: Context) -> _Requested | BadAnnotation | None:
         version = _parsed(text.strip())
         if version is None:
             return BadAnnotation(CUDA, text, "must be a CUDA version", f'set for example {CUDA}: "12.4"')
-        return _Requested(version, annotation_path(CUDA), text)
+        major, minor = version
+        is_exact = options.exact_version or major < _MINOR_VERSIONS_COMPATIBLE
+        return _Requested((major, minor if is_exact else 0), annotation_path(CUDA), text, is_exact)
     if context.nodes is None:
         return None
     with_gpus = (
@@ -103,7 +118,7 @@ def _required_by(place: ContainerPlace) -> Iterator[_Requested]:
     index, text = texts[REQUIRE]
     version = _least(text) if len(text) <= _LONGEST else None
     if version is not None and texts.get(DISABLE, (0, ""))[1] not in _TRUE:
-        yield _Requested(version, f"{place.path}.env[{index}]", text, place.container.name)
+        yield _Requested(version, f"{place.path}.env[{index}]", text, True, place.container.name)
 
 
 def _least(expression: str) -> Version | None:
@@ -174,17 +189,20 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
         return  # gpu-class reports a pod that no node can take
     nodes, remedy = "the nodes that can take the pod", ""
     if offers.newest is not None and not offers.unlabelled:
-        newest = ".".join(map(str, offers.newest))
-        message = f"should be at most {newest}, the newest CUDA of {nodes}"
+        major, minor = offers.newest
+        newest = f"{major}.{minor if requested.is_exact else 'x'}"
+        reason, message = Reason.DRIVER_TOO_OLD, f"should be at most {newest}, the newest CUDA of {nodes}"
         remedy, ask = "use an image with an older CUDA", "for newer drivers"
     elif requested.container is None:
         where = f"node pool {offers.unlabelled[0]}" if offers.unlabelled else nodes
+        reason = Reason.INEFFECTIVE_ANNOTATION
         message = f"has no effect: label {FULL} is missing on {where}"
         ask = "for the label, which GPU Feature Discovery sets"
     else:
         return  # nobody wrote an annotation that could have no effect
     yield Finding(
         rule=ID,
+        reason=reason,
         severity=Severity.WARNING,
         path=requested.path,
         container=requested.container,
@@ -207,6 +225,7 @@ def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
 RULE = Rule(
     id=ID,
     summary="pods run where the driver has the CUDA version that they need",
+    options=CUDAVersionOptions,
     mutate=mutate,
     check=check,
     not_exported="it looks up the version that a pod needs and the drivers of the nodes; CEL cannot look anything up",

@@ -15,197 +15,36 @@ out where the pod chooses hardware otherwise, even by preference, and where it r
 requests devices of another vendor.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 
-from policies.finding import Finding, Severity
-from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.fraction_annotations import FRACTION_DEVICE
-from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.models.memory import ModelNeed, advice, model_need
+from msgspec.structs import replace
+
+from policies.finding import Edit, Finding, Severity
+from policies.models.memory import advice
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
-    ANY,
     OPEN_POD,
     RULE_ID,
-    Choice,
-    ClassSelection,
     about_annotation,
-    choose,
     few,
-    is_covered,
-    suggestion,
     warning,
 )
-from policies.placement.hardware import hardware_keys
-from policies.placement.label_keys import EXCEPT
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
 from policies.pods.field_paths import annotation_path
-from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod
-from policies.rule import Context, Mode, Phase, Rule, RuleOptions
-
-
-class GPUClassOptions(RuleOptions, frozen=True):
-    label_key: str = "accelerator"
-    default: str | None = None
-    allowed: tuple[str, ...] = (ANY,)
-    """Globs over the names of allowed classes and families. `*` allows all."""
-    autoscaled_classes: tuple[str, ...] = ()
-    """Globs over classes whose nodes are made on demand, so no warning if there are no nodes."""
-    hardware_labels: tuple[str, ...] = ()
-    """Globs over keys of node labels that choose hardware, before the built-in ones. With `!` they choose none."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        if not is_qualified_name(self.label_key):
-            yield "labelKey", f'must be a label key, not "{self.label_key}"'
-        if self.default is not None and not self.default:
-            yield "default", "must not be empty: set null for no default"
-        if not self.allowed:
-            yield "allowed", 'must not be empty: set ["*"] to allow every class'
-        labels = ((f"hardwareLabels[{at}]", glob) for at, glob in enumerate(self.hardware_labels))
-        for path, glob in (*self._globs(), *labels):
-            if not glob.removeprefix(EXCEPT):
-                yield path, "must not be empty"
-
-    def _globs(self) -> Iterator[tuple[str, str]]:
-        for name, globs in (("allowed", self.allowed), ("autoscaledClasses", self.autoscaled_classes)):
-            yield from ((f"{name}[{index}]", glob) for index, glob in enumerate(globs))
-
-    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
-        if self.label_key not in catalogue.label_keys:
-            yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
-        for path, glob in self._globs():
-            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
-                yield path, f'"{glob}" matches no class{suggestion(glob, catalogue, ": ")}'
-        default = self.default
-        named = catalogue.resolve(default) if default else ()
-        if default and not named:
-            yield (
-                "default",
-                f'must be a class or a family, not "{default}"{suggestion(default, catalogue, ": ")}',
-            )
-        elif default and not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
-            yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
-
-
-# Why this rule cannot pin a pod that something else places, and how its author can.
-DAEMONSET = "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set"
-NODE_NAME = "spec.nodeName says where the pod runs", "set"
-GATE = (
-    "gated pods are placed by the controller that removes their gates",
-    "have the controller that removes its gates set",
-)
-
-
-class _Case:
-    """A GPU pod under a policy: its own pin, the class chosen for it, and the values by which this rule would pin it."""
-
-    def __init__(self, pod: Pod, options: GPUClassOptions, context: Context) -> None:
-        self.pod, self.options, self.context = pod, options, context
-        resources = {request.resource for request in context.resource_mapping.requests(pod)}
-        if pod.annotations and context.resource_mapping.pod_fraction(pod):
-            resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
-        self.selection = ClassSelection(
-            pod=pod,
-            catalogue=context.classes,
-            namespace=context.namespace,
-            allowed=options.allowed,
-            default=options.default,
-            label_key=options.label_key,
-            resources=tuple(sorted(resources, key=lambda resource: resource.name)),
-            hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
-            nodes=context.nodes,
-            autoscaled_classes=options.autoscaled_classes,
-        )
-        self.pinned = pinning(pod, context.classes)
-        need = model_need(pod, context.resource_mapping) if pod.annotations else None
-        self.need = need if isinstance(need, ModelNeed) else None
-        self.bad_annotations = need if isinstance(need, tuple) else ()
-        chosen = choose(self.selection, self.need, is_pinned=self.pinned is not None)
-        self.choice = chosen if isinstance(chosen, Choice) else None
-        self.refusal = chosen if isinstance(chosen, Finding) else None
-
-    @property
-    def is_requested(self) -> bool:
-        return self.choice is not None and self.choice.by_annotation
-
-    @property
-    def placed_by(self) -> tuple[str, str] | None:
-        """What places the pod instead of the scheduler."""
-        if self.context.made_by_daemonset:
-            return DAEMONSET
-        if self.pod.spec.node_name:
-            return NODE_NAME
-        return GATE if self.pod.is_gated or self.context.is_update else None
-
-    def naming(self, classes: Collection[GPUClass]) -> str:
-        """Return the remedy that puts the pod on one of the classes."""
-        key, pinned = self.options.label_key, self.pinned
-        values_of = self.selection.values_of(classes)
-        names = few(list(values_of))
-        values = few([value for each in values_of.values() for value in each[:1]])
-        if self.placed_by is not None:
-            return f"{self.placed_by[1]} nodeSelector {key}: {values}"
-        if pinned is None or self.is_requested or pinned.is_injected:
-            return f"set {GPU_CLASS}: {names}"
-        if list(self.pod.spec.node_selector or ()) == [key] and len(pinned.because) == 1:
-            return f"set nodeSelector {key}: {values}"
-        return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
-
-    def another(self) -> tuple[str, str]:
-        """Return remedy and request to the platform team that put the pod on a usable class."""
-        usable = self.selection.usable()
-        return (self.naming(usable), "") if usable else self.selection.without_any()
-
-    def missing_values(self) -> tuple[str, ...]:
-        """Return the values of the label key that this rule adds."""
-        return () if self.is_out_of_reach() else self.lacking()
-
-    def is_out_of_reach(self) -> bool:
-        """Whether the choice is a guess, and the pod's own constraints exclude all its nodes.
-
-        False if its nodes are made on demand or do not exist, or if a pod must be pinned to be admitted.
-        """
-        nodes, spec = self.context.nodes, self.pod.spec
-        if nodes is None or not (spec.node_selector or spec.affinity) or self.selection.is_restricted:
-            return False
-        if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
-            return False
-        key, values = self.options.label_key, self.lacking()
-        return (
-            bool(values)
-            and not nodes.could_take(self.pod, key, values)
-            and nodes.could_take(OPEN_POD, key, values)
-        )
-
-    def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
-        return any(is_covered(gpu_class, self.options.autoscaled_classes) for gpu_class in classes)
-
-    def lacking(self) -> tuple[str, ...]:
-        """Return the values that the pod lacks to be on the choice."""
-        if self.choice is None or self.placed_by is not None:
-            return ()
-        if self.pinned is not None and not is_wider(self.pinned, self.choice):
-            return ()
-        key, values = self.options.label_key, self.choice.label_values(self.options.label_key)
-        is_open = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
-        return values if is_open else ()
-
-
-def is_wider(pinned: Pinning, choice: Choice) -> bool:
-    """Whether the pod pins itself to the choice and to more than that."""
-    classes = set(pinned.classes)
-    return bool(classes & choice.names) and not classes <= choice.names
+from policies.reason import Reason
+from policies.rule import Context, Mode, Phase, Rule
+from policies.rules.gpu_class_case import DAEMONSET, NODE_NAME, Case, GPUClassOptions, is_wider
 
 
 def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_requests_gpus(pod):
         return
-    values = _Case(pod, options, context).missing_values()
+    values = Case(pod, options, context).missing_values()
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
@@ -217,11 +56,12 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
     if is_bound or not context.resource_mapping.pod_requests_gpus(pod):
         return
-    case = _Case(pod, options, context)
+    case = Case(pod, options, context)
     for bad in case.bad_annotations:
         yield bad.finding(RULE_ID)
     if case.refusal is not None:
-        yield case.refusal
+        instead = [str(edit.value) for edit in case.refusal.fix]
+        yield case.refusal if all(map(case.has_room, instead)) else replace(case.refusal, fix=())
     yield from _unsatisfiable(case)
     yield from _contradiction(case)
     yield from _without_label(case)
@@ -230,28 +70,32 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     yield from _entitlement(case)
 
 
-def _unsatisfiable(case: _Case) -> Iterator[Finding]:
+def _unsatisfiable(case: Case) -> Iterator[Finding]:
     """Warn of constraints that no class in the catalogue meets."""
     catalogue, key = case.context.classes, case.options.label_key
     value = (case.pod.spec.node_selector or {}).get(key)
     known = case.context.nodes.values_of(key) if case.context.nodes else ()
     is_unknown = value is not None and key in catalogue.label_keys and value not in known
     if value is not None and is_unknown and not classes_of_label(key, value, catalogue):
+        near = case.selection.meant(value)
         yield warning(
+            reason=Reason.UNKNOWN_CLASS,
             path=f"spec.nodeSelector[{key}]",
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            remedy=case.selection.meant(value) or "remove it",
+            fix=(Edit(f"spec.nodeSelector[{key}]", near),) if near and case.is_alone(key, near) else (),
+            remedy=f"did you mean {near}?" if near else "remove it",
         )
     if case.pinned is not None and not case.pinned.classes:
         yield warning(
+            reason=Reason.CLASS_CONTRADICTION,
             path="spec",
             message=f"no GPU class meets {'; '.join(case.pinned.because)}: the pod stays pending",
             remedy="remove the constraint that contradicts the others",
         )
 
 
-def _contradiction(case: _Case) -> Iterator[Finding]:
+def _contradiction(case: Case) -> Iterator[Finding]:
     """Report a contradiction between the pod's own constraints and its annotation."""
     choice, pinned, key = case.choice, case.pinned, case.options.label_key
     if choice is None or not case.is_requested:
@@ -262,20 +106,31 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
-            yield about_annotation(choice.requested, message, "remove the annotation, or those constraints")
+            remedy = "remove the annotation, or those constraints"
+            contradiction = about_annotation(Reason.CLASS_CONTRADICTION, choice.requested, message, remedy)
+            yield replace(contradiction, fix=(Edit(ANNOTATION_PATH),))
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
-        words = few(list(case.selection.values_of(fitting)))
-        remedy = f"set {GPU_CLASS}: {words}, or remove" if fitting else "remove"
-        yield about_annotation(choice.requested, f"must be {itself}", f"{remedy} the pod's own constraint")
+        names = list(case.selection.values_of(fitting))
+        remedy = f"set {GPU_CLASS}: {few(names)}, or remove" if fitting else "remove"
+        yield about_annotation(
+            Reason.CLASS_CONTRADICTION,
+            choice.requested,
+            f"must be {itself}",
+            f"{remedy} the pod's own constraint",
+            instead=names[0] if len(names) == 1 else "",
+        )
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
-        yield about_annotation(choice.requested, f"cannot narrow {itself}", remedy, Severity.WARNING)
+        message = f"cannot narrow {itself}"
+        yield about_annotation(
+            Reason.INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING
+        )
 
 
-def _without_label(case: _Case) -> Iterator[Finding]:
+def _without_label(case: Case) -> Iterator[Finding]:
     """Report that the choice does not pin the pod."""
     choice, key = case.choice, case.options.label_key
     if choice is None or case.pinned is not None:
@@ -284,6 +139,7 @@ def _without_label(case: _Case) -> Iterator[Finding]:
     if not values:
         yield Finding(
             rule=RULE_ID,
+            reason=Reason.CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
             message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
@@ -295,10 +151,13 @@ def _without_label(case: _Case) -> Iterator[Finding]:
     if case.is_requested and placer is not None and is_open:
         why, way = placer
         remedy = f"{way} nodeSelector {key}: {values[0]}"
-        yield about_annotation(choice.requested, f"has no effect: {why}", remedy, Severity.WARNING)
+        message = f"has no effect: {why}"
+        yield about_annotation(
+            Reason.INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING
+        )
 
 
-def _too_small(case: _Case) -> Iterator[Finding]:
+def _too_small(case: Case) -> Iterator[Finding]:
     need, catalogue = case.need, case.context.classes
     chosen = case.choice.classes if case.choice else ()
     classes = catalogue.named(case.pinned.classes) if case.pinned else chosen
@@ -317,6 +176,7 @@ def _too_small(case: _Case) -> Iterator[Finding]:
         elif not need.estimate.knows_cache:
             ways.append(f"declare {MODEL_FAMILY} or {MODEL_LAYERS}")
         yield warning(
+            reason=Reason.MODEL_TOO_LARGE,
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
@@ -327,10 +187,28 @@ def _too_small(case: _Case) -> Iterator[Finding]:
 
 def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield only the warning of `check` about a class without nodes."""
-    yield from _no_node(_Case(pod, options, context))
+    yield from _no_node(Case(pod, options, context))
 
 
-def _no_node(case: _Case) -> Iterator[Finding]:
+def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
+    """Return the classes that the annotation of an unpinned pod may name, each with the node label and value that pin it."""
+    options = context.options_of(RULE_ID)
+    if not isinstance(options, GPUClassOptions):
+        return {}
+    case = Case(pod, options, context)
+    if case.pinned is not None or case.is_requested or case.placed_by is not None:
+        return {}
+    usable = [
+        each for each in case.selection.usable() if case.need is None or case.need.fits(each, context.classes)
+    ]
+    return {
+        name: (options.label_key, values[0])
+        for name, values in case.selection.values_of(usable).items()
+        if len(values) == 1 and case.selection.would_take(name)
+    }
+
+
+def _no_node(case: Case) -> Iterator[Finding]:
     """Warn if the pod is pinned to a class without nodes, and none can be made."""
     nodes, key, catalogue = case.context.nodes, case.options.label_key, case.context.classes
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
@@ -338,6 +216,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     if case.choice and case.is_out_of_reach():
         guess, values = case.choice, case.choice.label_values(key)
         yield warning(
+            reason=Reason.NO_NODE,
             message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {key}={few(values)} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
@@ -358,13 +237,14 @@ def _no_node(case: _Case) -> Iterator[Finding]:
         return
     remedy, ask = _instead(case, nodes, chosen)
     yield warning(
+        reason=Reason.NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
         remedy=remedy,
         ask=ask,
     )
 
 
-def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
+def _instead(case: Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
     """Return remedy and request to the platform team."""
     key, catalogue = case.options.label_key, case.context.classes
     values = case.lacking() or tuple(v for k, v in (case.pod.spec.node_selector or {}).items() if k == key)
@@ -384,12 +264,12 @@ def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str
     usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
     if case.need is not None:
         usable = [each for each in usable if case.need.weights_fit(each, catalogue)]
-    if usable:
+    if selection.can_name_nodes(usable):
         return f"{case.naming(usable)}, of which there are nodes", ""
     return "", f"for nodes of {few(sorted(pinned))}"
 
 
-def _entitlement(case: _Case) -> Iterator[Finding]:
+def _entitlement(case: Case) -> Iterator[Finding]:
     """Deny a pod that runs, or could run, on a class that its namespace may not use."""
     selection, pinned, namespace = case.selection, case.pinned, case.context.namespace
     if not selection.is_restricted:
@@ -412,7 +292,9 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
         if case.choice is None and case.options.default and selection.chosen_hardware:
             message += f" ({selection.chosen_hardware} keeps the default {case.options.default} out)"
     remedy, ask = case.another()
-    yield Finding(rule=RULE_ID, path="spec", message=message, remedy=remedy, ask=ask)
+    yield Finding(
+        rule=RULE_ID, reason=Reason.CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask
+    )
 
 
 RULE = Rule(

@@ -19,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import fraction_container
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
@@ -27,6 +27,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
 from policies.pods.tolerations import overlaps
+from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
@@ -88,7 +89,9 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     for key, value in pod.annotations.items():
         if exposure.names_devices(key):
             path = annotation_path(key)
-            yield _denial(path=path, value=value, message=ANNOTATED, remedy=REQUEST_GPUS)
+            yield _denial(
+                reason=Reason.EXPOSED_GPUS, path=path, value=value, message=ANNOTATED, remedy=REQUEST_GPUS
+            )
     requests_gpu = context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
@@ -96,7 +99,13 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     # Agents that run on every node tolerate everything, rightly.
     if tolerated is not None and not context.made_by_daemonset:
         path = f"spec.tolerations[{tolerated}]"
-        yield _warning(path=path, message=TOLERATED, remedy=REMOVE_TOLERATION)
+        yield _warning(
+            reason=Reason.TOLERATES_GPU_TAINT,
+            path=path,
+            message=TOLERATED,
+            fix=(Edit(path),),
+            remedy=REMOVE_TOLERATION,
+        )
 
 
 # ---- variables
@@ -116,7 +125,13 @@ def variables(place: ContainerPlace, served: str | None, context: Context) -> It
     for index, source in enumerate(container.env_from or ()) if is_unread else ():
         if exposure.may_set_devices(source.prefix or ""):
             path = f"{place.path}.envFrom[{index}]"
-            yield _warning(path=path, container=container.name, message=UNREAD, remedy=NAME_VARIABLES)
+            yield _warning(
+                reason=Reason.DEVICE_VARIABLE,
+                path=path,
+                container=container.name,
+                message=UNREAD,
+                remedy=NAME_VARIABLES,
+            )
 
 
 def _shown(
@@ -128,14 +143,23 @@ def _shown(
     name = place.container.name
     if elsewhere and has_gpus:
         if requests:
-            yield _warning(path=path, container=name, message=UNREAD, remedy=REMOVE_VARIABLE)
+            yield _warning(
+                reason=Reason.DEVICE_VARIABLE,
+                path=path,
+                container=name,
+                message=UNREAD,
+                fix=(Edit(path),),
+                remedy=REMOVE_VARIABLE,
+            )
     elif elsewhere or (variable.value or "") not in hiding:
         before, after = REPLACED if has_gpus else EXPOSED
         yield _denial(
+            reason=Reason.DEVICE_VARIABLE if has_gpus else Reason.EXPOSED_GPUS,
             path=path,
             container=name,
             value=variable.value or None,
             message=f'{variable.name}{before}"{hiding[-1]}"{after}',
+            fix=(Edit(path),) if has_gpus or elsewhere else (Edit(f"{path}.value", hiding[-1]),),
             remedy=REMOVE_VARIABLE if has_gpus else EXPOSED_REMEDY,
         )
 
@@ -149,6 +173,7 @@ def mounts(pod: Pod) -> Iterator[Finding]:
         for index, mount in enumerate(place.container.volume_mounts or ()):
             if exposure.is_device_list(mount.mount_path):
                 yield _denial(
+                    reason=Reason.EXPOSED_GPUS,
                     path=f"{place.path}.volumeMounts[{index}].mountPath",
                     container=place.container.name,
                     value=mount.mount_path,
@@ -158,6 +183,7 @@ def mounts(pod: Pod) -> Iterator[Finding]:
     for index, path, container in mounted_paths(pod):
         if exposure.leads_to_gpus(path):
             yield _denial(
+                reason=Reason.EXPOSED_GPUS,
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
@@ -189,10 +215,12 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
         security = place.container.security_context
         if security is not None and security.privileged:
             yield _warning(
+                reason=Reason.PRIVILEGED_CONTAINER,
                 path=f"{place.path}.securityContext.privileged",
                 container=place.container.name,
                 value="true",
                 message=PRIVILEGED,
+                fix=(Edit(f"{place.path}.securityContext.privileged"),),
                 remedy=REMOVE_PRIVILEGED,
             )
 

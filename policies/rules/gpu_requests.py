@@ -13,29 +13,30 @@ Runs before mutation, too: built-in validation comes right after it and rejects 
 written decides, not the phase, so templates, whose quantities nobody has rounded or defaulted yet, come out the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
-from policies.finding import Finding, Severity, truncate
+from policies.finding import Edit, Finding, Severity, truncate
+from policies.gpus.amount import ID, NAME, QUOTED, Amount, amounts, is_extended, larger, number
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, fraction_problems
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
-from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPURequest, GPUResource, Measure, gpu_requests
+from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.availability import Availability, ClassUse, Complaint
-from policies.placement.class_choice import RULE_ID
+from policies.placement.class_choice import ANY, RULE_ID
 from policies.pods.field_paths import annotation_path
-from policies.pods.patch import PodPatch, ResourceMap
-from policies.pods.pod import ContainerPlace, Pod, ResourceList
-from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, QuantityText, readable
+from policies.pods.patch import PodPatch
+from policies.pods.pod import ContainerPlace, Pod
+from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
 from policies.pods.workload import Workload
+from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
-from policies.rules.gpu_class import GPUClassOptions
-
-ID = "gpu-requests"
+from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_requests_fixes import Acceptable
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
@@ -51,22 +52,23 @@ _NOUNS = {
     Measure.CORES: "accelerator cores",
     Measure.SHARES: "shares of a GPU",
     Measure.SLICES: "slices of a GPU",
+    Measure.MEMORY_GIB: "GiB of GPU memory",
     Measure.MEMORY_MIB: "MiB of GPU memory",
     Measure.MEMORY_BYTES: "bytes of GPU memory",
     Measure.MEMORY_PERCENT: "percents of GPU memory",
     Measure.CORE_PERCENT: "percents of a GPU",
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
-_QUOTED = 61
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """By quarters."""
 
-NAME = "{name}"
-"""Stands for the name of the resource in a remedy."""
-
-# Message and remedy of the findings that `gpu-admission export` also writes into its policies.
-TOO_LARGE = f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits", f"set {NAME}: 1"
-OVER_100_PERCENT = "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
+# Reason, message and remedy of the findings that `gpu-admission export` also writes into its policies.
+TOO_LARGE = (
+    Reason.INVALID_QUANTITY,
+    f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
+    f"set {NAME}: 1",
+)
+OVER_100_PERCENT = Reason.EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
 
 
 class GPURequestsOptions(RuleOptions, frozen=True):
@@ -97,57 +99,35 @@ class GPURequestsOptions(RuleOptions, frozen=True):
 warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
-class Amount(msgspec.Struct, frozen=True):
-    """The amount of one GPU resource in limits or requests of a container."""
-
-    place: ContainerPlace
-    resource: GPUResource
-    kind: ResourceMap
-    raw: QuantityText
-    quantity: Quantity | None
-    """None if Kubernetes cannot read it."""
-
-    def same_as(self, other: "Amount") -> bool:
-        """Whether both are equal, as after defaulting has copied the limit into the requests."""
-        if self.raw == other.raw or self.quantity is None or other.quantity is None:
-            return self.raw == other.raw
-        # Thousandths, rounded up: all that is left of a quantity once the API server has defaulted the pod.
-        return self.quantity.milli_value == other.quantity.milli_value
-
-    def finding(self, message: str, remedy: str, severity: Severity = Severity.DENIAL) -> Finding:
-        return Finding(
-            rule=ID,
-            severity=severity,
-            path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",
-            container=self.place.container.name,
-            value="null" if self.raw is None else truncate(str(self.raw), _QUOTED),
-            reads=self.reads,
-            message=message,
-            remedy=remedy.replace(NAME, self.resource.name),
-        )
-
-    @property
-    def reads(self) -> str:
-        """The amount in plain numbers, because the API server writes 500m for 0.5; "" if it is plain already."""
-        quantity = self.quantity
-        is_plain = self.raw is None or str(self.raw)[-1:].isdecimal()
-        return "" if is_plain or quantity is None or quantity.nano < 0 else number(quantity)
-
-
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     availability = Availability(pod, context.classes, class_use(context), context.nodes)
+    acceptable = Acceptable(
+        pod=pod,
+        availability=availability,
+        context=context,
+        is_restricted=ANY not in class_use(context).allowed,
+        per_container=options.max_per_container,
+        per_pod=options.max_per_pod,
+        per_node=options.gpus_per_node,
+        is_closed=options.known_profiles_only,
+    )
+    requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
             limit, request = amounts(place, resource)
+            counted = larger(limit, request)
+            if counted.value and resource.measure.is_count:
+                requests.setdefault(resource, []).append(counted)
             # Of two that say the same only the limit is reported.
             differing = [limit] if limit and request and request.same_as(limit) else [limit, request]
             shape = [f for each in differing if each for f in number_findings(each, availability, context)]
-            yield from shape
-            if not shape:
-                yield from pair_findings(limit, request, options, context)
-                yield from size_findings(limit or request, options, availability)
+            found = shape or [
+                *pair_findings(limit, request, options, context),
+                *size_findings(counted, options, availability),
+            ]
+            yield from (acceptable.kept(each, counted) for each in found)
         yield from variable_findings(place, context)
-    yield from total_findings(pod, options, availability, context)
+    yield from total_findings(pod, requests, options, availability, context, acceptable)
     yield from annotation_findings(pod, context)
 
 
@@ -174,47 +154,46 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
     yield from ()
 
 
-def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
-
-    def written(kind: ResourceMap, amounts: ResourceList) -> Amount | None:
-        raw = amounts.get(resource.name)
-        return Amount(place, resource, kind, raw, readable(raw)) if resource.name in amounts else None
-
-    return written("limits", place.container.limits), written("requests", place.container.requests)
-
-
 # ---- the number itself
 
 
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
-        yield amount.finding("must be a quantity that Kubernetes can count", f"set {NAME}: 1")
+        yield amount.finding(
+            Reason.INVALID_QUANTITY,
+            "must be a quantity that Kubernetes can count",
+            f"set {NAME}: 1",
+        )
     elif quantity.nano < 0:
-        yield amount.finding("must not be negative", f"set {NAME}: 1, or omit it")
+        yield amount.finding(Reason.INVALID_QUANTITY, "must not be negative", f"set {NAME}: 1, or omit it")
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
         yield amount.finding(*TOO_LARGE)
     elif not quantity.is_whole:
         yield not_whole(amount, quantity, availability, context)
     elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO):
-        yield amount.finding(*OVER_100_PERCENT)
+        yield amount.finding(*OVER_100_PERCENT, amount=100)
 
 
 def not_whole(amount: Amount, quantity: Quantity, availability: Availability, context: Context) -> Finding:
     resource, least = amount.resource, quantity.value
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return amount.finding(f"must be a whole number of {noun}", f"set {NAME}: {least}")
+        return amount.finding(
+            Reason.FRACTIONAL_GPU, f"must be a whole number of {noun}", f"set {NAME}: {least}", amount=least
+        )
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part = Fraction(quantity.nano, NANO)
     if part > 1:
         requested, ways = f"{number(quantity)} of them", [f"{NAME}: {least - 1} or {least}"]
+        least -= 1
     else:
         requested = _PARTS.get(4 * part) or f"{number(quantity)} of one"
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
         ways = [f"{NAME}: {least}", *smaller]
-    return amount.finding(f"must be a whole number of {noun}, not {requested}", f"set {', or '.join(ways)}")
+    message = f"must be a whole number of {noun}, not {requested}"
+    return amount.finding(Reason.FRACTIONAL_GPU, message, f"set {', or '.join(ways)}", amount=least)
 
 
 # ---- limit and request together
@@ -228,38 +207,38 @@ def pair_findings(
         return
     name = request.resource.name
     remedy = f"add {name}: {request.raw or 0} to resources.limits"
+    fix = (Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0),)
     if limit is not None:
         if not request.same_as(limit):
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
-            yield request.finding(message, f"set {name}: {limit.raw or 0}, or omit the request")
+            remedy = f"set {name}: {limit.raw or 0}, or omit the request"
+            yield request.finding(Reason.REQUEST_NOT_LIMIT, message, remedy, amount=limit.raw or 0)
     elif not options.complete_limits:
-        yield request.finding("must have an equal limit: GPUs cannot be overcommitted", remedy)
+        message = "must have an equal limit: GPUs cannot be overcommitted"
+        yield replace(request.finding(Reason.MISSING_LIMIT, message, remedy), fix=fix)
     elif context.phase is Phase.TEMPLATE:
-        yield request.finding(
-            "must have an equal limit in a template: completeLimits adds it to pods only",
-            remedy,
-            Severity.WARNING,
-        )
-
-
-def is_extended(name: str) -> bool:
-    """Whether the API server checks the name as an extended resource (`IsExtendedResourceName`)."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+        message = "must have an equal limit in a template: completeLimits adds it to pods only"
+        yield replace(request.finding(Reason.MISSING_LIMIT, message, remedy, Severity.WARNING), fix=fix)
 
 
 # ---- how many
 
 
 def size_findings(
-    amount: Amount | None, options: GPURequestsOptions, availability: Availability
+    amount: Amount, options: GPURequestsOptions, availability: Availability
 ) -> Iterator[Finding]:
     """Report too many for one container, and resources that the class does not have."""
-    if amount is None or amount.quantity is None or amount.quantity.value == 0:
+    resource, count = amount.resource, amount.value
+    if count == 0:
         return
-    resource, count = amount.resource, amount.quantity.milli_value // 1000
     most = limit_of(options.max_per_container, resource, availability.pinned)
     if resource.measure.is_count and most is not None and count > most:
-        yield amount.finding(f"must be at most {most} per container by policy", f"set {NAME}: {most} or less")
+        yield amount.finding(
+            Reason.EXCEEDS_MAX_PER_CONTAINER,
+            f"must be at most {most} per container by policy",
+            f"set {NAME}: {most} or less",
+            amount=most,
+        )
     complaint = availability.other_vendor(resource) or availability.unknown_slice(
         resource, is_closed=options.known_profiles_only
     )
@@ -267,20 +246,26 @@ def size_findings(
         yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
         yield amount.finding(
+            Reason.SEVERAL_SLICES,
             "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
             f"set {NAME}: 1",
             Severity.WARNING,
+            amount=1,
         )
 
 
 def total_findings(
-    pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
+    pod: Pod,
+    requests: Mapping[GPUResource, Sequence[Amount]],
+    options: GPURequestsOptions,
+    availability: Availability,
+    context: Context,
+    acceptable: Acceptable,
 ) -> Iterator[Finding]:
-    """Report what is too much for one pod or one node, by the arithmetic of the scheduler."""
-    requests: dict[GPUResource, list[GPURequest]] = {}
-    for each in context.resource_mapping.requests(pod):
-        if each.resource.measure.is_count:
-            requests.setdefault(each.resource, []).append(each)
+    """Report what is too much for one pod or one node, by the arithmetic of the scheduler.
+
+    `requests` are the positive amounts of the containers.
+    """
     if not pod.spec.overhead and not any(_may_exceed(of, options, availability) for of in requests.values()):
         return  # all containers together stay below every limit
     try:
@@ -291,7 +276,7 @@ def total_findings(
         if not resource.measure.is_count or not total.is_whole:
             continue
         of_resource = requests.get(resource, [])
-        single = of_resource[0].place if len(of_resource) == 1 else None
+        single = of_resource[0] if len(of_resource) == 1 else None
         most = limit_of(options.max_per_pod, resource, availability.pinned)
         per_container = limit_of(options.max_per_container, resource, availability.pinned)
         reported = single and per_container is not None and total.value > per_container
@@ -301,20 +286,20 @@ def total_findings(
         ]
         if most is not None and total.value > most and not reported:
             by_policy = f"must be at most {most} per pod by policy"
-            complaints.insert(0, Complaint(by_policy, f"request {NAME}: {most} or less"))
+            remedy = f"request {NAME}: {most} or less"
+            complaints.insert(0, Complaint(Reason.EXCEEDS_MAX_PER_POD, by_policy, remedy, amount=most))
         if not reported and not any(complaints):
             complaints.append(
                 availability.more_than_any_machine(resource, total.value, options.gpus_per_node)
             )
         for complaint in filter(None, complaints):
-            yield total_finding(single, resource, total, complaint)
+            found = total_finding(single, resource, total, complaint)
+            yield acceptable.kept(found, single) if single else found
 
 
-def _may_exceed(
-    requests: Sequence[GPURequest], options: GPURequestsOptions, availability: Availability
-) -> bool:
+def _may_exceed(requests: Sequence[Amount], options: GPURequestsOptions, availability: Availability) -> bool:
     """Whether all containers together may request more of a resource than the limit, or than a node has."""
-    resource, together = requests[0].resource, sum(request.quantity.value for request in requests)
+    resource, together = requests[0].resource, sum(request.value for request in requests)
     most = limit_of(options.max_per_pod, resource, availability.pinned)
     bounds = (most, options.gpus_per_node, availability.cards_per_node(resource))
     is_above = any(bound is not None and together > bound for bound in bounds)
@@ -322,15 +307,14 @@ def _may_exceed(
 
 
 def total_finding(
-    single: ContainerPlace | None, resource: GPUResource, total: Quantity, complaint: Complaint
+    single: Amount | None, resource: GPUResource, total: Quantity, complaint: Complaint
 ) -> Finding:
-    """Return a finding about the whole pod, at the only container that requests the resource, or else at the spec."""
-    limit, request = amounts(single, resource) if single else (None, None)
-    amount = limit or request
-    if amount is not None:
-        return amount.finding(*complaint)
+    """Return a finding about the whole pod, at the only amount of the resource, or else at the spec."""
+    if single is not None:
+        return single.finding(*complaint)
     return Finding(
         rule=ID,
+        reason=complaint.reason,
         severity=complaint.severity,
         path="spec",
         message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
@@ -347,11 +331,14 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
         return
     for index, variable in enumerate(place.container.env or ()):
         if variable.name in VISIBLE_DEVICES:
+            path = f"{place.path}.env[{index}]"
             yield warning(
-                path=f"{place.path}.env[{index}]",
+                reason=Reason.DEVICE_VARIABLE,
+                path=path,
                 container=place.container.name,
-                value=None if variable.value is None else truncate(variable.value, _QUOTED),
+                value=None if variable.value is None else truncate(variable.value, QUOTED),
                 message=f"{variable.name} should not be set by hand: the node decides which GPUs a container gets",
+                fix=(Edit(path),),
                 remedy=f"remove {variable.name}",
             )
 
@@ -369,25 +356,31 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     if fraction is None or bad:
         return
     key, text = fraction
-    about = partial(warning, path=annotation_path(key.key), value=truncate(text, _QUOTED))
+    is_served = fraction_container(pod, context.resource_mapping) is not None
+    about = partial(warning, path=annotation_path(key.key), value=truncate(text, QUOTED))
     if key.measure is Measure.FRACTION and Fraction(text) < LEAST_PART:
         yield about(
+            reason=Reason.FRACTION_TOO_SMALL,
             message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
+            fix=(Edit(annotation_path(key.key), f"{float(LEAST_PART)}"),) if is_served and not whole else (),
             remedy=f'set "{float(LEAST_PART)}" or more',
         )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
         yield about(
+            reason=Reason.FRACTION_BESIDE_GPUS,
             message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
+            fix=(Edit(annotation_path(key.key)),),
             remedy=f"remove it, or the whole GPUs of container {names}",
         )
     # Before validation another webhook may still set the scheduler.
-    elif context.phase is not Phase.MUTATE and fraction_container(pod, context.resource_mapping) is None:
+    elif context.phase is not Phase.MUTATE and not is_served:
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
         why = "nodeName bypasses schedulers" if pod.spec.node_name else f"{scheduler} does not share GPUs"
         scheduler_name = next(iter(context.resource_mapping.fraction_schedulers), "")
         yield about(
-            message=f"has no effect: {truncate(why, _QUOTED)}, so the pod gets none",
+            reason=Reason.INEFFECTIVE_ANNOTATION,
+            message=f"has no effect: {truncate(why, QUOTED)}, so the pod gets none",
             remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
         )
 
@@ -399,6 +392,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
         requested = next((each for each in requests if each.resource.measure is Measure.DEVICES), None)
         if requested is not None:
             yield warning(
+                reason=Reason.DAEMONSET_HOLDS_GPUS,
                 path=f"{pods.path}.{requested.place.amount_path(requested.resource.name)}",
                 container=requested.place.container.name,
                 value=str(requested.quantity),
@@ -406,12 +400,6 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
                 remedy="remove the request if it only monitors GPUs",
                 ask="to exempt its namespace in the GPUPolicy",
             )
-
-
-def number(quantity: Quantity) -> str:
-    """Return the quantity as people write it: 0.3, 1.5."""
-    whole, part = divmod(quantity.nano, NANO)
-    return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
 
 
 RULE = Rule(

@@ -18,6 +18,7 @@ from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
 from policies.pods.tolerations import covers, describe_toleration, toleration_problems
+from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
 
 ID = "gpu-toleration"
@@ -64,6 +65,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
         if missing:
             yield Finding(
                 rule=ID,
+                reason=Reason.MISSING_TOLERATION,
                 severity=Severity.WARNING,
                 path="spec.tolerations",
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from policies.finding import Finding, Severity, truncate
+from policies.finding import Edit, Finding, Severity, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN
@@ -25,6 +25,7 @@ from policies.pods.field_paths import annotation_path, field_path
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
+from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "ineffective-fields"
@@ -79,6 +80,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         for kind, name in _names(whole.limits or {}, whole.requests or {}):
             if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
                 yield _denial(
+                    reason=Reason.MISPLACED_FIELD,
                     path=f"spec.resources.{kind}[{name}]",
                     message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
                     remedy="write it into resources.limits of the container that uses it",
@@ -98,9 +100,11 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         yield from _misplaced_containers(workload)
     elif workload.group in API_VERSIONS:
         yield _warning(
+            reason=Reason.MISPLACED_FIELD,
             path="apiVersion",
             value=API_VERSIONS[workload.group],
             message=f"has no kind {workload.kind}",
+            fix=(Edit("apiVersion", API_VERSIONS[group]),),
             remedy=f"write apiVersion: {API_VERSIONS[group]}",
         )
 
@@ -128,14 +132,39 @@ def _resource_finding(
         return
     path, container = f"{place.path}.resources.{kind}[{truncate(name)}]", place.container.name
     remedy = f"did you mean {meant}?" if meant else "write the whole name, such as nvidia.com/gpu"
+    is_free = meant not in place.container.limits and meant not in place.container.requests
+    fix = _renamed(place, name, meant) if meant and is_free else ()
     if is_refused:
         message = "must be the name of an extended resource, domain/name in small letters: the API server refuses this one"
-        yield _denial(path=path, container=container, message=message, remedy=remedy)
+        yield _denial(
+            reason=Reason.INVALID_RESOURCE_NAME,
+            path=path,
+            container=container,
+            message=message,
+            fix=fix,
+            remedy=remedy,
+        )
     else:
         message = (
             "is a resource of no device plugin that is known: the pod stays pending unless a node has it"
         )
-        yield _warning(path=path, container=container, message=message, remedy=remedy)
+        yield _warning(
+            reason=Reason.UNKNOWN_RESOURCE_NAME,
+            path=path,
+            container=container,
+            message=message,
+            fix=fix,
+            remedy=remedy,
+        )
+
+
+def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
+    """Return the edits that give the amounts of one resource to another."""
+    container = place.container
+    written = [("limits", container.limits), ("requests", container.requests)]
+    found = [(f"{place.path}.resources.{kind}", of[name]) for kind, of in written if name in of]
+    removed = tuple(Edit(f"{path}[{name}]") for path, _ in found)
+    return (*removed, *(Edit(f"{path}[{meant}]", amount) for path, amount in found))
 
 
 # ---- annotations and labels
@@ -143,21 +172,34 @@ def _resource_finding(
 
 def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
     """Yield annotations that are unknown, and labels that should be annotations."""
-    unread = ((key, _known(key)) for key in metadata.annotations or () if _is_unread(key))
-    for key, meant in islice(unread, MOST_UNREAD):
+    annotations = metadata.annotations or {}
+    unread = ((key, value) for key, value in annotations.items() if _is_unread(key))
+    for key, value in islice(unread, MOST_UNREAD):
+        meant = _known(key)
         yield _warning(
+            reason=Reason.UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
             message="is not an annotation that gpu-admission reads",
+            fix=() if meant in annotations else _moved(annotation_path(key), meant or "", value),
             remedy=f"did you mean {meant}?" if meant else "remove it",
         )
-    labels = (key for key in metadata.labels or () if key.startswith(DOMAIN))
-    for key in islice(labels, MOST_UNREAD):
+    labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
+    for key, value in islice(labels, MOST_UNREAD):
         meant = _known(key) or key
         yield _warning(
+            reason=Reason.UNKNOWN_ANNOTATION,
             path=f"metadata.labels[{truncate(key)}]",
             message="has no effect as a label",
+            fix=()
+            if meant in annotations
+            else _moved(f"metadata.labels[{key}]", meant if meant in READ else "", value),
             remedy=f"write it as annotation {meant}" if meant in READ else "remove it",
         )
+
+
+def _moved(path: str, annotation: str, value: str) -> tuple[Edit, ...]:
+    """Return the edits that remove what is at the path and write it as the annotation, if there is one."""
+    return (Edit(path), *((Edit(annotation_path(annotation), value),) if annotation else ()))
 
 
 def _is_unread(key: str) -> bool:
@@ -183,6 +225,7 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
     for key in written if places else ():
         if not all(key in pods.pod.annotations for pods in workload.pods):
             yield _warning(
+                reason=Reason.INEFFECTIVE_ANNOTATION,
                 path=annotation_path(key),
                 message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",
                 remedy=f"write it into {places[0]}.metadata.annotations",
@@ -201,6 +244,7 @@ def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
         for name in _LISTS if isinstance(data, Mapping) else ():
             if data.get(name):
                 yield _warning(
+                    reason=Reason.MISPLACED_FIELD,
                     path=field_path((*way[:depth], name)),
                     message=f"is not a field of a {workload.kind}: the API server refuses or drops it",
                     remedy=f"write it into {field_path(steps)}",

@@ -31,6 +31,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.names import cleaned_path, is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, ResourceList, Resources, Volume
+from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "model-warming"
@@ -82,6 +83,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
     uri, path, claim = request
     if pod.is_windows:
         yield _warning(
+            reason=Reason.INEFFECTIVE_ANNOTATION,
             path=annotation_path(MODEL_URI),
             value=uri.shown,
             message="has no effect on a Windows pod: the fetcher is a Linux image",
@@ -107,6 +109,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         inject(patch, warming, servers, path)
         if claim is not None and not (security and security.fs_group is not None):
             yield _warning(
+                reason=Reason.MODEL_NOT_FETCHED,
                 path="spec.securityContext.fsGroup",
                 message=f"is not set, and claim {claim} is written by a user who is not root",
                 remedy="set it, unless everyone may write to the claim",
@@ -175,7 +178,8 @@ def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: s
 
 
 def conflict(path: str, what: str, remedy: str) -> Finding:
-    return _warning(path=path, message=f"{what}, so the model is not fetched in advance", remedy=remedy)
+    message = f"{what}, so the model is not fetched in advance"
+    return _warning(reason=Reason.MODEL_NOT_FETCHED, path=path, message=message, remedy=remedy)
 
 
 def kind(volume: Volume) -> tuple[object, ...]:
@@ -202,6 +206,7 @@ def token_warning(warming: Warming) -> Iterator[Finding]:
     has_token = source.credentials_secret or HF_TOKEN in source.env or warming.servers != ServerCredentials()
     if warming.uri.is_gated and not (has_token or warming.claim or source.image or source.endpoint):
         yield _warning(
+            reason=Reason.MODEL_NOT_FETCHED,
             path=annotation_path(MODEL_URI),
             value=warming.uri.shown,
             message="should have a token: this model is gated, so fetching it fails, and the pod stays in Init",

@@ -18,12 +18,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import of_all
+from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
+from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "parallelism"
@@ -74,6 +76,8 @@ ONE_SLICE = (
 """Maintainers in NVIDIA/k8s-device-plugin#728, and #446: of several the server used the first, and training did not start. Of two
 kinds of slices the container saw only one."""
 
+MODELS = frozenset({MODEL_FAMILY, MODEL_PARAMS})
+
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
@@ -121,12 +125,14 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
             if is_mpi and ".Worker." not in pods.path:
                 continue  # the launcher of an MPIJob only starts the processes
             gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
-            # torchrun and the runtimes of a TrainJob start one process for each GPU.
-            is_one_each = workload.group == "trainer.kubeflow.org" or _any_command_has(_TORCHRUN, [pods])
-            may_be_fewer = is_by_hand if is_mpi else not is_one_each
+            # mpirun, torchrun and the runtimes of a TrainJob start one process for each GPU.
+            is_one_each = (
+                is_mpi or workload.group == "trainer.kubeflow.org" or _any_command_has(_TORCHRUN, [pods])
+            )
+            may_be_fewer = is_by_hand or not is_one_each
             mismatch = _mismatch(count, gpus, whose, may_be_fewer=may_be_fewer) if gpus else None
             if mismatch is not None:
-                yield replace(mismatch, path=path, value=text)
+                yield replace(mismatch, path=path, value=text, fix=(Edit(path, gpus),))
                 break
 
 
@@ -136,10 +142,11 @@ def _mismatch(
     """Return the warning, without its place. None if the numbers agree or may differ."""
     if count > gpus and not may_be_more:
         message = f"should be at most {gpus}, the GPUs of {whose}"
-        return _warning(message=message, remedy=f"set {gpus} or request {count} GPUs")
+        remedy = f"set {gpus} or request {count} GPUs"
+        return _warning(reason=Reason.MORE_PROCESSES, message=message, remedy=remedy)
     if count < gpus and not may_be_fewer:
         message = f"should be {gpus}, the GPUs of {whose}: the others stay idle"
-        return _warning(message=message, remedy=f"set {gpus} or request {count}")
+        return _warning(reason=Reason.IDLE_GPUS, message=message, remedy=f"set {gpus} or request {count}")
     return None
 
 
@@ -151,6 +158,7 @@ def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     count = sum(amount.value for _, amount in slices)
     if count > 1:
         yield _warning(
+            reason=Reason.SEVERAL_SLICES,
             path=place.amount_path(slices[0][0].name),
             container=place.container.name,
             value=str(count),
@@ -192,6 +200,12 @@ def _processes(text: str) -> list[tuple[str, int, int]]:
         return [each for each in found if not re.fullmatch(_IN_TOTAL, each[0])]
     number = max(1, int(machines[1])) if machines else 1
     return [(flag, count, number) for flag, count, _ in found]
+
+
+def counts_on_gpus(pod: Pod) -> bool:
+    """Whether a declared model, or a command line that names a number of processes, depends on how many GPUs there are."""
+    texts = _texts(place.container for place in pod.places)
+    return not MODELS.isdisjoint(pod.annotations) or any(map(_processes, texts))
 
 
 def _path(place: ContainerPlace, flag: str) -> str:

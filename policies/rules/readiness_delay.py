@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import MODEL_LOAD_SECONDS, BadAnnotation, whole_number
@@ -32,6 +32,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.pods.workload import Workload
+from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "readiness-delay"
@@ -107,10 +108,12 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
     if loads:
         yield _warning(
+            reason=Reason.SCALES_TO_ZERO,
             path="spec.minReplicas",
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model, some {max(loads)} s, and a Service "
             "keeps no requests",
+            fix=(Edit("spec.minReplicas", 1),),
             remedy="set minReplicas: 1, or put a queue before the server",
         )
 
@@ -138,6 +141,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
         each.readiness_probe or each.liveness_probe or each.startup_probe for each in containers
     ):
         yield _warning(
+            reason=Reason.INEFFECTIVE_ANNOTATION,
             path=annotation_path(MODEL_LOAD_SECONDS),
             value=str(load),
             message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
@@ -149,11 +153,12 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
             waiting = delay - (probe.initial_delay_seconds or 0)
             period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
             yield _warning(
+                reason=Reason.PROBE_KILLS_LOADING,
                 path=f"{place.path}.startupProbe",
                 container=place.container.name,
                 message=f"should allow the {load} s that the model takes to load: it kills the container after "
                 f"{first_kill(probe)} s",
-                remedy=f"set failureThreshold: {math.ceil(waiting / period) + 1}",
+                fix=(Edit(f"{place.path}.startupProbe.failureThreshold", math.ceil(waiting / period) + 1),),
             )
 
 
@@ -173,11 +178,12 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
         return
     if place.is_sidecar:
         yield _warning(
+            reason=Reason.PROBE_KILLS_LOADING,
             path=f"{place.path}.livenessProbe",
             container=container.name,
             message=f"should not kill this sidecar before {delay} s, the time its model may take to load: it can after "
             f"{first_kill(liveness)} s",
-            remedy=f"set initialDelaySeconds: {delay}",
+            fix=(Edit(f"{place.path}.livenessProbe.initialDelaySeconds", delay),),
         )
     else:
         patch.set_startup_probe(place, startup_probe(liveness, delay))

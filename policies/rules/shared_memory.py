@@ -19,6 +19,7 @@ from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
+from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"
@@ -71,6 +72,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
         size = size_in_bytes(str(options.size_limit), users, pod)
         if size is None:
             yield _warning(
+                reason=Reason.SHARED_MEMORY_NOT_ADDED,
                 message=f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
                 remedy="set a memory limit on every container that requests a GPU, or mount a memory emptyDir at /dev/shm",
             )
@@ -80,7 +82,11 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
         text = f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
         patch.add_volume(Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=text)))
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
-        yield _warning(message=f"volume {VOLUME} must be a memory emptyDir", remedy="rename that volume")
+        yield _warning(
+            reason=Reason.SHARED_MEMORY_NOT_ADDED,
+            message=f"volume {VOLUME} must be a memory emptyDir",
+            remedy="rename that volume",
+        )
         return
     for place in lacking:
         patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))

@@ -26,6 +26,7 @@ from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
 from policies.pods.tolerations import toleration_problems
+from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "spot"
@@ -81,6 +82,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
             why, remedy, ask = obstacle
             yield Finding(
                 rule=ID,
+                reason=Reason.INEFFECTIVE_ANNOTATION,
                 severity=Severity.WARNING,
                 path=annotation_path(SPOT),
                 value=pod.annotations[SPOT],

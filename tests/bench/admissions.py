@@ -2,14 +2,16 @@
 
 import re
 import time
-from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
+from tests.bench.before import Version
 from tests.bench.noop_server import NoopServer
 from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
@@ -33,8 +35,8 @@ class State(NamedTuple):
     places: bool = False
 
 
-class Admission(ABC):
-    """`name` is its place in the table."""
+class Admission:
+    """`name` is its place in the table. Unless it says otherwise it is the API server alone."""
 
     name: str
     in_force = State()
@@ -42,10 +44,8 @@ class Admission(ABC):
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
 
-    @abstractmethod
     def register(self) -> None: ...
 
-    @abstractmethod
     def unregister(self) -> None: ...
 
     @property
@@ -83,13 +83,7 @@ def _calls(plane: ControlPlane) -> Counter[str]:
 
 
 class Nothing(Admission):
-    """The API server alone."""
-
     name = "nothing"
-
-    def register(self) -> None: ...
-
-    def unregister(self) -> None: ...
 
 
 class Noop(Admission):
@@ -107,14 +101,16 @@ class Noop(Admission):
         return self._server.pid
 
     def register(self) -> None:
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(self._documents()))
+
+    def _documents(self) -> list[JSON]:
         service = {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": "noop", "namespace": NAMESPACE},
             "spec": {"clusterIP": self._server.address, "ports": [{"port": 443}]},
         }
-        documents = [service, self._configuration("Mutating"), self._configuration("Validating")]
-        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+        return [service, self._configuration("Mutating"), self._configuration("Validating")]
 
     def _configuration(self, kind: str) -> JSON:
         path = {"Mutating": "mutate", "Validating": "validate"}[kind]
@@ -155,23 +151,14 @@ class Cel(Admission):
         self.plane.kubectl("delete", "-f", FOLDER / "cel.yaml")
 
 
-class Floor(Admission):
+class Floor(Noop):
     """Two hooks registered exactly as we are, which answer every pod what we answered one: nobody who is called can cost less."""
 
     name = "no-op as we are"
     in_force = State(calls=OUR_CALLS, places=True)
 
-    def __init__(self, plane: ControlPlane, server: NoopServer) -> None:
-        super().__init__(plane)
-        self._server = server
-
-    @property
-    def server(self) -> int:
-        return self._server.pid
-
-    def register(self) -> None:
-        documents = manifests(self._server.address, self._server.ca_file)
-        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+    def _documents(self) -> list[JSON]:
+        return manifests(self._server.address, self._server.ca_file)
 
     def unregister(self) -> None:
         uninstall(self.plane)
@@ -180,20 +167,41 @@ class Floor(Admission):
 class Ours(Admission):
     """gpu-admission as deploy/ registers it: all rules, with their built-in defaults and a default class."""
 
-    name = "gpu-admission"
     in_force = State(calls=OUR_CALLS, refuses=True, places=True)
 
-    def __init__(self, plane: ControlPlane, webhook: Webhook, name: str = name) -> None:
+    def __init__(self, plane: ControlPlane, version: Version, host: int) -> None:
         super().__init__(plane)
-        self._webhook = webhook
-        self.name = name
+        self.webhook = Webhook(
+            plane, config=version.source / "tests" / "bench" / "policy", host=host, source=version.source
+        )
+        self.version = version
+        self.name = version.after("gpu-admission")
 
     @property
     def server(self) -> int:
-        return self.plane.pids[self._webhook.name]
+        return self.plane.pids[self.webhook.name]
 
     def register(self) -> None:
-        self._webhook.register()
+        self.webhook.register()
 
     def unregister(self) -> None:
-        self._webhook.unregister()
+        self.webhook.unregister()
+
+
+def serve(stack: ExitStack, plane: ControlPlane, versions: list[Version]) -> list[Ours]:
+    """Make the namespace, and have each version run until the stack is left."""
+    plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    ours = [Ours(plane, version, host) for host, version in enumerate(versions, start=10)]
+    for each in ours:
+        stack.enter_context(each.webhook)
+    return ours
+
+
+def in_turns(admissions: Sequence[Admission], rounds: int) -> Iterator[tuple[int, Admission]]:
+    """Yield each admission while it is in force, and the number of the round."""
+    for number in range(1, rounds + 1):
+        for admission in admissions:
+            admission.register()
+            admission.await_force()
+            yield number, admission
+            admission.unregister()

@@ -9,22 +9,20 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-import msgspec
 import urllib3
 
 from tests.bench import bursts
-from tests.bench.admissions import FOLDER, NAMESPACE, PODS, Admission, Nothing, Ours
+from tests.bench.admissions import NAMESPACE, Nothing, in_turns, serve
 from tests.bench.before import Version
-from tests.bench.bursts import API_SERVER, WARM_UP
-from tests.bench.clients import NUMBER
-from tests.bench.measure import LoadFailed, measure, plan
-from tests.bench.pods import model_server
+from tests.bench.bursts import WARM_UP
+from tests.bench.figures import API_SERVER, Progress
+from tests.bench.measure import LoadFailed
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook
 
 CLIENTS = 8
 GPU_POD, CPU_POD = "GPU", "CPU"
@@ -37,87 +35,57 @@ PARTS = {
     "JSON patch": r"json-?patch.*\bPatch\)?\.Apply\w*$",
 }
 """What is looked for in a profile, by the function in which it is, with what that calls; the first is part of the next two."""
+Key = tuple[str, str]  # pod, admission
 _LINE = re.compile(r"^\s*\S+\s+\S+%\s+\S+%\s+\S+\s+([\d.]+)%\s+(\S+)", re.MULTILINE)
 
 
-class ApiRow(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU of the API server for a pod, in ms: the median of blocks, the middle half of them, and by part in % of its profile."""
-
-    pod: str
-    admitted_by: str
-    cpu_ms: float
-    quartiles_ms: tuple[float, float]
-    percent: dict[str, float]
-
-
-class ApiReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`more_ms`: by pod and version of ours, the median difference of neighbouring blocks with and without it."""
-
-    rows: list[ApiRow]
-    more_ms: dict[str, dict[str, float]]
-
-
-def compare(
-    versions: list[Version], *, rounds: int, creates: int, progress: Callable[[str], None]
-) -> ApiReport:
+def compare(versions: list[Version], *, rounds: int, creates: int, progress: Progress) -> Iterator[str]:
     """Create `creates` pods of either kind in each block, `rounds` blocks of each, and profile each once."""
-    blocks: dict[tuple[str, str], list[float]] = {}
-    shares: dict[tuple[str, str], dict[str, float]] = {}
+    blocks: dict[Key, list[float]] = {}
+    shares: dict[Key, dict[str, float]] = {}
     progress("api: starting a control plane and our webhook")
-    with ControlPlane() as plane:
-        plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        admissions: list[Admission] = [Nothing(plane)]
-        served = [
-            Webhook(plane, config=FOLDER / "policy", host=number, source=version.source)
-            for number, version in enumerate(versions, start=10)
-        ]
-        for webhook, version in zip(served, versions, strict=True):
-            webhook.start()
-            admissions.append(Ours(plane, webhook, version.after(Ours.name)))
-        for number in range(1, rounds + 1):
-            for admission in admissions:
-                admission.register()
-                admission.await_force()
-                _block(plane, GPU_POD, WARM_UP)
-                for pod in (CPU_POD, GPU_POD):
-                    cpu = _block(plane, pod, creates)
-                    blocks.setdefault((pod, admission.name), []).append(cpu)
-                    progress(f"api: round {number}/{rounds}, {pod} pod, {admission.name}: {cpu:.2f} ms")
-                    if number == rounds:
-                        shares[pod, admission.name] = _profile(plane, pod)
-                admission.unregister()
-        for webhook in served:
-            webhook.stop()
-    rows = [
-        ApiRow(
-            pod=pod,
-            admitted_by=name,
-            cpu_ms=median(taken),
-            quartiles_ms=_quartiles(taken),
-            percent=shares[pod, name],
+    with ExitStack() as stack:
+        plane = stack.enter_context(ControlPlane())
+        admissions = [Nothing(plane), *serve(stack, plane, versions)]
+        for number, admission in in_turns(admissions, rounds):
+            _block(plane, GPU_POD, WARM_UP)
+            for pod in (CPU_POD, GPU_POD):
+                cpu = _block(plane, pod, creates)
+                blocks.setdefault((pod, admission.name), []).append(cpu)
+                progress(f"api: round {number}/{rounds}, {pod} pod, {admission.name}: {cpu:.2f} ms")
+                if number == rounds:
+                    shares[pod, admission.name] = _profile(plane, pod)
+    return _lines(blocks, shares)
+
+
+def _lines(blocks: dict[Key, list[float]], shares: dict[Key, dict[str, float]]) -> Iterator[str]:
+    yield f"API SERVER: its CPU for one pod, {CLIENTS} clients; of it the percentages of its profile"
+    yield ""
+    yield f"{'':<30} {'ms':>5} {'middle half':>12}  {'match':>5} {'mutate':>6} {'valid.':>6} {'patch':>5}"
+    for (pod, name), taken in sorted(blocks.items()):
+        ordered, quarter = sorted(taken), len(taken) // 4
+        columns = zip(PARTS, (5, 6, 6, 5), strict=True)
+        found = shares[pod, name]
+        percent = (f"{f'{found[part]:.1f}' if found else '–':>{width}}" for part, width in columns)
+        yield (
+            f"{pod} pod, {name:<21} {median(taken):>5.2f} {ordered[quarter]:>5.2f}–{ordered[-1 - quarter]:<6.2f}  "
+            f"{' '.join(percent)}"
         )
-        for (pod, name), taken in sorted(blocks.items())
-    ]
-    more: dict[str, dict[str, float]] = {}
+    yield ""
     for (pod, name), taken in blocks.items():
         if name != Nothing.name:
             pairs = zip(taken, blocks[pod, Nothing.name], strict=True)
-            more.setdefault(pod, {})[name] = median(ours - nothing for ours, nothing in pairs)
-    return ApiReport(rows=rows, more_ms=more)
+            more = median(ours - nothing for ours, nothing in pairs)
+            yield f"{more:+.2f} ms  {pod} pod, {name}: beyond nothing registered, median of neighbouring blocks"
 
 
 def _block(plane: ControlPlane, pod: str, creates: int) -> float:
     """Return the API server's CPU for one of so many pods, in milliseconds."""
-    body = model_server(f"model-server-{NUMBER}", gpus=int(pod == GPU_POD))
-    wanted = plan(plane, PODS, body=body, requests=creates, clients=CLIENTS)
-    sample = measure(wanted, {API_SERVER: [plane.pids[API_SERVER]]}, want=201)
+    counted = {API_SERVER: [plane.pids[API_SERVER]]}
+    gpus = int(pod == GPU_POD)
+    sample = bursts.create(plane, NAMESPACE, counted, clients=CLIENTS, creates=creates, gpus=gpus)
     bursts.clear(plane, NAMESPACE)
     return sample.cpu_seconds[API_SERVER] / creates * 1000
-
-
-def _quartiles(taken: list[float]) -> tuple[float, float]:
-    ordered = sorted(taken)
-    return ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
 
 
 def _profile(plane: ControlPlane, pod: str) -> dict[str, float]:
@@ -139,17 +107,8 @@ def _profile(plane: ControlPlane, pod: str) -> dict[str, float]:
     finally:
         ended.set()
         loading.join()
-    command = [
-        go,
-        "tool",
-        "pprof",
-        "-symbolize=none",
-        "-top",
-        "-cum",
-        "-nodecount=5000",
-        "-nodefraction=0",
-        str(path),
-    ]
+    options = ("-symbolize=none", "-top", "-cum", "-nodecount=5000", "-nodefraction=0")
+    command = [go, "tool", "pprof", *options, str(path)]
     top = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     functions = [(name, float(percent)) for percent, name in _LINE.findall(top)]
     return {

@@ -34,9 +34,8 @@ def versions(commit: str | None) -> Iterator[list[Version]]:
         raise RuntimeError(f"--before: there is no commit {commit} here (a shallow clone?)")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "before")
-        subprocess.run(
-            ["git", "worktree", "add", "--quiet", "--detach", source, commit], cwd=ROOT, check=True
-        )
+        command = ["git", "worktree", "add", "--quiet", "--detach", str(source), commit]
+        subprocess.run(command, cwd=ROOT, check=True)
         try:
             yield [Version("before", source), NOW]
         finally:

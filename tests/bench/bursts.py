@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from tests.bench.clients import NUMBER
+from tests.bench.figures import API_SERVER, CONTROLLER, ETCD, WEBHOOK
 from tests.bench.installation import Installation
 from tests.bench.measure import Sample, measure, plan
 from tests.bench.pods import model_server
 from tests.controlplane import ControlPlane
 from tests.controlplane.replicas import Replicas
 
-API_SERVER, ETCD, WEBHOOK, CONTROLLER = "kube-apiserver", "etcd", "webhook", "controller"
-SERVERS = (API_SERVER, ETCD, WEBHOOK, CONTROLLER)
 WARM_UP = 64
 """Creations before a subject is measured: connections, the Go runtime's caches and ours."""
 
@@ -27,9 +26,7 @@ class Decisions(NamedTuple):
     @classmethod
     def of(cls, serving: Replicas) -> Self:
         names = ("batch_size_sum", "batch_size_count", "write_seconds_count", "conflicts_total")
-        return cls(
-            *(sum(each.total(f"gpu_admission_quota_{name}") for each in serving.each) for name in names)
-        )
+        return cls(*(sum(one.total(f"gpu_admission_quota_{name}") for one in serving.each) for name in names))
 
     def since(self, before: Self) -> Self:
         return type(self)(*(now - then for now, then in zip(self, before, strict=True)))
@@ -71,11 +68,12 @@ def create(
     *,
     clients: int,
     creates: int,
+    gpus: int = 1,
     turns: int = 1,
 ) -> Sample:
-    """Create so many pods of one GPU; TURN in `namespace` goes round `turns` of them."""
-    body = model_server(f"model-server-{NUMBER}", gpus=1)
-    wanted = plan(plane, pods(namespace), body=body, requests=creates, clients=clients, turns=turns)
+    """Create so many pods of so many GPUs; TURN in `namespace` goes round `turns` of them."""
+    body = model_server(f"model-server-{NUMBER}", gpus=gpus)
+    wanted = plan(plane, pods(namespace), body, requests=creates, clients=clients, turns=turns)
     return measure(wanted, counted, want=201)
 
 

@@ -6,15 +6,17 @@ releases are in the last one.
 
 import subprocess
 import time
+from collections.abc import Iterator
 from statistics import median
 
 from tests.bench.before import Version
+from tests.bench.figures import Progress
 from tests.bench.installation import ROOM, wait_until
 from tests.bench.measure import cpu_seconds
 from tests.bench.population import SMALL, Population
 from tests.bench.releases import way
 from tests.bench.seeding import SEED
-from tests.bench.turns import Progress, ScaleReport, Turn, take_turns
+from tests.bench.turns import Turn, take_turns
 from tests.controlplane.plane import API_SERVER
 
 POPULATION = Population(pods=10_000, namespaces=2000, nodes=1000)
@@ -24,15 +26,13 @@ FULL, RELISTS, RELIST_SECONDS = (100, 200), 5, 3
 FIRST, RELEASE = "new quotas", "a release in a quiet namespace"
 
 
-def compare(versions: list[Version], *, rounds: int, progress: Progress) -> ScaleReport:
-    """Fill a cluster once, and let the versions take turns in it."""
-    victims = {_team(number - 1): f"{SEED}-{number - 1:06d}" for number in FULL}
-    medians = take_turns(_Turn, "counts", versions, POPULATION, victims, rounds=rounds, progress=progress)
-    return ScaleReport(title="COUNTS", population=POPULATION, figures=medians)
-
-
 def _team(number: int) -> str:
     return f"team-{number:04d}"
+
+
+def compare(versions: list[Version], *, rounds: int, progress: Progress) -> Iterator[str]:
+    victims = {_team(number - 1): f"{SEED}-{number - 1:06d}" for number in FULL}
+    return take_turns(_Turn, "counts", versions, POPULATION, victims, rounds=rounds, progress=progress)
 
 
 class _Turn(Turn):

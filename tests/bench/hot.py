@@ -4,15 +4,13 @@ Connections are spread over replicas as a Service does it, each to the next one.
 quota, by the same replicas: what is left of its rate is what the quota costs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
-
-import msgspec
 
 from tests.bench import bursts
 from tests.bench.before import Version
 from tests.bench.bursts import WARM_UP, Decisions
-from tests.bench.figures import Figures, figures, ratio
+from tests.bench.figures import Progress, figures, ratio
 from tests.bench.installation import ROOM, Installation
 from tests.bench.measure import Sample
 from tests.controlplane import ControlPlane
@@ -24,34 +22,9 @@ CLIENTS = 32
 Key = tuple[str, int, str]  # version, replicas, namespace
 
 
-class HotRow(msgspec.Struct, frozen=True, kw_only=True):
-    """`of_no_quota` is the rate as a share of that without a quota.
-
-    `per_write`: creations for each write of the ledger; `conflict_share`: of all its writes; `conflicts`: of a hundred creations.
-    """
-
-    version: str
-    replicas: int
-    quota: bool
-    figures: Figures
-    per_write: float
-    conflict_share: float
-    conflicts: float
-    of_no_quota: float
-
-
-class HotReport(msgspec.Struct, frozen=True, kw_only=True):
-    rows: list[HotRow]
-
-
 def compare(
-    versions: list[Version],
-    *,
-    replica_counts: Sequence[int] = REPLICAS,
-    rounds: int,
-    creates: int,
-    progress: Callable[[str], None],
-) -> HotReport:
+    versions: list[Version], replica_counts: Sequence[int], *, rounds: int, creates: int, progress: Progress
+) -> Iterator[str]:
     """Create `creates` pods in either namespace under each number of replicas of each version, in interleaved rounds."""
     samples: dict[Key, list[Sample]] = {}
     decisions: dict[Key, list[Decisions]] = {}
@@ -74,7 +47,7 @@ def compare(
                                 f"hot: round {number}/{rounds}, {version.name}, {replicas} replicas, {namespace}: "
                                 f"{sample.rate:.0f}/s, {decided.conflict_share:.0%} of writes conflict"
                             )
-    return _report(samples, decisions, creates)
+    return _lines(samples, decisions, creates)
 
 
 def _measured(installed: Installation, replicas: int, creates: int) -> dict[str, tuple[Sample, Decisions]]:
@@ -92,22 +65,33 @@ def _measured(installed: Installation, replicas: int, creates: int) -> dict[str,
     return found
 
 
-def _report(
+def _lines(
     samples: dict[Key, list[Sample]], decisions: dict[Key, list[Decisions]], creates: int
-) -> HotReport:
-    rows = [
-        HotRow(
-            version=version,
-            replicas=replicas,
-            quota=namespace == QUOTA,
-            figures=figures(namespace, CLIENTS, taken),
-            per_write=median(each.per_write(creates) for each in decisions[version, replicas, namespace]),
-            conflict_share=median(each.conflict_share for each in decisions[version, replicas, namespace]),
-            conflicts=median(
-                100 * each.conflicts / creates for each in decisions[version, replicas, namespace]
-            ),
-            of_no_quota=ratio(taken, samples[version, replicas, NO_QUOTA]),
+) -> Iterator[str]:
+    yield f"HOT: GPU pods created in one namespace by {CLIENTS} clients, by replicas of serve"
+    yield "(of no: rate as a share of that without a quota; a write: creations for each of the ledger;"
+    yield "lost: share of the ledger's writes that met another's, and how many of 100 creations did)"
+    yield ""
+    yield f"{'':<58} CPU ms per create"
+    yield (
+        f"{'':<6} {'n':>1} {'quota':<5} {'per s':>5} {'of no':>5} {'p50 ms':>6} {'p99 ms':>6} {'a write':>7} {'lost':>4} "
+        f"{'100':>4} {'API':>5} {'etcd':>4} {'hook':>4} {'contr':>5}"
+    )
+    for (version, replicas, namespace), taken in sorted(samples.items(), key=_place):
+        row, decided = figures(taken), decisions[version, replicas, namespace]
+        of_no_quota = ratio(taken, samples[version, replicas, NO_QUOTA])
+        writes = f"{'–':>7} {'–':>4} {'–':>4}"
+        if namespace == QUOTA:
+            per_write = median(each.per_write(creates) for each in decided)
+            lost = median(each.conflict_share for each in decided)
+            of_100 = median(100 * each.conflicts / creates for each in decided)
+            writes = f"{per_write:>7.1f} {lost:>4.0%} {of_100:>4.1f}"
+        yield (
+            f"{version:<6} {replicas:>1} {'yes' if namespace == QUOTA else 'no':<5} {row.per_second:>5.0f} "
+            f"{of_no_quota:>5.2f} {row.p50_ms:>6.0f} {row.p99_ms:>6.0f} {writes} {row.cpu_columns(5, 4, 4, 5)}"
         )
-        for (version, replicas, namespace), taken in samples.items()
-    ]
-    return HotReport(rows=rows)
+
+
+def _place(item: tuple[Key, object]) -> tuple[int, str, bool]:
+    (version, replicas, namespace), _ = item
+    return replicas, version, namespace == QUOTA

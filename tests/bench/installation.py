@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import yaml
@@ -67,9 +66,7 @@ class Installation:
         wait_until(lambda: self.plane.client().get(f"{API}/gpuquotas")[0] == 200, "GPUQuotas are not served")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.controller is not None:
             self.stop_controller()
         # With their kinds go quotas and ledgers, so that the next version finds what it would find in a new cluster.
@@ -142,9 +139,7 @@ class Installation:
 
     def await_settled(self, namespace: str, gpus: int) -> None:
         """Return once the quota counts so many GPUs, and nothing is in flight."""
-        wait_until(
-            lambda: self.ledger(namespace).settled(gpus), f"{namespace} does not settle at {gpus} GPUs"
-        )
+        wait_until(lambda: self.ledger(namespace).settled(gpus), f"{namespace} is not at {gpus} GPUs")
 
 
 def wait_until(check: Any, otherwise: str, *, seconds: float = WITHIN, pause: float = 0.05) -> None:

@@ -34,9 +34,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.outcome.milliseconds) / self.outcome.seconds
 
 
-def plan(
-    plane: ControlPlane, path: str, *, requests: int, clients: int, body: Any = None, **more: Any
-) -> Plan:
+def plan(plane: ControlPlane, path: str, body: Any, *, requests: int, clients: int, **more: Any) -> Plan:
     """Return a plan of requests to the API server, as its administrator."""
     user = json.loads(plane.kubeconfig().read_text())["users"][0]["user"]
     server = urlsplit(plane.url)
@@ -44,7 +42,7 @@ def plan(
         host=server.hostname or "",
         port=server.port or 0,
         path=path,
-        body="" if body is None else json.dumps(body),
+        body=json.dumps(body),
         requests=requests,
         clients=clients,
         ca_file=str(plane.ca_file),

@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Self
 
 from certs.files import ensure_self_signed
@@ -60,9 +59,7 @@ class NoopServer:
             time.sleep(0.05)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._plane.processes.terminate(self._name, grace=1)
 
     def _our_command(self) -> list[str]:

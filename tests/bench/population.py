@@ -80,6 +80,4 @@ def _seed_pods(
 
     seed(plane, f"/registry/pods/{namespace}/{name}", numbers, renamed)
     last = f"{bursts.pods(of(numbers[-1]))}/{SEED}-{numbers[-1]:06d}"
-    wait_until(
-        lambda: client.get(last, {"resourceVersion": "0"})[0] == 200, "the API server does not see the pods"
-    )
+    wait_until(lambda: client.get(last, {"resourceVersion": "0"})[0] == 200, "the pods are not seen")

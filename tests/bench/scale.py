@@ -15,14 +15,13 @@ import urllib3
 
 from tests.bench import bursts
 from tests.bench.before import Version
-from tests.bench.bursts import CONTROLLER
 from tests.bench.clients import NUMBER, TURN
-from tests.bench.figures import percentile
+from tests.bench.figures import Progress, percentile
 from tests.bench.installation import ROOM, wait_until
 from tests.bench.measure import cpu_seconds, measure, plan
 from tests.bench.population import BIG, CLASS, SMALL, Population
 from tests.bench.releases import way
-from tests.bench.turns import LONGEST, P50, RELIST, Progress, ScaleReport, Turn, take_turns
+from tests.bench.turns import LONGEST, P50, RELIST, Turn, take_turns
 from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
 
@@ -36,14 +35,8 @@ RECOUNT_SECONDS = 20
 RELISTS, RELIST_SECONDS = 5, 5
 """How often pods are listed again, and how long releases go on each time."""
 
-START, RELEASE, RAISE, CREATE, PACED, DELETE = (
-    "a controller's start",
-    "a release",
-    "a raised hard",
-    "creations/s",
-    "deletions",
-    "deletions/s",
-)
+START, RELEASE, RAISE = "a controller's start", "a release", "a raised hard"
+CREATE, PACED = "creations/s", "deletions"
 SPREAD_OUT, RELABEL, RESTART, RECOUNT = (
     "creations all over",
     "nodes relabelled",
@@ -61,10 +54,8 @@ _READ_BYTES = re.compile(
 
 def compare(
     versions: list[Version], population: Population, *, rounds: int, progress: Progress
-) -> ScaleReport:
-    """Fill a cluster once, and let the versions take turns in it."""
-    medians = take_turns(_Turn, "scale", versions, population, {}, rounds=rounds, progress=progress)
-    return ScaleReport(title="SCALE", population=population, figures=medians)
+) -> Iterator[str]:
+    return take_turns(_Turn, "scale", versions, population, {}, rounds=rounds, progress=progress)
 
 
 class _Turn(Turn):
@@ -131,7 +122,6 @@ class _Turn(Turn):
         taken = sorted(self.releases.one(namespace) for _ in range(RELEASES))
         where = self._where(namespace)
         self.note(RELEASE, f"{P50}, {where}", percentile(taken, 50))
-        self.note(RELEASE, f"{LONGEST}, {where}", taken[-1])
         self.installed.await_settled(namespace, self._sizes[namespace])
         each = (cpu_seconds(self._pid) - cpu) / RELEASES * 1000
         self.note(RELEASE, f"ms of controller's CPU, {where}", each)
@@ -146,61 +136,45 @@ class _Turn(Turn):
             taken.append((time.perf_counter() - began) * 1000)
         self.note(RAISE, "ms until it is in force, p50", median(taken))
         for name in extra:
-            self.client.delete(f"{bursts.pods(SMALL)}/{name}", None, {"gracePeriodSeconds": "0"})
+            self._delete(SMALL, name)
         self.installed.await_settled(SMALL, self._sizes[SMALL])
 
     def _create_and_delete(self, namespace: str) -> None:
         where, size = self._where(namespace), self._sizes[namespace]
         self.installed.set_quota(namespace, ROOM)
-        self.client.delete(
-            f"{bursts.pods(namespace)}/{self.releases.create(namespace)}", None, {"gracePeriodSeconds": "0"}
-        )
+        self._delete(namespace, self.releases.create(namespace))
         self.installed.await_settled(namespace, size)
-        counted = {CONTROLLER: [self._pid]}
-        sample = bursts.create(self.plane, namespace, counted, clients=CLIENTS, creates=CREATES)
+        sample = bursts.create(self.plane, namespace, {}, clients=CLIENTS, creates=CREATES)
         self.note(CREATE, f"of {CLIENTS} clients, {where}", sample.rate)
         self.installed.await_settled(namespace, size + CREATES)
         began = time.monotonic()
-        paced, deleted = PACED_PER_SECOND * PACED_SECONDS, CREATES - PACED_PER_SECOND * PACED_SECONDS
         cpu = cpu_seconds(self._pid)
-        for number in range(deleted, CREATES):
-            self.client.delete(
-                f"{bursts.pods(namespace)}/model-server-{number:06d}", None, {"gracePeriodSeconds": "0"}
-            )
-            time.sleep(max(0.0, began + (number - deleted + 1) / PACED_PER_SECOND - time.monotonic()))
+        for number in range(PACED_PER_SECOND * PACED_SECONDS):
+            self._delete(namespace, f"model-server-{number:06d}")
+            time.sleep(max(0.0, began + (number + 1) / PACED_PER_SECOND - time.monotonic()))
         share = (cpu_seconds(self._pid) - cpu) / (time.monotonic() - began)
         self.note(PACED, f"% of a core at {PACED_PER_SECOND} a second, {where}", share * 100)
-        self.installed.await_settled(namespace, size + CREATES - paced)
-        path = f"{bursts.pods(namespace)}/model-server-{NUMBER}?gracePeriodSeconds=0"
-        deletions = plan(self.plane, path, requests=deleted, clients=FEW, method="DELETE")
-        began = time.monotonic()
-        sample = measure(deletions, counted, want=200)
-        self.note(DELETE, f"of {FEW} clients, {where}", sample.rate)
-        began = time.monotonic()
-        self.installed.await_settled(namespace, size)
-        self.note(DELETE, f"s until they are counted, {where}", time.monotonic() - began)
+        self._delete_created([namespace], size)
 
     def _settle(self) -> None:
         """Create pods all over the namespaces; time begins with the last answer."""
         teams = self.population.namespaces
-        sample = bursts.create(
-            self.plane,
-            f"team-{TURN}",
-            {CONTROLLER: [self._pid]},
-            clients=CLIENTS,
-            creates=SPREAD,
-            turns=teams,
-        )
+        bursts.create(self.plane, f"team-{TURN}", {}, clients=CLIENTS, creates=SPREAD, turns=teams)
         began = time.monotonic()
-        self.note(SPREAD_OUT, f"a second, over {teams} namespaces", sample.rate)
         wait_until(self._nothing_in_flight, "the quotas do not settle", pause=0.1)
         self.note(SPREAD_OUT, f"s until {SPREAD} are settled", time.monotonic() - began)
-        for namespace in self._teams():
-            self.client.delete(
-                bursts.pods(namespace), {"gracePeriodSeconds": 0}, {"labelSelector": "app=model-server"}
-            )
-        for namespace in self._teams():
-            self.installed.await_settled(namespace, self.population.each)
+        self._delete_created(list(self._teams()), self.population.each)
+
+    def _delete(self, namespace: str, name: str) -> None:
+        self.client.delete(f"{bursts.pods(namespace)}/{name}", None, {"gracePeriodSeconds": "0"})
+
+    def _delete_created(self, namespaces: list[str], size: int) -> None:
+        """Leave in each namespace the pods that were there before; return once they are all that is counted."""
+        selected = {"labelSelector": "app=model-server"}
+        for namespace in namespaces:
+            self.client.delete(bursts.pods(namespace), {"gracePeriodSeconds": 0}, selected)
+        for namespace in namespaces:
+            self.installed.await_settled(namespace, size)
 
     def _nothing_in_flight(self) -> bool:
         return not any(ledger.in_flight for ledger in self.installed.ledgers().values())
@@ -213,11 +187,10 @@ class _Turn(Turn):
         self.note(RELABEL, CPU, cpu_seconds(self._pid) - cpu)
 
     def _label_nodes(self, class_name: str) -> None:
-        body = {"metadata": {"labels": {"accelerator": class_name}}}
         relabel = plan(
             self.plane,
             f"/api/v1/nodes/node-{NUMBER}",
-            body=body,
+            {"metadata": {"labels": {"accelerator": class_name}}},
             requests=self.population.nodes,
             clients=FEW,
             method="PATCH",

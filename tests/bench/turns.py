@@ -4,35 +4,24 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from statistics import median
 
-import msgspec
-
 from tests.bench import bursts
 from tests.bench.before import Version
-from tests.bench.figures import percentile
+from tests.bench.figures import Progress, percentile
 from tests.bench.installation import Installation, wait_until
 from tests.bench.pods import model_server
 from tests.bench.population import Population, populate
 from tests.bench.releases import Releases
 from tests.controlplane import ControlPlane
 
-Progress = Callable[[str], None]
 Figures = dict[str, dict[str, float]]
 """By what was done and what was measured then, which says its unit; in the order of the measurements."""
 
 RELIST = "releases while pods are listed again"
 LONGEST, P50 = "ms, longest", "ms, p50"
-
-
-class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians over rounds, by version."""
-
-    title: str
-    population: Population
-    figures: dict[str, Figures]
 
 
 class Turn(ABC):
@@ -93,7 +82,7 @@ class Turn(ABC):
 
 
 def _say(progress: Progress, prefix: str, what: str) -> None:
-    progress(f"{prefix}: {what}")
+    progress(prefix + what)
 
 
 def take_turns(
@@ -105,22 +94,32 @@ def take_turns(
     *,
     rounds: int,
     progress: Progress,
-) -> dict[str, Figures]:
-    """Fill a cluster once, let the versions take turns in it, and return the medians of their figures."""
+) -> Iterator[str]:
+    """Fill a cluster once, let the versions take turns in it, and return the medians of their figures, as a table."""
     taken: dict[str, list[Figures]] = {version.name: [] for version in versions}
     with ControlPlane() as plane:
         progress(f"{title}: making {2 * population.pods} pods on {population.nodes} nodes")
         populate(plane, population)
         for number in range(1, rounds + 1):
             for version in versions:
-                say = partial(_say, progress, f"{title}: round {number}/{rounds}, {version.name}")
+                prefix = f"{title}: round {number}/{rounds}, {version.name}: "
+                say = partial(_say, progress, prefix)
                 one = turn(plane, version, population, victims, say)
                 one.run()
                 taken[version.name].append(one.figures)
-    return {
-        name: {
-            subject: {what: median(each[subject][what] for each in found) for what in found[0][subject]}
-            for subject in found[0]
-        }
-        for name, found in taken.items()
-    }
+    return _lines(title, population, taken)
+
+
+def _lines(title: str, population: Population, taken: dict[str, list[Figures]]) -> Iterator[str]:
+    pods = (
+        f"{population.pods} GPU pods in one namespace, {population.pods} over {population.namespaces} others"
+    )
+    yield f"{title.upper()}: {pods}, on {population.nodes} nodes"
+    yield ""
+    yield f"{'':<59}" + "".join(f"{name:>10}" for name in taken)
+    first, *_ = taken.values()
+    for subject, figures in first[0].items():
+        yield subject
+        for what in figures:
+            medians = (median(each[subject][what] for each in found) for found in taken.values())
+            yield f"  {what:<57}" + "".join(f"{figure:>10.4g}" for figure in medians)

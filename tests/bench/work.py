@@ -2,12 +2,11 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
+from tests.bench.figures import Progress
 from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import bodies
 from tests.webhook.serving.hostile_program import POLICY, client_with_quotas
@@ -19,58 +18,42 @@ MOST_MILLISECONDS = 50
 SHOWN = 5
 
 
-class Review(msgspec.Struct, frozen=True, order=True):
-    """The time of one review, in milliseconds of the processor: its best of several."""
-
-    milliseconds: float
-    name: str
-
-
-def measured(client: AppClient, name: str, endpoint: str, body: bytes, times: int) -> Review:
+def milliseconds(client: AppClient, endpoint: str, body: bytes, times: int) -> float:
+    """Return the time of one review: its best of several."""
     taken = []
     for _ in range(times):
         began = time.process_time()
         client.post(endpoint, body)
         taken.append(time.process_time() - began)
-    return Review(round(min(taken) * 1000, 2), name)
+    return min(taken) * 1000
 
 
-def hostile(client: AppClient, count: int) -> Iterator[Review]:
+def hostile(client: AppClient) -> Iterator[tuple[float, str]]:
     """Yield the reviews of random bodies; one that is not the fastest at once is tried again."""
-    for number, body in enumerate(islice(bodies(SEED), count)):
-        name = f"body {number} to {body.endpoint}"
-        first = measured(client, name, body.endpoint, body.data, 1)
-        yield (
-            min(first, measured(client, name, body.endpoint, body.data, 2))
-            if first.milliseconds > 1
-            else first
-        )
+    for number, body in enumerate(islice(bodies(SEED), BODIES)):
+        took = milliseconds(client, body.endpoint, body.data, 1)
+        if took > 1:
+            took = min(took, milliseconds(client, body.endpoint, body.data, 2))
+        yield took, f"body {number} to {body.endpoint}"
 
 
-def long(client: AppClient) -> Iterator[Review]:
+def long(client: AppClient) -> Iterator[tuple[float, str]]:
     for endpoint in ("/mutate", "/validate"):
         for namespace in ("defaults", "strict"):
             for name, body in long_reviews(namespace):
-                yield measured(client, f"{name} to {endpoint}, {namespace}", endpoint, body, 3)
+                yield milliseconds(client, endpoint, body, 3), f"{name} to {endpoint}, {namespace}"
 
 
-def compare(*, count: int = BODIES, progress: Callable[[str], None]) -> dict[str, list[Review]]:
-    """Return the slowest reviews of each kind, the slowest first."""
+def compare(progress: Progress) -> Iterator[str]:
+    """Yield the slowest reviews of each kind, the slowest first."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "policy.yaml").write_text(POLICY)
         client, _ = client_with_quotas(Path(folder))
-    reports = {}
+    yield f"Milliseconds of the processor for one review; at most {MOST_MILLISECONDS} on an idle machine"
     for title, reviews in (
-        (f"{count} hostile bodies", hostile(client, count)),
+        (f"{BODIES} hostile bodies", hostile(client)),
         ("objects at and above limits", long(client)),
     ):
         progress(f"work: {title}")
-        reports[title] = sorted(reviews, reverse=True)[:SHOWN]
-    return reports
-
-
-def lines(reports: dict[str, list[Review]]) -> Iterator[str]:
-    yield f"Milliseconds of the processor for one review; at most {MOST_MILLISECONDS} on an idle machine"
-    for title, slowest in reports.items():
         yield f"  {title}, the slowest:"
-        yield from (f"    {each.milliseconds:6.1f}  {each.name}" for each in slowest)
+        yield from (f"    {took:6.1f}  {name}" for took, name in sorted(reviews, reverse=True)[:SHOWN])

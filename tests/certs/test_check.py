@@ -65,50 +65,48 @@ NOT_ISSUED = ["certificate: must be issued by the authority"]
 
 @cases(
     ("given", "want"),
-    {
-        "good": ({}, []),
-        "address-and-name": ({"names": ["127.0.0.1", "hook.ns.svc"]}, []),
-        "two-authorities": ({"authority": SAME_NAME.certificate_pem() + OURS}, []),
-        "with-its-chain": ({"certificate": CHAIN}, []),
-        "name-and-address-missing": (
-            {"names": ["other.ns.svc", "hook.ns.svc", "127.0.0.2"]},
-            [f"certificate: does not carry the name {name}" for name in ("other.ns.svc", "127.0.0.2")],
-        ),
-        "just-expired": ({"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"]),
-        "before-its-time": (
-            {"now": NOW - DAY},
-            [f"{what}: is not valid before 2026-03-01 11:00 UTC" for what in ("certificate", "authority")],
-        ),
-        "of-another-authority": (of(OF_SHORT), NOT_ISSUED),
-        "of-another-authority-with-the-same-name": ({"authority": SAME_NAME.certificate_pem()}, NOT_ISSUED),
-        "authority-is-none": ({"authority": SERVER.certificate_pem()}, NOT_ISSUED),
-        "both-expired": (
-            {**of(OF_SHORT), "authority": SHORT.certificate_pem(), "now": NOW + 3 * DAY},
-            [f"{what}: expired at 2026-03-03 12:00 UTC" for what in ("certificate", "authority")],
-        ),
-        "key-of-another": ({"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"]),
-        "key-of-another-kind": ({"key": OF_ANOTHER_KIND}, ["key: must be the key of the certificate"]),
-        "encrypted-key": ({"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"]),
-        "certificate-for-clients": (
-            {"certificate": CLIENT},
-            [
-                "certificate: does not carry the name hook.ns.svc",
-                "certificate: extendedKeyUsage must include serverAuth",
-            ],
-        ),
-        "an-extension-that-comes-twice": (
-            {"certificate": TWICE},
-            ["certificate: does not carry the name hook.ns.svc", *NOT_ISSUED],
-        ),
-        "nothing-is-what-it-should-be": (
-            {"certificate": b"", "key": b"nonsense", "authority": b"\xff"},
-            [
-                "authority: must be a certificate in PEM",
-                "certificate: must be a certificate in PEM",
-                "key: must be an unencrypted private key in PEM",
-            ],
-        ),
-    },
+    good=({}, []),
+    address_and_name=({"names": ["127.0.0.1", "hook.ns.svc"]}, []),
+    two_authorities=({"authority": SAME_NAME.certificate_pem() + OURS}, []),
+    with_its_chain=({"certificate": CHAIN}, []),
+    name_and_address_missing=(
+        {"names": ["other.ns.svc", "hook.ns.svc", "127.0.0.2"]},
+        [f"certificate: does not carry the name {name}" for name in ("other.ns.svc", "127.0.0.2")],
+    ),
+    just_expired=({"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"]),
+    before_its_time=(
+        {"now": NOW - DAY},
+        [f"{what}: is not valid before 2026-03-01 11:00 UTC" for what in ("certificate", "authority")],
+    ),
+    of_another_authority=(of(OF_SHORT), NOT_ISSUED),
+    of_another_authority_with_the_same_name=({"authority": SAME_NAME.certificate_pem()}, NOT_ISSUED),
+    authority_is_none=({"authority": SERVER.certificate_pem()}, NOT_ISSUED),
+    both_expired=(
+        {**of(OF_SHORT), "authority": SHORT.certificate_pem(), "now": NOW + 3 * DAY},
+        [f"{what}: expired at 2026-03-03 12:00 UTC" for what in ("certificate", "authority")],
+    ),
+    key_of_another=({"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"]),
+    key_of_another_kind=({"key": OF_ANOTHER_KIND}, ["key: must be the key of the certificate"]),
+    encrypted_key=({"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"]),
+    certificate_for_clients=(
+        {"certificate": CLIENT},
+        [
+            "certificate: does not carry the name hook.ns.svc",
+            "certificate: extendedKeyUsage must include serverAuth",
+        ],
+    ),
+    an_extension_that_comes_twice=(
+        {"certificate": TWICE},
+        ["certificate: does not carry the name hook.ns.svc", *NOT_ISSUED],
+    ),
+    nothing_is_what_it_should_be=(
+        {"certificate": b"", "key": b"nonsense", "authority": b"\xff"},
+        [
+            "authority: must be a certificate in PEM",
+            "certificate: must be a certificate in PEM",
+            "key: must be an unencrypted private key in PEM",
+        ],
+    ),
 )
 def test_every_problem_is_a_sentence(given: dict[str, Any], want: list[str]) -> None:
     assert found(**given) == want
@@ -120,12 +118,10 @@ def test_expiry_is_read() -> None:
 
 @cases(
     ("share", "want"),
-    {
-        "new": (0, False),
-        "just-before-two-thirds": (0.66, False),
-        "just-after-two-thirds": (0.67, True),
-        "expired": (1.5, True),
-    },
+    new=(0, False),
+    just_before_two_thirds=(0.66, False),
+    just_after_two_thirds=(0.67, True),
+    expired=(1.5, True),
 )
 def test_renewal_is_due_after_two_thirds(share: float, want: bool) -> None:
     begin = NOW - BACKDATED

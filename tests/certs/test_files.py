@@ -34,15 +34,13 @@ def damage(name: str, text: str) -> Callable[[Path], object]:
 
 @cases(
     ("change", "names", "days", "replaced"),
-    {
-        "valid-files-are-kept": (None, NAMES, 100, set()),
-        "a-new-name": (None, [*NAMES, "a.svc"], 0, {"tls.crt", "tls.key"}),
-        "due-for-renewal": (None, NAMES, 0.7 * SERVER_LIFETIME.days, {"tls.crt", "tls.key"}),
-        "the-authority-is-due-too": (None, NAMES, 0.7 * AUTHORITY_LIFETIME.days, set(MODES)),
-        "a-lost-key": (lambda folder: (folder / "tls.key").unlink(), NAMES, 0, {"tls.crt", "tls.key"}),
-        "a-damaged-certificate": (damage("tls.crt", "?"), NAMES, 0, {"tls.crt", "tls.key"}),
-        "a-damaged-authority": (damage("ca.crt", "?"), NAMES, 0, set(MODES)),
-    },
+    valid_files_are_kept=(None, NAMES, 100, set()),
+    a_new_name=(None, [*NAMES, "a.svc"], 0, {"tls.crt", "tls.key"}),
+    due_for_renewal=(None, NAMES, 0.7 * SERVER_LIFETIME.days, {"tls.crt", "tls.key"}),
+    the_authority_is_due_too=(None, NAMES, 0.7 * AUTHORITY_LIFETIME.days, set(MODES)),
+    a_lost_key=(lambda folder: (folder / "tls.key").unlink(), NAMES, 0, {"tls.crt", "tls.key"}),
+    a_damaged_certificate=(damage("tls.crt", "?"), NAMES, 0, {"tls.crt", "tls.key"}),
+    a_damaged_authority=(damage("ca.crt", "?"), NAMES, 0, set(MODES)),
 )
 def test_only_unusable_files_are_replaced(
     tmp_path: Path,

@@ -35,14 +35,12 @@ def keys_that_servers_can_read(world: World) -> set[str]:
 
 
 def request(world: World, rotation: str) -> None:
-    assert world.stored is not None
-    content = world.stored.content
+    content = world.content()
     world.store(SecretContent(content.data, {**content.annotations, ROTATE: rotation}), STATE)
 
 
 def phase(world: World) -> RotationPhase:
-    assert world.stored is not None
-    return decode(world.stored.content).phase
+    return decode(world.content()).phase
 
 
 class Rotations(RuleBasedStateMachine):
@@ -188,8 +186,7 @@ def test_an_authority_is_not_dropped_for_a_leaf_that_nobody_could_load() -> None
 
 
 def authority(world: World) -> bytes:
-    assert world.stored is not None
-    return decode(world.stored.content).authority.certificate_pem()
+    return decode(world.content()).authority.certificate_pem()
 
 
 def delete(world: World) -> None:
@@ -197,15 +194,13 @@ def delete(world: World) -> None:
 
 
 def damage_authority(world: World) -> None:
-    assert world.stored is not None
-    world.store(SecretContent({**world.stored.content.data, CA: b"", CA_KEY: b""}, {}))
+    world.store(SecretContent({**world.content().data, CA: b"", CA_KEY: b""}, {}))
 
 
 def replace_by_another(world: World) -> None:
     other = World()
     Controller(other).settle()
-    assert other.stored is not None
-    world.store(other.stored.content)
+    world.store(other.content())
 
 
 @pytest.mark.parametrize(
@@ -230,14 +225,12 @@ def test_what_is_lost_comes_back(
         first.die()
         second.die()
     first.settle()
-    assert world.stored is not None
     assert (authority(world) == before) is same
-    assert len(decode(world.stored.content).retired) == adopted
+    assert len(decode(world.content()).retired) == adopted
     second.settle()
     rotate(world, second)
-    assert {server.held.certificate for server in world.servers if server.held} == {
-        world.stored.content.data[CERTIFICATE]
-    }
+    held = {server.held.certificate for server in world.servers if server.held}
+    assert held == {world.content().data[CERTIFICATE]}
 
 
 def test_controllers_that_begin_at_once_make_one_authority() -> None:

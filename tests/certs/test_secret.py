@@ -32,14 +32,12 @@ CONTENT = encode(STATE)
 
 @cases(
     "state",
-    {
-        "steady": STATE,
-        "requested": dataclasses.replace(STATE, requested=Rotation.CA),
-        "publishing": dataclasses.replace(STATE, upcoming=OTHER),
-        "propagating": dataclasses.replace(STATE, upcoming=OTHER, since=NOW),
-        "retiring": dataclasses.replace(STATE, retired=(OTHER.certificate,), since=NOW),
-        "without-leaf": dataclasses.replace(STATE, leaf=None),
-    },
+    steady=STATE,
+    requested=dataclasses.replace(STATE, requested=Rotation.CA),
+    publishing=dataclasses.replace(STATE, upcoming=OTHER),
+    propagating=dataclasses.replace(STATE, upcoming=OTHER, since=NOW),
+    retiring=dataclasses.replace(STATE, retired=(OTHER.certificate,), since=NOW),
+    without_leaf=dataclasses.replace(STATE, leaf=None),
 )
 def test_a_state_is_read_as_it_was_written(state: RotationState) -> None:
     content = encode(state)
@@ -49,28 +47,21 @@ def test_a_state_is_read_as_it_was_written(state: RotationState) -> None:
 
 
 def damaged(**data: bytes) -> SecretContent:
-    return SecretContent(
-        {**CONTENT.data, **{key.replace("_", "."): value for key, value in data.items()}}, {}
-    )
+    written = {key.replace("_", "."): value for key, value in data.items()}
+    return SecretContent({**CONTENT.data, **written}, {})
+
+
+NO_AUTHORITY = "ca.crt must hold a certificate authority in PEM"
+NO_KEY = "ca.key must be the key of an authority in ca.crt"
 
 
 @cases(
     ("content", "want", "readable"),
-    {
-        "empty": (SecretContent({}, {}), "ca.crt must hold a certificate authority in PEM", 0),
-        "no-authority": (damaged(ca_crt=b"x"), "ca.crt must hold a certificate authority in PEM", 0),
-        "a-leaf-for-an-authority": (
-            damaged(ca_crt=CONTENT.data[CERTIFICATE]),
-            "ca.crt must hold a certificate authority in PEM",
-            0,
-        ),
-        "no-key": (damaged(ca_key=b"x"), "ca.key must be the key of an authority in ca.crt", 1),
-        "key-of-another": (
-            damaged(ca_key=OTHER.key_pem()),
-            "ca.key must be the key of an authority in ca.crt",
-            1,
-        ),
-    },
+    empty=(SecretContent({}, {}), NO_AUTHORITY, 0),
+    no_authority=(damaged(ca_crt=b"x"), NO_AUTHORITY, 0),
+    a_leaf_for_an_authority=(damaged(ca_crt=CONTENT.data[CERTIFICATE]), NO_AUTHORITY, 0),
+    no_key=(damaged(ca_key=b"x"), NO_KEY, 1),
+    key_of_another=(damaged(ca_key=OTHER.key_pem()), NO_KEY, 1),
 )
 def test_an_authority_that_is_lost_is_told(content: SecretContent, want: str, readable: int) -> None:
     with pytest.raises(DamagedError) as caught:
@@ -81,16 +72,14 @@ def test_an_authority_that_is_lost_is_told(content: SecretContent, want: str, re
 
 @cases(
     ("content", "want"),
-    {
-        "leaf": (damaged(tls_crt=b"x"), {"leaf": None}),
-        "key-of-another": (damaged(tls_key=OTHER.key_pem()), {"leaf": None}),
-        "annotations": (SecretContent(CONTENT.data, {SINCE: "soon", ROTATE: "all"}), {}),
-        "no-time-zone": (SecretContent(CONTENT.data, {SINCE: "2026-03-01T12:00:00"}), {}),
-        "another-authority-before-ours": (
-            SecretContent({**CONTENT.data, CA: pem([OTHER.certificate]) + CONTENT.data[CA]}, {}),
-            {"retired": (OTHER.certificate,)},
-        ),
-    },
+    leaf=(damaged(tls_crt=b"x"), {"leaf": None}),
+    key_of_another=(damaged(tls_key=OTHER.key_pem()), {"leaf": None}),
+    annotations=(SecretContent(CONTENT.data, {SINCE: "soon", ROTATE: "all"}), {}),
+    no_time_zone=(SecretContent(CONTENT.data, {SINCE: "2026-03-01T12:00:00"}), {}),
+    another_authority_before_ours=(
+        SecretContent({**CONTENT.data, CA: pem([OTHER.certificate]) + CONTENT.data[CA]}, {}),
+        {"retired": (OTHER.certificate,)},
+    ),
 )
 def test_everything_else_is_made_anew(content: SecretContent, want: dict[str, Any]) -> None:
     assert decode(content) == dataclasses.replace(STATE, **want)

@@ -9,7 +9,7 @@ import datetime as dt
 import functools
 from collections.abc import Callable
 
-from certs.acceptance import PEMPair, PublishedBundles, objections, observe
+from certs.acceptance import PEMPair, PublishedBundles, observe, rejection_reasons
 from certs.check import issued_by
 from certs.reconciler import CertificateReconciler, RacedError, StoredSecret, WebhookConfiguration
 from certs.rotation import Terms
@@ -50,6 +50,10 @@ class World:
         self.versions += 1
         return str(self.versions)
 
+    def content(self) -> SecretContent:
+        assert self.stored is not None
+        return self.stored.content
+
     def store(self, content: SecretContent | None, secret: str = STATE) -> None:
         setattr(self, secret, None if content is None else StoredSecret(self.version(), content))
         self.check()
@@ -72,7 +76,6 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """Every API server calls every server."""
         if not self.checking:
             return
         for server in self.servers:
@@ -113,7 +116,7 @@ class ApiServer:
 
 
 class Server:
-    """Presents what it took from the Secret; one that is careful asks `objections` first, a mounted Secret does not."""
+    """Presents what it took from the Secret; one that is careful asks `rejection_reasons` first, a mounted Secret does not."""
 
     def __init__(self, world: World, *, careful: bool) -> None:
         self._world = world
@@ -134,7 +137,7 @@ class Server:
         published = self._published if self.careful else None
         if offered == self.held:
             return
-        if not objections(offered, self.held, published, world.now):
+        if not rejection_reasons(offered, self.held, published, world.now):
             self.held = offered
             world.check()
 

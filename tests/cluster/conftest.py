@@ -40,7 +40,6 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def quotas(plane: ControlPlane) -> ControlPlane:
-    """Serve GPUQuotas as well."""
     install_quota_kind(plane.client())
     return plane
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
@@ -84,7 +83,6 @@ def shows(team: Namespace, used: int, reserved: int = 0) -> bool:
 
 
 def is_ready(team: Namespace) -> bool:
-    """Whether the status of the quota says so now."""
     ready = team.condition("Ready")
     return ready is not None and ready.status == "True"
 
@@ -99,7 +97,6 @@ class Running:
         lease: str | None = None,
         expiry: float = 40.0,
         no_quota: float = 0.2,
-        recount_seconds: float = 300.0,
         timings: WatchTimings | None = None,
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
@@ -116,7 +113,7 @@ class Running:
             self.leader,
             self.metrics,
             namespace="default",
-            recount_seconds=recount_seconds,
+            recount_seconds=300.0,
             observed=ObservedLedgers(expiry=expiry, no_quota=no_quota),
             timings=timings,
             write_usage=write_usage,
@@ -129,9 +126,7 @@ class Running:
         assert eventually(lambda: not self.controller.unready()), self.controller.unready()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def catalogue_version(self, team: Namespace) -> str:

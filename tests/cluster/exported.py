@@ -1,6 +1,5 @@
 """The exported policies on a real API server: namespaces under GPUPolicies of their own, and nothing elsewhere."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,18 +11,13 @@ import yaml
 
 from policies.policy import Labels
 from tests.builders import JSON, gpu_container, pod
-from tests.cluster.controllers import is_there
+from tests.cluster.controllers import eventually, is_there
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_yaml, export_policies
+from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_text, export_policies
 
-TEAM, RESTRICTED, WARNED, EXEMPTED = (
-    "exported-team",
-    "exported-restricted",
-    "exported-warned",
-    "exported-legacy",
-)
-LABELLED = "exported-labelled"
+TEAM, RESTRICTED, WARNED = "exported-team", "exported-restricted", "exported-warned"
+EXEMPTED, LABELLED = "exported-legacy", "exported-labelled"
 NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED)
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
@@ -100,12 +94,9 @@ spec:
 """
 """`restricted` fits the name of `team`, too, and is not asked there; `warned` fits all of them."""
 
-KINDS = (
-    "validatingadmissionpolicies",
-    "validatingadmissionpolicybindings",
-    "mutatingadmissionpolicies",
-    "mutatingadmissionpolicybindings",
-)
+KINDS = [
+    f"{each}admission{what}" for each in ("validating", "mutating") for what in ("policies", "policybindings")
+]
 IN_FORCE_WITHIN = 60  # seconds; the API server reads its policies once a second
 
 
@@ -130,14 +121,16 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
     options = ExportOptions(now=datetime.now(UTC), mutations=mutations(client))
     # Read back from the text that people apply.
-    exported = yaml.safe_load_all(as_yaml(export_policies(made, options).objects))
+    exported = yaml.safe_load_all(as_text(export_policies(made, options), "yaml"))
     for document in (*map(namespace, NAMESPACES), *filter(None, exported)):
         answer = client.apply(document)
         assert answer.status < 300, answer.body
     for name in NAMESPACES:
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         assert is_there(plane, account)
-    wait_until_in_force(plane)
+    # The API server learns of them in the order of their creation, so once the last policy of either kind works all do.
+    is_in_force = eventually(lambda: _warns(plane) and _adds_tolerations(plane), seconds=IN_FORCE_WITHIN)
+    assert is_in_force, "the exported policies do not work"
     yield
     version = "/apis/admissionregistration.k8s.io/{}/{}"
     for kind in kinds:
@@ -154,14 +147,6 @@ def namespace(name: str) -> JSON:
 
 def labels(name: str) -> Labels:
     return (("example.com/tier", "small"),) if name == LABELLED else ()
-
-
-def wait_until_in_force(plane: ControlPlane) -> None:
-    """Return once the last policy of either kind works: the API server learns of them in the order of their creation."""
-    deadline = time.monotonic() + IN_FORCE_WITHIN
-    while not (_warns(plane) and _adds_tolerations(plane)):
-        assert time.monotonic() < deadline, "the exported policies do not work"
-        time.sleep(0.2)
 
 
 def _warns(plane: ControlPlane) -> bool:

@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -42,9 +41,7 @@ class Proxy:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._speaks.set()
         self.close()
 
@@ -105,7 +102,6 @@ class Proxy:
 
 
 def through(plane: ControlPlane, proxy: Proxy, folder: Path) -> Path:
-    """Return a kubeconfig that leads through the proxy."""
     config = json.loads(plane.kubeconfig().read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
     path = folder / "proxied.kubeconfig"

@@ -1,56 +1,24 @@
 """What `kubectl apply` shows its user, with both configurations of deploy/ registered on a real API server."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.builders import JSON, gpu_container, pod
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.webhook import Webhook, serving
-
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec:
-  rules:
-    gpu-toleration:
-      tolerations:
-      - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
-      - {key: dedicated, operator: Equal, value: ml-workloads, effect: NoSchedule}
-    gpu-class: {default: nvidia-a100-80gb}
-    readiness-delay: {modelLoadSeconds: 60}
----
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: completing}
-spec:
-  priority: 1
-  match: {namespaces: [completing]}
-  rules:
-    gpu-requests: {completeLimits: true}
-"""
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
 
 @pytest.fixture(scope="module")
 def webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    with serving(plane, POLICY, "team", "completing", "limited") as running:
+    with serving(plane, "", "limited") as running:
         yield running
 
 
-def named(name: str, document: JSON, namespace: str = "team") -> JSON:
+def named(name: str, document: JSON, namespace: str) -> JSON:
     return {**document, "metadata": {**document["metadata"], "name": name, "namespace": namespace}}
-
-
-def gpu_pod(
-    name: str, *, limit: Any = None, request: Any = None, namespace: str = "team", **spec: Any
-) -> JSON:
-    lists = {"limits": limit, "requests": request}
-    resources = {key: {"nvidia.com/gpu": value} for key, value in lists.items() if value is not None}
-    return named(name, pod(gpu_container(name="train", resources=resources), **spec), namespace)
 
 
 def apply(plane: ControlPlane, document: JSON, *, dry_run: bool = False) -> tuple[bool, str]:
@@ -65,32 +33,9 @@ def apply(plane: ControlPlane, document: JSON, *, dry_run: bool = False) -> tupl
     return status < 300, "\n".join(said)
 
 
-def stored(plane: ControlPlane, name: str, namespace: str = "team") -> JSON:
-    status, document = plane.client().get(f"/api/v1/namespaces/{namespace}/pods/{name}")
-    assert status == 200, document
-    found: JSON = document
-    return found
-
-
-def test_a_request_without_limit_is_completed_where_the_policy_says_so(plane: ControlPlane) -> None:
-    accepted, said = apply(plane, gpu_pod("half-told", request="1", namespace="completing"))
-
-    assert accepted, said
-    resources = stored(plane, "half-told", "completing")["spec"]["containers"][0]["resources"]
-    assert resources == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
-
-
-def test_a_pod_that_has_everything_is_returned_without_a_patch(plane: ControlPlane, webhook: Webhook) -> None:
-    apply(plane, gpu_pod("first", limit="1"))
-    complete = stored(plane, "first")["spec"]
-
-    accepted, said = apply(
-        plane, named("second", {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": complete})
-    )
-
-    assert accepted, said
-    lines = [line for line in webhook.audit() if line["name"] == "second"]
-    assert {line["phase"]: line["verdict"] for line in lines} == {"mutate": "allowed", "validate": "allowed"}
+def stored(plane: ControlPlane, name: str, namespace: str) -> JSON:
+    document = accepted(plane.client().get(f"/api/v1/namespaces/{namespace}/pods/{name}"))
+    return dict(document)
 
 
 LIMITS = {
@@ -105,9 +50,8 @@ def test_reinvocation_finds_nothing_left_to_do(plane: ControlPlane, webhook: Web
     # The API server's own plugins run again after a patch; LimitRanger then touches the injected container, and we are
     # called a second time.
     apply(plane, LIMITS)
-    document = gpu_pod("warmed", limit="1", namespace="limited")
-    document["metadata"]["annotations"] = {"gpu-admission.dev/model-uri": "hf://org/model"}
-    accepted, said = apply(plane, document)
+    document = pod(gpu_container(), annotations={"gpu-admission.dev/model-uri": "hf://org/model"})
+    accepted, said = apply(plane, named("warmed", document, "limited"))
 
     assert accepted, said
     verdicts = [

@@ -99,9 +99,9 @@ def test_no_pod_of_a_burst_is_lost(plane: ControlPlane, fresh_webhook: Webhook, 
     assert len({pod["metadata"]["name"] for pod in stored}) == PODS
     assert sum(TOLERATION in pod["spec"]["tolerations"] for pod in stored) == PODS
     assert webhook_calls(plane) - before == {("request_total", hook, "200"): PODS for hook in HOOKS}
-    told = Counter(
+    reported = Counter(
         (line["phase"], line["verdict"])
         for line in fresh_webhook.audit()
         if line["name"].startswith(f"burst-{burst}-")
     )
-    assert told == {("mutate", "patched"): PODS, ("validate", "allowed"): PODS}
+    assert reported == {("mutate", "patched"): PODS, ("validate", "allowed"): PODS}

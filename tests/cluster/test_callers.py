@@ -12,9 +12,9 @@ import pytest
 import urllib3
 import yaml
 
-from tests.builders import JSON
+from tests.builders import JSON, gpu_container, manifest
 from tests.cluster.controllers import Running, eventually, uses
-from tests.controlplane import Authority, ControlPlane
+from tests.controlplane import Authority, ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
 from tests.controlplane.webhook import ROOT, Webhook, apply_all, manifests, uninstall
 
@@ -22,6 +22,7 @@ CALLER = "kube-apiserver-webhooks"
 CALLED = 'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
 REFUSED = "gpu-admission takes reviews only from callers with a client certificate: see its docs/security.md"
 TIMEOUT = 30
+PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
@@ -47,42 +48,28 @@ def webhook(presenting: ControlPlane, bundle: Path) -> Iterator[Webhook]:
     uninstall(presenting)
 
 
-@pytest.fixture
-def registered(presenting: ControlPlane) -> Iterator[ControlPlane]:
-    yield presenting
-    uninstall(presenting)
-
-
 def webhook_of(plane: ControlPlane, authority: Path, *names: str) -> Webhook:
     callers = [part for name in names for part in ("--client-name", name)]
     return Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig(), "--client-ca", authority, *callers))
 
 
-def register(plane: ControlPlane, webhook: Webhook) -> None:
-    """Apply what registers the webhook, whether or not it answers the API server."""
-    apply_all(plane, manifests(webhook.address, webhook.certificates / "ca.crt"))
+def gpu_pod(name: str = "trainer", gpus: int = 1) -> JSON:
+    return manifest("v1", "Pod", name, {"containers": [gpu_container(str(gpus))]})
 
 
-def gpu_pod(name: str = "trainer") -> JSON:
-    container = {"name": "train", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [container]},
-    }
-
-
-def denial(plane: ControlPlane, want: str) -> str:
-    """Return what the author of a GPU pod reads, once the API server knows of the configurations."""
+def refused(plane: ControlPlane, webhook: Webhook, want: str) -> str:
+    """Register the webhook; return what the author of a GPU pod reads, once the API server knows of it."""
 
     def said() -> str:
-        path = "/api/v1/namespaces/default/pods"
-        status, answer = plane.client().post(path, gpu_pod(), {"dryRun": "All"})
+        status, answer = plane.client().post(PODS, gpu_pod(), {"dryRun": "All"})
         return "" if status == 201 or want not in answer["message"] else str(answer["message"])
 
-    # A refused handshake can also reach the API server as a reset, before the alert that says why.
-    return eventually(said)
+    apply_all(plane, manifests(webhook.address, webhook.certificates / "ca.crt"))
+    try:
+        # A refused handshake can also reach the API server as a reset, before the alert that says why.
+        return eventually(said)
+    finally:
+        uninstall(plane)
 
 
 def ask(webhook: Webhook, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
@@ -95,10 +82,8 @@ def ask(webhook: Webhook, method: str, path: str, body: bytes = b"") -> tuple[in
 
 
 def forged(namespace: str, gpus: int) -> bytes:
-    """Return the review of a pod that nobody creates."""
-    document = gpu_pod("forged")
+    document = gpu_pod("forged", gpus)
     document["metadata"] |= {"namespace": namespace, "uid": str(uuid4())}
-    document["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
     fields: dict[str, Any] = {
         "uid": str(uuid4()),
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -134,22 +119,20 @@ def test_the_api_server_was_given_what_the_page_says(presenting: ControlPlane) -
     assert json.loads((folder / "admission.json").read_text()) == page["AdmissionConfiguration"]
 
 
-def test_api_server_with_another_name_is_refused_with_that_name(registered: ControlPlane) -> None:
-    with webhook_of(registered, registered.callers_ca, "somebody-else") as webhook:
-        register(registered, webhook)
-        said = denial(registered, CALLER)
+def test_api_server_with_another_name_is_refused_with_that_name(presenting: ControlPlane) -> None:
+    with webhook_of(presenting, presenting.callers_ca, "somebody-else") as webhook:
+        said = refused(presenting, webhook, CALLER)
     assert said == (
         f"{CALLED}gpu-admission was called with a client certificate of '{CALLER}', which --client-name does not allow"
     )
 
 
 def test_api_server_with_a_certificate_of_another_authority_is_refused_in_the_handshake(
-    registered: ControlPlane, tmp_path: Path
+    presenting: ControlPlane, tmp_path: Path
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(Authority("another").certificate)
-    with webhook_of(registered, tmp_path / "ca.crt", CALLER) as webhook:
-        register(registered, webhook)
-        said = denial(registered, "remote error")
+    with webhook_of(presenting, tmp_path / "ca.crt", CALLER) as webhook:
+        said = refused(presenting, webhook, "remote error")
         assert eventually(lambda: "refusing a caller: 127." in webhook.log())
     assert said.startswith('Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev"')
     assert said.endswith("remote error: tls: unknown certificate authority")
@@ -160,12 +143,7 @@ def test_api_server_without_a_certificate_is_refused_and_says_where_to_read(
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(Authority("callers").certificate)
     with webhook_of(plane, tmp_path / "ca.crt", CALLER) as webhook:
-        try:
-            register(plane, webhook)
-            said = denial(plane, "client certificate")
-        finally:
-            uninstall(plane)
-    assert said == f"{CALLED}{REFUSED}"
+        assert refused(plane, webhook, "client certificate") == f"{CALLED}{REFUSED}"
 
 
 # ---- whoever reaches the port
@@ -200,12 +178,10 @@ def test_without_client_authentication_a_forged_review_holds_the_quota_until_it_
 def test_api_server_with_the_certificate_is_answered_and_probes_need_none(
     presenting: ControlPlane, webhook: Webhook
 ) -> None:
-    status, answer = presenting.client().post("/api/v1/namespaces/default/pods", gpu_pod(), {"dryRun": "All"})
-    assert status == 201, answer
+    answer = accepted(presenting.client().post(PODS, gpu_pod(), {"dryRun": "All"}))
     assert answer["spec"]["tolerations"], "changed by /mutate"
     assert eventually(webhook.ready), "the documents are read"
-    status, detail = ask(webhook, "GET", "/readyz")
-    assert status == 200, detail
+    detail = accepted(ask(webhook, "GET", "/readyz"))
     assert json.loads(detail)["clientCA"]["lastError"] is None
     assert ask(webhook, "GET", "/healthz") == (200, "ok\n")
 
@@ -216,9 +192,7 @@ def test_new_authorities_fail_no_creation(presenting: ControlPlane, webhook: Web
 
     def turned_away() -> bool:
         """Whether a kept connection was, by now: the file is read twice a second."""
-        path = "/api/v1/namespaces/default/pods"
-        status, answer = presenting.client().post(path, gpu_pod(), {"dryRun": "All"})
-        assert status == 201, answer
+        accepted(presenting.client().post(PODS, gpu_pod(), {"dryRun": "All"}))
         return 'gpu_admission_callers_refused_total{reason="no longer valid"}' in webhook.metrics()
 
     assert eventually(turned_away)
@@ -228,7 +202,7 @@ def test_new_authorities_fail_no_creation(presenting: ControlPlane, webhook: Web
     assert 'gpu_admission_certificate_not_after_timestamp_seconds{certificate="client-ca"}' in metrics
 
 
-def test_forged_review_is_refused_and_changes_no_row(presenting: ControlPlane, webhook: Webhook) -> None:
+def test_forged_review_is_refused_and_changes_no_ledger(presenting: ControlPlane, webhook: Webhook) -> None:
     with Running(presenting):
         team = Namespace(presenting)
         team.quota({"gpus": "8"})

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.builders import JSON
+from tests.builders import JSON, container, manifest
 from tests.cluster.controllers import eventually
-from tests.controlplane import ControlPlane, claims_api
+from tests.controlplane import ControlPlane, accepted, claims_api
 from tests.controlplane.webhook import Webhook, serving
 
 DEVICE_CLASSES = {
@@ -37,10 +37,7 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     client = plane.client()
     for name, expression in DEVICE_CLASSES.items():
         spec = {"selectors": [{"cel": {"expression": expression}}]}
-        status, answer = client.post(
-            f"{claims_api()}/deviceclasses", {"metadata": {"name": name}, "spec": spec}
-        )
-        assert status == 201, answer["message"]
+        accepted(client.post(f"{claims_api()}/deviceclasses", {"metadata": {"name": name}, "spec": spec}))
     reading = ("--kubeconfig", plane.kubeconfig())
     with serving(plane, "", OPEN, STRICT, host=17, arguments=reading) as webhook:
         for namespace, default, allowed in ((OPEN, "nvidia-a100-80gb", '"*"'), (STRICT, "null", "nvidia-t4")):
@@ -65,13 +62,7 @@ def _spec(device_class: str) -> JSON:
 
 
 def _object(kind: str, name: str, namespace: str, spec: JSON) -> JSON:
-    metadata = {"name": name, "namespace": namespace}
-    return {
-        "apiVersion": claims_api().removeprefix("/apis/"),
-        "kind": kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return manifest(claims_api().removeprefix("/apis/"), kind, name, spec, namespace=namespace)
 
 
 def claim(device_class: str, namespace: str) -> JSON:
@@ -84,20 +75,9 @@ def template(device_class: str, namespace: str, name: str = "") -> JSON:
 
 def pod(name: str, namespace: str, *claims: JSON, resources: JSON | None = None) -> JSON:
     uses = resources or {"claims": [{"name": each["name"]} for each in claims]}
-    probe = {"httpGet": {"path": "/", "port": 80}}
-    server = {
-        "name": "server",
-        "image": "registry.example/server:1",
-        "resources": uses,
-        "readinessProbe": probe,
-    }
-    spec: JSON = {"containers": [server], "resourceClaims": list(claims)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
+    server = container(resources=uses, readinessProbe={"httpGet": {"path": "/", "port": 80}})
+    spec = {"containers": [server], "resourceClaims": list(claims)}
+    return manifest("v1", "Pod", name, spec, namespace=namespace)
 
 
 def by_name(name: str) -> JSON:
@@ -124,9 +104,7 @@ def test_a_pod_with_the_claim_of_a_nic_stays_as_it_is(
     plane: ControlPlane, webhook: Webhook, reference: Any, namespace: str
 ) -> None:
     before = webhook.calls()
-    status, stored = sent(plane, pod("linked", namespace, reference("fast-links")))
-
-    assert status == 201, stored["message"]
+    stored = accepted(sent(plane, pod("linked", namespace, reference("fast-links"))))
     assert webhook.calls()["mutate"] > before["mutate"], "it was reviewed"
     assert INJECTED not in stored["metadata"].get("annotations", {})
     assert tolerated(stored) == set()
@@ -142,9 +120,7 @@ def test_a_pod_with_the_claim_of_a_nic_stays_as_it_is(
 def test_a_pod_with_the_claim_of_a_gpu_gets_what_gpu_pods_get_but_no_default_class(
     plane: ControlPlane, reference: Any, claimed: str, taint: str
 ) -> None:
-    status, stored = sent(plane, pod("carded", OPEN, reference(claimed)))
-
-    assert status == 201, stored["message"]
+    stored = accepted(sent(plane, pod("carded", OPEN, reference(claimed))))
     assert tolerated(stored) == {taint}
     assert stored["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] == 72
     assert "nodeSelector" not in stored["spec"]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cluster.configuration import install_configuration_kinds
-from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane import ControlPlane, accepted, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main
 from webhook.configuration.documents import API_VERSION, Document
@@ -29,8 +29,7 @@ def team(quotas: ControlPlane) -> Iterator[Namespace]:
         "match": {"namespaces": [NAMESPACE]},
         "rules": {"gpu-class": {"allowed": [L40S, MIG, "nvidia-t4"]}},
     }
-    status, answer = client.post(POLICIES, Document("GPUPolicy", POLICY, spec).data)
-    assert status == 201, answer
+    accepted(client.post(POLICIES, Document("GPUPolicy", POLICY, spec).data))
     team.quota({"gpus": 16, "classes": {"nvidia-t4": 0}})
     create_gpu_node(client, "l40s-0", labels={"accelerator": L40S})
     create_gpu_node(client, "l40s-1", labels={"accelerator": L40S}, resources={"nvidia.com/gpu": "4"})
@@ -56,35 +55,31 @@ def listed(plane: ControlPlane, name: str) -> dict[str, Any]:
     return next(each for each in found if each["name"] == name)
 
 
+ALLOWED = f"rule gpu-class of policy {POLICY} allows {L40S}, {MIG}, nvidia-t4"
+
+
+@pytest.mark.usefixtures("team")
 @pytest.mark.parametrize(
     ("name", "allowed", "because"),
     [
         pytest.param(L40S, True, "", id="allowed"),
-        pytest.param(
-            "amd-mi300x",
-            False,
-            f"rule gpu-class of policy {POLICY} allows {L40S}, {MIG}, nvidia-t4",
-            id="not-by-the-policy",
-        ),
+        pytest.param("amd-mi300x", False, ALLOWED, id="not-by-the-policy"),
         pytest.param("nvidia-t4", False, "the GPUQuota grants 0 of classes/nvidia-t4", id="not-by-the-quota"),
     ],
 )
-def test_what_a_namespace_may_use(
-    quotas: ControlPlane, team: Namespace, name: str, allowed: bool, because: str
-) -> None:
-    del team
+def test_what_a_namespace_may_use(quotas: ControlPlane, name: str, allowed: bool, because: str) -> None:
     found = listed(quotas, name)
 
     assert (found["allowed"], found["because"], found["builtIn"]) == (allowed, because, True)
 
 
-def test_what_is_free(quotas: ControlPlane, team: Namespace) -> None:
+@pytest.mark.usefixtures("team")
+def test_what_is_free(quotas: ControlPlane) -> None:
     """3 of the 8 cards of the node that takes pods; nothing of the one that is cordoned."""
-    del team
     lines = run(quotas).stdout.splitlines()
     ledger_objects = {line.split()[0]: line.split() for line in lines if line.strip()}
 
-    assert ledger_objects["CLASS"] == ["CLASS", "FAMILY", "GIB", "HERE", "NODES", "GPUS", "FREE"]
+    assert ledger_objects["CLASS"] == ["CLASS", "FAMILY", "GIB", "ALLOWED", "NODES", "GPUS", "FREE"]
     assert ledger_objects[L40S] == [L40S, L40S, "48", "yes", "2", "12", "3"]
     assert ledger_objects["nvidia-a10"][-3:] == ["0", "0", "0"]
     at = lines.index(next(line for line in lines if line.startswith(L40S)))
@@ -96,10 +91,8 @@ def test_what_is_free(quotas: ControlPlane, team: Namespace) -> None:
     assert max(len(line) for line in lines if not line.startswith("  ")) <= 80
 
 
-def test_a_tenant_without_rights_sees_the_catalogue_and_what_is_missing(
-    quotas: ControlPlane, team: Namespace
-) -> None:
-    del team
+@pytest.mark.usefixtures("team")
+def test_a_tenant_without_rights_sees_the_catalogue_and_what_is_missing(quotas: ControlPlane) -> None:
     shown = run(quotas, user="engineer")
 
     assert shown.exit_code == 0

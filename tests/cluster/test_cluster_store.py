@@ -8,15 +8,16 @@ import pytest
 from policies.quota.amounts import Vector
 from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
+from tests.cases import cases
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import INSTALLATION, api_client
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import hard_texts
+from tests.webhook.quota.quota_and_ledger_object import keeper
 from tests.webhook.quota.world import CATALOGUE, NAMESPACE, SECONDS, World, vector
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.documents import quota_path
@@ -33,15 +34,14 @@ class ClusterLedger:
         self._client = plane.client()
         self.store = store
         self.ledger_objects = ObservedLedgers()
-        self._keeper = LedgerWriter(store, self.ledger_objects, lambda _: None)
+        self._keeper = keeper(store, self.ledger_objects)
         self._client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         self.replace(hard)
 
     def grant(self, hard: Vector) -> None:
         _, document = self._client.get(quota_path(NAMESPACE))
         document["spec"]["hard"] = written(hard)
-        status, answer = self._client.put(quota_path(NAMESPACE), document)
-        assert status == 200, answer
+        accepted(self._client.put(quota_path(NAMESPACE), document))
         self.follow()
 
     def replace(self, hard: Vector) -> None:
@@ -55,8 +55,7 @@ class ClusterLedger:
         self.follow()
 
     def create(self, hard: Vector) -> None:
-        status, answer = self._client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=written(hard)))
-        assert status == 201, answer
+        accepted(self._client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=written(hard))))
 
     def follow(self) -> VersionedLedger | None:
         return self._keeper.current(NAMESPACE, fresh=True)
@@ -112,7 +111,7 @@ def test_a_replaced_quota_is_another_ledger(ledger: ClusterLedger) -> None:
     assert read(ledger).ledger.quota_uid != before.ledger.quota_uid
 
 
-def test_a_row_that_was_deleted_is_gone(ledger: ClusterLedger) -> None:
+def test_a_deleted_ledger_object_is_gone(ledger: ClusterLedger) -> None:
     before = read(ledger)
     ledger.delete()
     with pytest.raises(LedgerConflict):  # both are read again
@@ -120,7 +119,7 @@ def test_a_row_that_was_deleted_is_gone(ledger: ClusterLedger) -> None:
     assert ledger.store.read(NAMESPACE, SECONDS) is None
 
 
-def test_a_quota_without_a_row_was_never_counted(ledger: ClusterLedger) -> None:
+def test_a_quota_without_a_ledger_object_was_never_counted(ledger: ClusterLedger) -> None:
     """So it denies from its creation on, whether or not a controller runs."""
     ledger.delete()
     assert ledger.store.read(NAMESPACE, SECONDS) is None
@@ -144,7 +143,7 @@ def test_a_creation_that_comes_late_puts_nothing_in_force(
     cluster_store.compare_and_swap(NAMESPACE, paused, paused.ledger, SECONDS)
 
     assert (read(ledger).ledger.used, len(read(ledger).ledger.reservations)) == (None, 0)
-    assert ledger.follow() is None, "a row without a quota goes"
+    assert ledger.follow() is None, "a ledger object without a quota is deleted"
 
 
 def test_a_write_leaves_no_managed_fields(ledger: ClusterLedger, quotas: ControlPlane) -> None:
@@ -153,46 +152,34 @@ def test_a_write_leaves_no_managed_fields(ledger: ClusterLedger, quotas: Control
     assert "managedFields" not in ledger_object["metadata"]
 
 
-def test_a_row_that_cannot_be_read_is_an_error_and_not_an_empty_one(
-    ledger: ClusterLedger, quotas: ControlPlane
+@cases(
+    ("user", "server", "want", "transient"),
+    who_may_not_read=(
+        "engineer",
+        "",
+        r"the ledger of the quota could not be read: .* is forbidden",
+        False,
+    ),
+    an_api_server_that_is_gone=("admin", "https://127.0.0.1:1", "could not be read", True),
+)
+def test_what_cannot_be_read(
+    quotas: ControlPlane, tmp_path: Path, *, user: str, server: str, want: str, transient: bool
 ) -> None:
-    path = ledger_objects_path(INSTALLATION, NAMESPACE)
-    _, before = quotas.client().get(path)
-    assert quotas.client().patch(path, {"ledger": '{"used": {"gpus": "one"}}'})[0] == 200
-    with pytest.raises(LedgerError, match="the GPUQuotaLedger cannot be read: ") as error:
-        read(ledger)
-    assert not error.value.transient
-    assert quotas.client().patch(path, {"ledger": before["ledger"]})[0] == 200
-
-
-def test_who_may_not_read_is_told_so(quotas: ControlPlane) -> None:
-    client = ApiClient(load_access(str(quotas.kubeconfig("engineer"))))
-    with pytest.raises(
-        LedgerError, match=r"the ledger of the quota could not be read: .* is forbidden"
-    ) as error:
-        ClusterStore(client, INSTALLATION).read(NAMESPACE, SECONDS)
-    client.close()
-    assert not error.value.transient
+    text = quotas.kubeconfig(user).read_text()
+    (tmp_path / "kubeconfig").write_text(text.replace(quotas.url, server or quotas.url))
+    fails_to_read(tmp_path / "kubeconfig", want, transient=transient)
 
 
 def test_a_kind_that_is_not_served_does_not_mean_no_quota() -> None:
     """So it looks while an API server starts."""
     with ControlPlane() as bare:
-        client = ApiClient(load_access(str(bare.kubeconfig())))
-        with pytest.raises(
-            LedgerError, match=r"does not know the kind gpuquotaledgers\.gpu-admission\.dev"
-        ) as error:
-            ClusterStore(client, INSTALLATION).read("default", SECONDS)
-        client.close()
-    assert error.value.transient
+        want = r"does not know the kind gpuquotaledgers\.gpu-admission\.dev"
+        fails_to_read(bare.kubeconfig(), want, transient=True)
 
 
-def test_an_api_server_that_is_gone(quotas: ControlPlane, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "kubeconfig"
-    text = quotas.kubeconfig().read_text()
-    elsewhere.write_text(text.replace(quotas.url, "https://127.0.0.1:1"))
-    client = ApiClient(load_access(str(elsewhere)))
-    with pytest.raises(LedgerError, match="could not be read") as error:
+def fails_to_read(kubeconfig: Path, want: str, *, transient: bool) -> None:
+    client = ApiClient(load_access(str(kubeconfig)))
+    with pytest.raises(LedgerError, match=want) as error:
         ClusterStore(client, INSTALLATION).read(NAMESPACE, SECONDS)
     client.close()
-    assert error.value.transient
+    assert error.value.transient is transient

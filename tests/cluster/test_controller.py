@@ -1,19 +1,20 @@
-"""The controller on a real API server: it counts what is stored, gives back what ends, and gives up what never came."""
+"""The controller on a real API server: it counts what is stored, and gives back what ends."""
 
 import threading
 import time
 from collections.abc import Iterator
-from fractions import Fraction
+from itertools import groupby
 
 import pytest
 
 from policies.quota.amounts import GPUS
-from tests.cluster.controllers import Running, eventually, gpus, is_ready, uses
-from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.gpuquota import Namespace, api_client
-from tests.reservation_requests import creation_request
+from tests.cluster.controllers import Running, eventually, is_ready, uses
+from tests.controlplane import ControlPlane, claims_api
+from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kind
 from webhook.cluster.informer import Informer
+from webhook.configuration.loader import load_directory
 from webhook.controller.records import LedgerRecord, ledger_record, ledgers
+from webhook.controller.usage_counter import UsageCounter
 
 
 @pytest.fixture(scope="module")
@@ -88,45 +89,6 @@ def test_a_burst_of_ends_is_counted_with_few_writes(team: Namespace, quotas: Con
     assert len(written) <= 5 + took / 0.2 + 1
 
 
-def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, running: Running) -> None:
-    team.quota({"gpus": "8"})
-    assert uses(team, 0)
-    uid = team.pod("trainer", 2)
-    assert uses(team, 2)
-
-    team.reserve(creation_request(uid, {GPUS: Fraction(2)}, running.catalogue_version(team)))
-
-    assert eventually(lambda: not team.ledger_object().reservations)
-    assert gpus(team) == 2
-
-
-@pytest.mark.slow
-def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
-    team.quota({"gpus": "8"})
-    assert uses(team, 0)
-    team.reserve(creation_request("never", {GPUS: Fraction(2)}, running.catalogue_version(team)))
-
-    assert len(team.ledger_object().reservations) == 1
-    assert eventually(lambda: not team.ledger_object().reservations)
-    assert gpus(team) == 0
-
-
-def test_a_bound_pod_counts_for_the_class_of_its_node(team: Namespace, quotas: ControlPlane) -> None:
-    create_gpu_node(quotas.client(), f"node-of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
-    team.quota(
-        {"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}}, unclassifiedPods="TotalOnly"
-    )
-    team.pod("trainer", 2)
-    assert uses(team, 2)
-    assert "classes/nvidia-a100" in team.ledger_object().hard
-    assert (team.used() or {})["classes/nvidia-a100"] == 0
-
-    team.bind("trainer", f"node-of-{team.name}")
-
-    assert eventually(lambda: (team.used() or {})["classes/nvidia-a100-80gb"] == 2)
-    assert (team.used() or {})["classes/nvidia-a100"] == 2
-
-
 def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
     team.quota({"gpus": "8"})
     team.pod("trainer", 5)
@@ -173,3 +135,50 @@ def test_a_replaced_quota_counts_what_its_namespace_holds(team: Namespace) -> No
     )
     assert uses(team, 5)
     assert eventually(lambda: team.status().hard == {GPUS: 9} and is_ready(team))
+
+
+Changes = list[tuple[str, bool]]
+
+
+@pytest.fixture
+def changes(quotas: ControlPlane) -> Iterator[Changes]:
+    reported: Changes = []
+    counter = UsageCounter(api_client(quotas), load_directory(None), lambda *change: reported.append(change))
+    counter.start()
+    assert eventually(lambda: counter.synced)
+    yield reported
+    counter.stop()
+
+
+def test_only_what_ends_gives_something_back(changes: Changes, quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+
+    def reported() -> list[bool]:
+        """Return each change, and repeated ones once."""
+        return [key for key, _ in groupby(back for namespace, back in changes if namespace == team.name)]
+
+    team.pod("finishes")
+    assert eventually(lambda: reported() == [False]), reported()
+    team.set_phase("finishes", "Running")
+    team.set_phase("finishes", "Succeeded")
+    assert eventually(lambda: reported() == [False, True]), reported()
+    team.delete_pod("finishes")
+    assert eventually(lambda: reported() == [False, True, False]), reported()
+    team.pod("goes")
+    team.delete_pod("goes")
+    assert eventually(lambda: reported() == [False, True, False, True]), reported()
+
+
+@pytest.mark.slow
+def test_a_quota_is_counted_where_no_claims_are_served() -> None:
+    """As on every API server before 1.34 by default."""
+    with ControlPlane(claims=False) as plane:
+        install_quota_kind(plane.client())
+        assert plane.client().get(claims_api())[0] == 404
+        with Running(plane):
+            team = Namespace(plane)
+            team.pod("train", 2)
+            team.quota({"gpus": "8"})
+
+            assert uses(team, 2)
+            assert eventually(lambda: is_ready(team))

@@ -17,14 +17,11 @@ NAMESPACE = "versions"
 CUDA = "gpu-admission.dev/cuda"
 SPOT = "gpu-admission.dev/spot"
 POOL = {"key": "example.com/spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+ON_SPOT = {"nodeSelector": {"example.com/spot": "true"}, "tolerations": [POOL]}
 POLICY = default_policy(
     {
-        "spot": {
-            "mode": "enforce",
-            "nodeSelector": {"example.com/spot": "true"},
-            "tolerations": [POOL],
-            "minTerminationSeconds": 120,
-        }
+        "cuda-version": {"exactVersion": True},
+        "spot": {"mode": "enforce", "minTerminationSeconds": 120, **ON_SPOT},
     }
 )
 TOO_NEW = (
@@ -71,14 +68,6 @@ def test_a_pod_runs_where_the_driver_has_its_cuda(plane: ControlPlane) -> None:
     assert accepted, said
     assert "Warning" not in said
     assert eventually(lambda: node_of(plane, "trainer") == "newer")
-
-
-def test_a_version_that_no_node_has_is_a_warning(plane: ControlPlane) -> None:
-    accepted, said = apply(plane, asking("ahead", {CUDA: "13.0"}))
-
-    assert accepted, said
-    assert TOO_NEW in said.splitlines()
-    assert "affinity" not in stored(plane, "ahead", NAMESPACE)["spec"]
 
 
 def test_a_pod_that_can_be_interrupted_runs_on_the_spot_pool(plane: ControlPlane) -> None:

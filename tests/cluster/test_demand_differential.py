@@ -7,7 +7,7 @@ pod as it was stored. The same for ResourceClaims and `<DeviceClass>.deviceclass
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -158,9 +158,7 @@ def all_counted(client: Client, documents: list[JSON]) -> list[Counted]:
 
 
 @pytest.mark.parametrize("number", [400, pytest.param(2000, marks=pytest.mark.slow)])
-def test_our_demand_is_what_the_api_servers_quota_charges(
-    client: Client, number: int, record_property: Callable[[str, Any], None]
-) -> None:
+def test_our_demand_is_what_the_api_servers_quota_charges(client: Client, number: int) -> None:
     found = all_counted(client, list(pods(number)))
 
     configuration = load_directory(None)
@@ -177,8 +175,6 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
             different.append(f"charge {ours}, the quota {counted}: {pod['spec']}")
         seen.update(kind for kind, is_there in kinds(pod, counted).items() if is_there)
 
-    for name, count in sorted(seen.items()):
-        record_property(name, count)
     print(f"{len(found)} pods:", dict(sorted(seen.items())))  # noqa: T201  the figures, shown by -rA
     assert not different, f"{len(different)}:\n" + "\n".join(different[:20])
     assert len(found) == number
@@ -232,11 +228,8 @@ def test_what_a_claim_costs_is_what_the_api_servers_quota_charges(client: Client
     different = []
     seen: Counter[str] = Counter()
     for claim, counted in all_counted(client, list(claims())):
-        demand = claim_demand(
-            decode_claim(msgspec.json.encode(claim)),
-            configuration,
-            UnclassifiedPods.TOTAL_ONLY,
-        )
+        decoded = decode_claim(msgspec.json.encode(claim))
+        demand = claim_demand(decoded, configuration, UnclassifiedPods.TOTAL_ONLY)
         theirs = {name: counted[name + PER_CLASS] for name in DEVICE_CLASSES}
         ours = {name: demand.vector.get(RESOURCES + IMPLICIT + name, Fraction(0)) for name in DEVICE_CLASSES}
         if ours != theirs or demand.denials:

@@ -1,6 +1,7 @@
-"""What `gpu-admission export` writes, on a real API server without our webhook: the rules hold all the same."""
+"""What `gpu-admission export` writes, on a real API server: the rules hold without our webhook, and it fits in."""
 
 import json
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -10,10 +11,12 @@ from click.testing import CliRunner
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.exported import ALL, EXEMPTED, LABELLED, TEAM, WARNED, create
-from tests.controlplane import ControlPlane, minor_version
-from tests.controlplane.webhook import ROOT
+from tests.cluster.exported import ALL, EXEMPTED, LABELLED, POLICY, TEAM, VOID, WARNED, create
+from tests.controlplane import ControlPlane, accepted, minor_version
+from tests.controlplane.client import STRATEGIC_PATCH
+from tests.controlplane.webhook import ROOT, Webhook, serving
 from webhook.commands import main
+from webhook.configuration.documents import Document
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
@@ -24,8 +27,7 @@ def plane(exported: ControlPlane) -> ControlPlane:
 
 
 def test_every_expression_type_checks(plane: ControlPlane) -> None:
-    status, listed = plane.client().get(POLICIES)
-    assert status == 200
+    listed = accepted(plane.client().get(POLICIES))
     ours = [each for each in listed["items"] if each["metadata"]["name"].startswith("gpu-admission.")]
 
     assert len(ours) >= 13
@@ -38,11 +40,8 @@ def test_every_expression_type_checks(plane: ControlPlane) -> None:
 def type_checked(plane: ControlPlane, name: str, generation: int) -> JSON:
     """Return what the API server says of the policy's types, nothing before it has looked at this generation."""
     status = plane.client().get(f"{POLICIES}/{name}")[1].get("status", {})
-    return (
-        {"typeChecking": status.get("typeChecking", {})}
-        if status.get("observedGeneration") == generation
-        else {}
-    )
+    is_checked = status.get("observedGeneration") == generation
+    return {"typeChecking": status.get("typeChecking", {})} if is_checked else {}
 
 
 # ---- what is added; whether it is what the engine says: test_export_differential.py
@@ -68,9 +67,7 @@ def test_device_plugins_and_exporters_are_denied_unless_exempted(plane: ControlP
 
 @pytest.mark.parametrize("namespace", [EXEMPTED, WARNED, "default"])
 def test_nothing_is_added_where_the_rule_does_not_say_so(mutating: ControlPlane, namespace: str) -> None:
-    status, answer = create(mutating.client(), pod(container("a"), gpu_container(name="b")), namespace)
-
-    assert status == 201, answer
+    answer = accepted(create(mutating.client(), pod(container("a"), gpu_container(name="b")), namespace))
     assert env_of(answer) == {"a": [], "b": []}
     assert all(each["key"].startswith("node.kubernetes.io/") for each in answer["spec"]["tolerations"])
 
@@ -85,66 +82,45 @@ SIDECARS = [
 
 
 @cases(
-    ("namespace", "document", "told"),
-    {
-        "variable": (
-            TEAM,
-            pod(gpu_container(name="a"), container("b", env=[ALL])),
-            [
-                'spec.containers[1].env[0] (container "b") = "all": request nvidia.com/gpu: 1 in resources.limits or remove'
-            ],
-        ),
-        "more-than-a-container-may-have": (
-            TEAM,
-            pod(gpu_container("5")),
-            [
-                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": set nvidia.com/gpu: 4'
-            ],
-        ),
-        "more-than-a-pod-may-have": (
-            TEAM,
-            pod(*(gpu_container("3", name=name) for name in "abc")),
-            [
-                "request nvidia.com/gpu: 8 or less; the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod"
-            ],
-        ),
-        "sidecars-count-for-the-whole-life": (
-            TEAM,
-            pod(gpu_container("4"), initContainers=SIDECARS),
-            ["the pod needs 9 nvidia.com/gpu at one time"],
-        ),
-        "percentage": (
-            TEAM,
-            pod(gpu_container("101", resource="nvidia.com/gpucores")),
-            ["must be at most 100 percent of a GPU"],
-        ),
-        "policy-by-labels": (
-            LABELLED,
-            pod(gpu_container("2")),
-            [
-                "request nvidia.com/gpu: 1 or less; the pod needs 2 nvidia.com/gpu at one time: must be at most 1"
-            ],
-        ),
-    },
+    ("namespace", "document", "reported"),
+    variable=(
+        *(TEAM, pod(gpu_container(name="a"), container("b", env=[ALL]))),
+        'spec.containers[1].env[0] (container "b") = "all": request nvidia.com/gpu: 1 in resources.limits or remove',
+    ),
+    more_than_a_container_may_have=(
+        *(TEAM, pod(gpu_container("5"))),
+        'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": set nvidia.com/gpu: 4',
+    ),
+    more_than_a_pod_may_have=(
+        *(TEAM, pod(*(gpu_container("3", name=name) for name in "abc"))),
+        "request nvidia.com/gpu: 8 or less; the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod",
+    ),
+    sidecars_count_for_the_whole_life=(
+        *(TEAM, pod(gpu_container("4"), initContainers=SIDECARS)),
+        "the pod needs 9 nvidia.com/gpu at one time",
+    ),
+    percentage=(
+        *(TEAM, pod(gpu_container("101", resource="nvidia.com/gpucores"))),
+        "must be at most 100 percent of a GPU",
+    ),
+    policy_by_labels=(
+        *(LABELLED, pod(gpu_container("2"))),
+        "request nvidia.com/gpu: 1 or less; the pod needs 2 nvidia.com/gpu at one time: must be at most 1",
+    ),
 )
-def test_refused(plane: ControlPlane, namespace: str, document: JSON, told: list[str]) -> None:
+def test_refused(plane: ControlPlane, namespace: str, document: JSON, reported: str) -> None:
     status, answer = create(plane.client(), document, namespace)
 
     assert status == 403, answer
-    assert all(words in answer["message"] for words in told), answer["message"]
+    assert reported in answer["message"]
 
 
 def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
     for path in sorted((ROOT / "deploy/chart/files/crds").glob("*.yaml")):
         plane.kubectl("apply", "--server-side", "-f", path)
-    stored = {
-        "apiVersion": "gpu-admission.dev/v1alpha1",
-        "kind": "GPUPolicy",
-        "metadata": {"name": "stored"},
-        "spec": {"match": {"namespaces": ["exported-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
-    }
+    spec = {"match": {"namespaces": ["exported-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}}
     plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=90s")
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(stored))
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(Document("GPUPolicy", "stored", spec).data))
     of_it = ("--kubeconfig", str(plane.kubeconfig()), "--kubernetes", f"1.{minor_version()}")
     result = CliRunner().invoke(main, ["export", *of_it, "-o", "json"])
     plane.kubectl("delete", "gpupolicy", "stored")
@@ -155,3 +131,155 @@ def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
     # kubectl takes the List with what is beside its items.
     applied = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=result.stdout)
     assert len(applied.stdout.splitlines()) == len(json.loads(result.stdout)["items"])
+
+
+# ---- ephemeral containers
+
+
+def stored(plane: ControlPlane, name: str, document: JSON, namespace: str = TEAM) -> None:
+    document["metadata"]["name"] = name
+    accepted(create(plane.client(), document, namespace, dry_run=False))
+
+
+def debug(plane: ControlPlane, name: str, debugger: JSON, namespace: str = TEAM) -> tuple[int, JSON]:
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/ephemeralcontainers"
+    patch = {"spec": {"ephemeralContainers": [debugger]}}
+    return plane.client().patch(path, patch, content_type=STRATEGIC_PATCH)
+
+
+LIST = "/var/run/nvidia-container-devices/all"
+
+
+def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
+    stored(plane, "debugged", pod(gpu_container(), volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]))
+    mounts = [{"name": "dev", "mountPath": "/dev"}]
+
+    shown, first = debug(plane, "debugged", container("peek", env=[ALL]))
+    mounted, second = debug(plane, "debugged", container("peek", volumeMounts=mounts))
+    listing = container("peek", volumeMounts=[{**mounts[0], "mountPath": LIST}])
+    listed, third = debug(plane, "debugged", listing)
+
+    assert (shown, mounted, listed) == (403, 403, 403)
+    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": request nvidia.com/gpu: 1 in resources.limits'
+    assert want in first["message"]
+    assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
+    assert f'(container "peek") = "{LIST}": request nvidia' in third["message"]
+
+
+def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
+    stored(mutating, "helped", pod(gpu_container()))
+
+    first, _ = debug(mutating, "helped", container("one"))
+    second, answer = debug(mutating, "helped", container("two"))
+
+    assert (first, second) == (200, 200)
+    added = {each["name"]: each["env"] for each in answer["spec"]["ephemeralContainers"]}
+    assert added == {"one": [VOID], "two": [VOID]}
+    assert "env" not in answer["spec"]["containers"][0]
+
+
+def test_what_an_ephemeral_container_was_before_is_left_alone(plane: ControlPlane) -> None:
+    stored(plane, "old", pod(container("main", env=[ALL])), EXEMPTED)
+    assert debug(plane, "old", container("one", env=[ALL]), EXEMPTED)[0] == 200
+
+
+# ---- annotations
+
+
+def test_an_annotation_that_names_devices_may_not_be_added_later(plane: ControlPlane) -> None:
+    stored(plane, "annotated", pod(gpu_container(), annotations={"team": "ml"}))
+    path = f"/api/v1/namespaces/{TEAM}/pods/annotated"
+    key = "nvidia.cdi.k8s.io/container.main"
+
+    refused, answer = plane.client().patch(path, {"metadata": {"annotations": {key: "nvidia.com/gpu=all"}}})
+    changed, _ = plane.client().patch(path, {"metadata": {"annotations": {"team": "web"}}})
+
+    assert (refused, changed) == (403, 200)
+    assert f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia' in answer["message"]
+
+
+def test_an_annotation_from_before_is_left_alone(plane: ControlPlane) -> None:
+    annotations = {"cdi.k8s.io/gpus": "nvidia.com/gpu=all"}
+    stored(plane, "annotated-before", pod(container(), annotations=annotations), WARNED)
+    path = f"/api/v1/namespaces/{WARNED}/pods/annotated-before"
+
+    assert plane.client().patch(path, {"metadata": {"labels": {"team": "web"}}})[0] == 200
+
+
+# ---- modes
+
+
+def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
+    elsewhere = [{"prefix": "APP_", "configMapRef": {"name": "c"}}, {"configMapRef": {"name": "c"}}]
+    variable = {"name": ALL["name"], "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
+    document = pod(
+        container("a", env=[ALL], securityContext={"privileged": True}), tolerations=[{"operator": "Exists"}]
+    )
+    document["metadata"] = {"name": "warned"}
+    reading = pod(gpu_container(env=[variable], envFrom=elsewhere))
+    reading["metadata"] = {"name": "reading"}
+
+    done = plane.kubectl(
+        "create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump_all([document, reading])
+    )
+
+    for reported in (
+        'spec.containers[0].env[0] (container "a") = "all": request nvidia.com/gpu: 1 in',
+        'spec.containers[0].securityContext.privileged (container "a") = "true": remove it; CUDA and ROCm need',
+        "spec.tolerations[0]: remove the toleration or request a GPU; should not let the pod onto GPU nodes",
+        (
+            'spec.containers[0].env[0] (container "main"): remove the variable; can replace the GPUs that the node '
+            "assigns: what it holds is not known at admission [gpu-isolation]; spec.containers[0].envFrom[1] (container "
+            '"main"): set a prefix, or name the variables in env; can replace the GPUs that the node assigns: what it '
+            "holds is not known at admission [gpu-isolation]"
+        ),
+    ):
+        assert reported in done.stderr
+
+
+# ---- odd and large pods
+
+
+@cases(
+    "document",
+    container=pod(container(env=None, resources=None, volumeMounts=None, securityContext=None)),
+    resources=pod(container(resources={"limits": None, "requests": None, "claims": None})),
+    variable=pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": None}])),
+    spec=(
+        pod(gpu_container(), initContainers=None, volumes=None, tolerations=None, nodeSelector=None, affinity=None,
+            schedulingGates=None, resourceClaims=None, nodeName=None, overhead=None)),
+    affinity=pod(gpu_container(), affinity={"nodeAffinity": None, "podAffinity": {}}),
+    toleration=pod(gpu_container(), tolerations=[{"operator": "Exists", "key": None, "effect": None}]),
+    metadata={**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}},
+)  # fmt: skip
+def test_nothing_is_in_the_way_of_a_pod_with_nulls(plane: ControlPlane, document: JSON) -> None:
+    accepted(create(plane.client(), document))
+
+
+def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlane) -> None:
+    variables = [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)]
+    many = [container(f"c-{number}", env=variables) for number in range(100)]
+    document = pod(gpu_container("4", name="gpu"), *many, initContainers=[gpu_container("1", name="init")])
+
+    accepted(create(plane.client(), document))
+
+
+# ---- the webhook beside them
+
+
+@pytest.fixture
+def webhook(mutating: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", mutating.kubeconfig())  # the labels of namespaces
+    with serving(mutating, POLICY, host=14, arguments=reading) as running:
+        yield running
+
+
+def test_with_the_webhook_nothing_is_added_twice(mutating: ControlPlane, webhook: Webhook) -> None:
+    answer = accepted(create(mutating.client(), pod(gpu_container(name="gpu"), container("cpu"))))
+    env = {each["name"]: each.get("env") for each in answer["spec"]["containers"]}
+    keys = [each["key"] for each in answer["spec"]["tolerations"] if "node.kubernetes.io" not in each["key"]]
+    assert env == {"gpu": None, "cpu": [VOID]}
+    assert keys == ["nvidia.com/gpu", "dedicated", "reserved"]
+    # What the webhook injects it notes on the pod: it had nothing to do.
+    assert "gpu-admission.dev/injected" not in answer["metadata"].get("annotations", {})
+    assert webhook.calls()["mutate"] > 0

@@ -1,5 +1,6 @@
 """What kubectl prints, whole, of our documents: mistyped, with numbers for amounts, listed and explained."""
 
+import json
 import re
 from collections.abc import Iterator
 from textwrap import dedent
@@ -8,11 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import cases
 from tests.cluster.configuration import install_configuration_kinds, register_reviews, unregister_reviews
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.documents import Document
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 NAMESPACE = "transcripts"
 LONG = {"maxPerPod": {f"example.com/accelerator-{number}": number for number in range(60)}}
@@ -22,7 +25,6 @@ AGE = re.compile(r"\d+m?\d*s$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def reviewed(plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Have our documents reviewed."""
     install_configuration_kinds(plane)
     install_quota_kind(plane.client())
     plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -33,7 +35,6 @@ def reviewed(plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def applied(plane: ControlPlane, document: Document) -> str:
-    """Return all that `kubectl apply` prints."""
     done = plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document.data), check=False)
     return done.stdout + done.stderr
 
@@ -88,3 +89,25 @@ def test_a_number_of_gpus(reviewed: ControlPlane) -> None:
         'The GPUQuota "default" is invalid: spec.hard.gpu: unknown field; did you mean gpus?\n'
     )
     reviewed.kubectl("delete", *kubectl, "default")
+
+
+HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: read-by-kubectl}\n"
+
+
+@cases(
+    "text",
+    in_a_map=HEAD + "data: {key: first, other: x, key: last}\n",
+    maps_that_are_not_merged=HEAD + "data: {key: first}\ndata: {another: last}\n",
+    json=(
+        '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "read-by-kubectl"}, '
+        '"data": {"key": "first", "key": "last"}}'
+    ),
+)
+def test_of_duplicate_keys_the_last_one_counts(plane: ControlPlane, text: str) -> None:
+    """In `check` likewise."""
+    done = plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=text)
+
+    (document,) = load_documents(text)
+    assert isinstance(document, YamlDocument)
+    assert len(document.duplicates) == 1
+    assert json.loads(done.stdout)["data"] == document.data["data"]

@@ -4,10 +4,10 @@ import msgspec
 
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client
-from webhook.cluster.api import ApiClient, Identity
+from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import FEW, Informer, Resource
 from webhook.cluster.objects import decode_metadata
-from webhook.controller.records import PODS, QUOTAS
+from webhook.controller.records import PODS
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -30,7 +30,6 @@ class Reader:
         return Body(metadata.uid, metadata.namespace, metadata.name, "spec" in msgspec.json.decode(raw))
 
     def refresh(self, namespace: str) -> list[str]:
-        """List the namespace; return the names of what was read for it."""
         self.read.clear()
         self.informer.refresh(namespace)
         assert all(each.has_spec for each in self.informer.all())
@@ -63,19 +62,3 @@ def test_only_what_has_changed_is_read(quotas: ControlPlane) -> None:
     for name in many:
         team.pod(name)
     assert reader.refresh(team.name) == sorted([*many, "changes", "comes", "stays"])
-
-
-def test_identities_are_those_of_the_objects(quotas: ControlPlane) -> None:
-    team = Namespace(quotas)
-    for number in range(3):
-        team.pod(f"pod-{number}")
-    team.quota({"gpus": "8"})
-    api, namespaced = api_client(quotas), (PODS, QUOTAS)
-    for path in [*(each.path(team.name) for each in namespaced), "/api/v1/namespaces"]:
-        found = api.list(path, decode_metadata)
-        listed = api.identities(path)
-
-        assert int(listed.resource_version) >= int(found.resource_version)
-        assert listed.items == [
-            Identity(each.name, each.uid, each.resource_version, each.namespace) for each in found.items
-        ]

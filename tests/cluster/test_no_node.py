@@ -1,11 +1,11 @@
-"""Who puts a pod on a class that no node has is told so by `kubectl apply`, from what serve sees of the real cluster's nodes."""
+"""`kubectl apply` warns of a pod on a class that no node has, by the nodes that serve sees in a real cluster."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, deployment, gpu_container, manifest, pod
 from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named
@@ -54,20 +54,6 @@ def warned(plane: ControlPlane, document: JSON) -> list[str]:
     return [line for line in said.splitlines() if line.startswith("Warning:")]
 
 
-def deployment(gpu_class: str) -> JSON:
-    template = pod(gpu_container(), annotations={CLASS: gpu_class})
-    template["metadata"]["labels"] = {"app": "a"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": {"metadata": template["metadata"], "spec": template["spec"]},
-        },
-    }
-
-
 @pytest.mark.usefixtures("webhook")
 @pytest.mark.parametrize(
     ("document", "want"),
@@ -76,7 +62,7 @@ def deployment(gpu_class: str) -> JSON:
         pytest.param(asking("nvidia-l4"), [L4], id="a-class-whose-nodes-lack-the-label"),
         pytest.param(asking("nvidia-b200"), [], id="a-class-that-the-policy-says-is-made-on-demand"),
         pytest.param(
-            deployment("nvidia-h200"),
+            deployment("web", gpu_container(), namespace=NAMESPACE, annotations={CLASS: "nvidia-h200"}),
             [H200.replace("set", "spec.template: set", 1).replace("nodeSelector ", "")],
             id="a-template",
         ),
@@ -101,12 +87,8 @@ def test_a_node_that_comes_ends_the_warning_and_one_that_goes_brings_it_back(pla
     assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
 
 
-POOL = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "gpu"},
-    "spec": {"template": {"metadata": {"labels": {"accelerator": "nvidia-h200"}}}},
-}
+TEMPLATE = {"metadata": {"labels": {"accelerator": "nvidia-h200"}}}
+POOL = manifest("karpenter.sh/v1", "NodePool", "gpu", {"template": TEMPLATE})
 
 
 def test_a_node_pool_of_karpenter_is_as_good_as_a_node(plane: ControlPlane, webhook: Webhook) -> None:

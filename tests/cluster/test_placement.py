@@ -1,27 +1,20 @@
 """A Deployment as an ML engineer writes it, from `kubectl apply` to the node that the scheduler binds its pods to."""
 
-import json
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.builders import JSON
+from tests.builders import JSON, deployment, gpu_container
 from tests.cluster.configuration import default_policy
+from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import serving
 
-TAINTS = (
-    {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
-    {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"},
-)
-
-TOLERATIONS = [
-    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
-    {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"},
-]
+CLASS = "gpu-admission.dev/gpu-class"
+DEDICATED = {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"}
+TAINTS = ({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}, DEDICATED)
+TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, DEDICATED]
 POLICY = default_policy(
     {"gpu-toleration": {"tolerations": TOLERATIONS}, "readiness-delay": {"modelLoadSeconds": 60}}
 )
@@ -38,59 +31,21 @@ def plane(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     full_plane.kubectl("delete", "node", *nodes)
 
 
-def deployment(name: str, gpu_class: str) -> JSON:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "placed"},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {
-                    "labels": {"app": name},
-                    "annotations": {
-                        "gpu-admission.dev/gpu-class": gpu_class,
-                        "gpu-admission.dev/model-uri": "s3://models/llama-3",
-                    },
-                },
-                "spec": {
-                    "containers": [
-                        {
-                            "name": "server",
-                            "image": "registry.example/server:1",
-                            "resources": {"limits": {"nvidia.com/gpu": 2}},
-                            "readinessProbe": {
-                                "httpGet": {"path": "/health", "port": 8000},
-                                "initialDelaySeconds": 5,
-                            },
-                        }
-                    ]
-                },
-            },
-        },
-    }
-
-
-def pods(plane: ControlPlane, name: str) -> list[JSON]:
-    done = plane.kubectl("get", "pods", "-n", "placed", "-l", f"app={name}", "-o", "json")
-    items: list[JSON] = json.loads(done.stdout)["items"]
-    return items
-
-
-def wait_for(plane: ControlPlane, name: str, holds: Any) -> list[JSON]:
-    """Return the Deployment's two pods once `holds` is true of both."""
-    deadline = time.monotonic() + 60
-    while len(found := pods(plane, name)) != 2 or not all(holds(each) for each in found):
-        assert time.monotonic() < deadline, f"still waiting: {[each.get('status') for each in found]}"
-        time.sleep(0.2)
-    return found
+def bound(plane: ControlPlane) -> list[JSON]:
+    """Return the pods of the Deployment that are on a node."""
+    listed = plane.client().get("/api/v1/namespaces/placed/pods", {"labelSelector": "app=server"})[1]
+    return [pod for pod in listed["items"] if pod["spec"].get("nodeName")]
 
 
 def test_its_pods_get_everything_and_are_bound_to_the_matching_node(plane: ControlPlane) -> None:
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment("server", "nvidia-a100-80gb")))
+    probe = {"httpGet": {"path": "/health", "port": 8000}, "initialDelaySeconds": 5}
+    annotations = {CLASS: "nvidia-a100-80gb", "gpu-admission.dev/model-uri": "s3://models/llama-3"}
+    server = gpu_container(2, readinessProbe=probe)
+    written = deployment("server", server, replicas=2, namespace="placed", annotations=annotations)
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(written))
 
-    for pod in wait_for(plane, "server", lambda each: each["spec"].get("nodeName")):
+    assert eventually(lambda: len(bound(plane)) == 2, seconds=60), plane.kubectl("get", "pods", "-A").stdout
+    for pod in bound(plane):
         spec = pod["spec"]
         assert spec["nodeName"] == "place-a100"
         assert spec["nodeSelector"] == {"accelerator": "nvidia-a100-80gb"}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.builders import JSON, gpu_container
+from tests.builders import JSON, deployment, gpu_container, manifest
 from tests.cluster.controllers import eventually
 from tests.cluster.test_workload_kinds import CRDS, install
 from tests.controlplane import ControlPlane
@@ -54,7 +54,6 @@ def served(full_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def applied(plane: ControlPlane, document: JSON, namespace: str = "ml") -> str:
-    """Return all that kubectl prints."""
     done = plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document), check=False)
     return done.stderr + done.stdout
 
@@ -71,46 +70,37 @@ def events(plane: ControlPlane, kind: str) -> set[str]:
     return eventually(listed, seconds=60)
 
 
-def made(api_version: str, kind: str, name: str, spec: JSON) -> JSON:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
 def template(gpus: str, **spec: object) -> JSON:
-    return {
-        "metadata": {"labels": {"app": "chat"}},
-        "spec": {"containers": [gpu_container(gpus, "pytorch")], **spec},
-    }
+    return {"spec": {"containers": [gpu_container(gpus, "pytorch")], **spec}}
 
 
 DENIED = 'admission webhook "pods.{}.gpu-admission.dev" denied the request: pod '
 
 
 def test_a_job_of_one_pod_that_is_larger_than_the_quota(served: ControlPlane) -> None:
-    job = made("batch/v1", "Job", "train", {"template": template("8", restartPolicy="Never")})
+    job = manifest("batch/v1", "Job", "train", {"template": template("8", restartPolicy="Never")})
 
     assert applied(served, job) == (
-        "Warning: spec.template: request 4 GPUs or fewer; a pod needs 8 GPUs, which can never fit: the GPUQuota of ml grants 4 "
+        "Warning: spec.template: set nvidia.com/gpu: 4; a pod needs 8 GPUs, which can never fit: the GPUQuota of ml grants 4 "
         "in all; or ask #gpu-support to raise spec.hard.gpus [gpu-quota]\n"
         "job.batch/train created\n"
     )
     assert events(served, "Job") == {
-        f"Warning FailedCreate job/train Error creating: {DENIED.format('validate')}ml/train-RANDOM: request 4 GPUs or fewer; "
-        "exceeded quota: ml/default, 8 can never fit: the quota grants 4 in all; or ask #gpu-support to raise spec.hard.gpus "
+        f"Warning FailedCreate job/train Error creating: {DENIED.format('validate')}ml/train-RANDOM: set nvidia.com/gpu: 4; "
+        "exceeded quota: ml/default, 8 GPUs can never fit: the quota grants 4; or ask #gpu-support to raise spec.hard.gpus "
         "[gpu-quota]"
     }
 
 
 def test_a_deployment_over_the_quota(served: ControlPlane) -> None:
-    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "chat"}}, "template": template("2")}
-
-    assert applied(served, made("apps/v1", "Deployment", "chat", spec)) == (
+    assert applied(served, deployment("chat", gpu_container("2"), replicas=3)) == (
         "Warning: spec.replicas: set replicas: 2; needs 6 GPUs, which can never fit: the GPUQuota of ml grants 4 in all; 2 of 3 "
         "pods will start; or ask #gpu-support to raise spec.hard.gpus [gpu-quota]\n"
         "deployment.apps/chat created\n"
     )
     assert events(served, "ReplicaSet") == {
         f"Warning FailedCreate replicaset/chat-RANDOM Error creating: {DENIED.format('validate')}ml/chat-RANDOM: wait until "
-        "others release 2 GPUs; exceeded quota: ml/default, requested: gpus=2, used: gpus=4, limited: gpus=4; or ask "
+        "others release 2 GPUs; exceeded quota: ml/default, requested 2 GPUs, 4 of 4 used; or ask "
         "#gpu-support to raise spec.hard.gpus [gpu-quota]"
     }
 
@@ -120,7 +110,7 @@ def test_a_pytorchjob_with_two_errors(served: ControlPlane) -> None:
         "Master": {"replicas": 1, "template": template("0.5")},
         "Worker": {"replicas": 2, "template": template("16")},
     }
-    job = made("kubeflow.org/v1", "PyTorchJob", "train", {"pytorchReplicaSpecs": replicas})
+    job = manifest("kubeflow.org/v1", "PyTorchJob", "train", {"pytorchReplicaSpecs": replicas})
 
     assert applied(served, job, "training") == (
         'Warning: its pods would be denied: Worker…containers[0].resources.limits[nvidia.com/gpu] (container "pytorch") = "16": '
@@ -141,7 +131,7 @@ NO_MIG = (
 
 def test_a_mig_pod_where_no_class_has_mig(served: ControlPlane) -> None:
     container = gpu_container("1", resource="nvidia.com/mig-1g.5gb")
-    pod: JSON = made("v1", "Pod", "train", {"containers": [container]})
+    pod: JSON = manifest("v1", "Pod", "train", {"containers": [container]})
 
     assert (
         applied(served, pod, "small-cards")
@@ -160,7 +150,7 @@ def test_a_mig_pod_where_no_class_has_mig(served: ControlPlane) -> None:
 
 
 def test_all_that_is_wrong_with_a_pod_is_said_at_once(served: ControlPlane) -> None:
-    pod: JSON = made("v1", "Pod", "train", {"containers": [gpu_container("0.5")]})
+    pod: JSON = manifest("v1", "Pod", "train", {"containers": [gpu_container("0.5")]})
     pod["metadata"]["annotations"] = {CLASS: "nvidia-h100"}
 
     assert applied(served, pod, "small-cards") == (

@@ -15,7 +15,9 @@ from tests.controlplane.webhook import serving
 NAMESPACE = "vendors"
 PRODUCT = "nvidia.com/gpu.product"
 ZONE = "topology.kubernetes.io/zone"
-RTX = "NVIDIA-RTX-6000-Ada-Generation"
+RTX, MI300X = "NVIDIA-RTX-6000-Ada-Generation", "AMD_Instinct_MI300X_OAM"
+FAMILY = "nvidia.com/gpu.family"
+TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x2"}
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
@@ -35,30 +37,14 @@ spec:
 """
 NODES: dict[str, tuple[JSON, JSON, str]] = {
     "a100": ({"accelerator": "nvidia-a100", ZONE: "a"}, {"nvidia.com/gpu": "8"}, "nvidia.com/gpu"),
-    "rtx": (
-        {PRODUCT: RTX, "nvidia.com/gpu.family": "ada-lovelace", ZONE: "b"},
-        {"nvidia.com/gpu": "8"},
-        "nvidia.com/gpu",
-    ),
-    "mi300x": (
-        {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM", ZONE: "a"},
-        {"amd.com/gpu": "8"},
-        "amd.com/gpu",
-    ),
+    "rtx": ({PRODUCT: RTX, FAMILY: "ada-lovelace", ZONE: "b"}, {"nvidia.com/gpu": "8"}, "nvidia.com/gpu"),
+    "mi300x": ({"amd.com/gpu.product-name": MI300X, ZONE: "a"}, {"amd.com/gpu": "8"}, "amd.com/gpu"),
     "trn1": (
         {"node.kubernetes.io/instance-type": "trn1.32xlarge", ZONE: "a"},
         {"aws.amazon.com/neuron": "16", "aws.amazon.com/neuroncore": "32"},
         "aws.amazon.com/neuron",
     ),
-    "tpu": (
-        {
-            "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-            "cloud.google.com/gke-tpu-topology": "2x2",
-            ZONE: "a",
-        },
-        {"google.com/tpu": "4"},
-        "google.com/tpu",
-    ),
+    "tpu": ({**TPU, ZONE: "a"}, {"google.com/tpu": "4"}, "google.com/tpu"),
 }
 """Labels, resources, and the key of the taint."""
 TAINTS = {taint for _, _, taint in NODES.values()}
@@ -75,8 +61,7 @@ def plane(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
         taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}]
         create_gpu_node(nodes_plane.client(), name, labels=labels, resources=resources, taints=taints)
     with serving(nodes_plane, POLICY, NAMESPACE, arguments=("--kubeconfig", nodes_plane.kubeconfig())):
-        probe = asking("nvidia.com/gpu", nodeSelector={ZONE: "b"})
-        assert eventually(lambda: NOT_ADDED in apply(nodes_plane, probe, dry_run=True)[1])
+        assert eventually(lambda: NOT_ADDED in apply(nodes_plane, selecting({ZONE: "b"}), dry_run=True)[1])
         yield nodes_plane
 
 
@@ -84,42 +69,25 @@ def asking(resource: str, **spec: Any) -> JSON:
     return named("trainer", pod(gpu_container(resource=resource), **spec), NAMESPACE)
 
 
-def preferring(key: str, value: str) -> JSON:
-    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
-    preferred = [{"weight": 100, "preference": term}]
-    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+def selecting(labels: JSON) -> JSON:
+    return asking("nvidia.com/gpu", nodeSelector=labels)
 
 
+TERM = {"matchExpressions": [{"key": FAMILY, "operator": "In", "values": ["ada-lovelace"]}]}
+WEIGHTED = [{"weight": 100, "preference": TERM}]
+PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": WEIGHTED}}
 DEFAULT = {"accelerator": "nvidia-a100"}
-TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x2"}
 
 
 @cases(
     ("document", "selected", "node", "warnings"),
-    {
-        "nvidia-gets-the-default": (asking("nvidia.com/gpu"), DEFAULT, "a100", []),
-        "amd": (asking("amd.com/gpu"), {}, "mi300x", []),
-        "neuron": (asking("aws.amazon.com/neuron"), {}, "trn1", []),
-        "tpu": (asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", []),
-        "a-card-that-no-class-has": (
-            asking("nvidia.com/gpu", nodeSelector={PRODUCT: RTX}),
-            {PRODUCT: RTX},
-            "rtx",
-            [],
-        ),
-        "a-family-that-is-preferred": (
-            asking("nvidia.com/gpu", **preferring("nvidia.com/gpu.family", "ada-lovelace")),
-            {},
-            "rtx",
-            [],
-        ),
-        "a-zone-without-the-default": (
-            asking("nvidia.com/gpu", nodeSelector={ZONE: "b"}),
-            {ZONE: "b"},
-            "rtx",
-            [NOT_ADDED],
-        ),
-    },
+    nvidia_gets_the_default=(asking("nvidia.com/gpu"), DEFAULT, "a100", []),
+    amd=(asking("amd.com/gpu"), {}, "mi300x", []),
+    neuron=(asking("aws.amazon.com/neuron"), {}, "trn1", []),
+    tpu=(asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", []),
+    a_card_that_no_class_has=(selecting({PRODUCT: RTX}), {PRODUCT: RTX}, "rtx", []),
+    a_family_that_is_preferred=(asking("nvidia.com/gpu", affinity=PREFERRED), {}, "rtx", []),
+    a_zone_without_the_default=(selecting({ZONE: "b"}), {ZONE: "b"}, "rtx", [NOT_ADDED]),
 )
 def test_where_a_pod_runs(
     plane: ControlPlane, document: JSON, selected: JSON, node: str, warnings: list[str]

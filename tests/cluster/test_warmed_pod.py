@@ -2,16 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.builders import JSON
 from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import ROOT, Webhook, serving
+from tests.controlplane.webhook import ROOT, serving
 
 PAGE = ROOT / "docs" / "model-warming.md"
 APPLIED = re.compile(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", re.DOTALL)
@@ -19,23 +17,17 @@ STORED = re.compile(r"(```yaml\n# kubectl get pod chat -o yaml\n)(.*?)(```)", re
 PAUSED_RULES = ("gpu-toleration", "gpu-class", "readiness-delay")
 
 
-@pytest.fixture(scope="module")
-def webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    policy = default_policy({rule: {"mode": "disabled"} for rule in PAUSED_RULES})
-    image = "--fetcher-image=registry.example.com/gpu-admission-fetcher:0.1.0"
-    with serving(plane, policy, "chat", arguments=(image,)) as running:
-        yield running
-
-
-@pytest.mark.usefixtures("webhook")
 def test_the_page_shows_what_the_api_server_stores(plane: ControlPlane) -> None:
     page = PAGE.read_text()
     applied, written = APPLIED.search(page), STORED.search(page)
     assert applied
     assert written
 
-    plane.kubectl("apply", "-n", "chat", "-f", "-", stdin=applied[1])
-    stored = plane.kubectl("get", "pod", "chat", "-n", "chat", "-o", "yaml").stdout
+    policy = default_policy({rule: {"mode": "disabled"} for rule in PAUSED_RULES})
+    image = "--fetcher-image=registry.example.com/gpu-admission-fetcher:0.1.0"
+    with serving(plane, policy, "chat", arguments=(image,)):
+        plane.kubectl("apply", "-n", "chat", "-f", "-", stdin=applied[1])
+        stored = plane.kubectl("get", "pod", "chat", "-n", "chat", "-o", "yaml").stdout
     # What was applied stands in it once more, as one long line.
     stored = re.sub(r"    kubectl\.kubernetes\.io/last-applied-configuration: \|\n(      .*\n)+", "", stored)
 

@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from policies.finding import short_path
-from tests.builders import JSON, gpu_container
+from tests.builders import JSON, gpu_container, manifest
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import ROOT, Webhook, serving
 from tests.controlplane.webhook import install as install_webhooks
-from tests.deploy.manifests import workload_rules
+from tests.deploy.manifests import webhooks, workload_rules
 
 BUILT_IN = ROOT / "webhook" / "configuration" / "builtin" / "workload-kinds.yaml"
 PAGE = (ROOT / "docs" / "workloads.md").read_text()
@@ -48,20 +48,14 @@ TEMPLATE: JSON = {"spec": {"containers": [gpu_container("500m")]}}
 WRONG = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 
 
-def installed(webhook: Webhook) -> JSON:
-    found: JSON
-    (found,) = (
-        entry
-        for document in webhook.manifests()
-        for entry in document.get("webhooks", ())
-        if entry["name"] == "custom-workloads.validate.gpu-admission.dev"
-    )
-    return found
+def of_custom_workloads(documents: list[JSON]) -> JSON:
+    name = "custom-workloads.validate.gpu-admission.dev"
+    return next(entry for entry in webhooks(documents) if entry["name"] == name)
 
 
 def test_what_is_installed_is_what_the_page_says(webhook: Webhook) -> None:
     conditions = yaml.safe_load(PAGE.rpartition("```yaml\n")[2].partition("```")[0])
-    entry = installed(webhook)
+    entry = of_custom_workloads(webhook.manifests())
 
     assert {"rules": entry["rules"], "matchConditions": entry["matchConditions"]} == {
         "rules": yaml.safe_load(workload_rules()),
@@ -152,27 +146,16 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
 
 def with_kinds_of_ones_own(documents: list[JSON]) -> list[JSON]:
     """Add the rule that webhooks.extraWorkloads makes of the chart (tests/deploy/test_chart.py)."""
-    for document in documents:
-        for entry in document.get("webhooks", ()):
-            if entry["name"] == "custom-workloads.validate.gpu-admission.dev":
-                rule = {
-                    **entry["rules"][0],
-                    "apiGroups": ["example.com"],
-                    "resources": ["trainingjobs", "unmappeds"],
-                }
-                entry["rules"].append(rule)
+    rules = of_custom_workloads(documents)["rules"]
+    own = {"apiGroups": ["example.com"], "resources": ["trainingjobs", "unmappeds"]}
+    rules.append({**rules[0], **own})
     return documents
 
 
 def custom(
     api_version: str, kind: str, name: str, spec: JSON, namespace: str = "kinds", **metadata: Any
 ) -> JSON:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": spec,
-    }
+    return manifest(api_version, kind, name, spec, namespace=namespace, **metadata)
 
 
 PYTORCH: JSON = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": TEMPLATE}}}

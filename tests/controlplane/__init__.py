@@ -6,7 +6,7 @@ with ControlPlane(controllers=True, scheduler=True) as plane:
 """
 
 from tests.controlplane.build import ControlPlaneUnavailable, build, claims_api, locate, minor_version
-from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
+from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, accepted
 from tests.controlplane.nodes import create_gpu_node
 from tests.controlplane.pki import Authority
 from tests.controlplane.plane import ControlPlane, ControlPlaneFailed
@@ -21,6 +21,7 @@ __all__ = [
     "ControlPlane",
     "ControlPlaneFailed",
     "ControlPlaneUnavailable",
+    "accepted",
     "build",
     "claims_api",
     "create_gpu_node",

@@ -139,10 +139,10 @@ def minor_version() -> int:
     """Return what stands behind "1." in the version of the API server that is there, of the wanted one where none is."""
     try:
         command = [str(locate() / "kube-apiserver"), "--version"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        reported = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except ControlPlaneUnavailable:
-        told = f"Kubernetes v{wanted_version()}"
-    return int(told.removeprefix("Kubernetes v1.").partition(".")[0])
+        reported = f"Kubernetes v{wanted_version()}"
+    return int(reported.removeprefix("Kubernetes v1.").partition(".")[0])
 
 
 def claims_api() -> str:

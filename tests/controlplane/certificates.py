@@ -6,10 +6,8 @@ import ssl
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -19,9 +17,18 @@ from cryptography import x509
 
 from certs.rotation import RotationState
 from certs.secret import ROTATE, SecretContent, decode
+from tests.controlplane.client import accepted
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.replicas import FORWARDER
-from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, ROOT, manifests, uninstall
+from tests.controlplane.webhook import (
+    CONFIGURATIONS,
+    NAMESPACE,
+    ROOT,
+    manifests,
+    metrics_of,
+    readyz_of,
+    uninstall,
+)
 
 SECRET = "gpu-admission-certificates"
 AUTHORITY = "gpu-admission-ca"
@@ -51,15 +58,8 @@ class Process:
         self._arguments = arguments
 
     def start(self) -> None:
-        command: list[str | Path] = [
-            "env",
-            f"PYTHONPATH={ROOT}",
-            sys.executable,
-            "-m",
-            "webhook",
-            *self._arguments,
-        ]
-        self._plane.processes.start(self.name, command)
+        command = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook")
+        self._plane.processes.start(self.name, [*command, *self._arguments])
 
     def kill(self) -> None:
         """End it as a crash would, with its children."""
@@ -97,12 +97,8 @@ class Server(Process):
         with socket.socket() as attempt:
             if attempt.connect_ex((self.address, 443)):
                 return 0, {}
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(
-                f"https://{self.address}/readyz", context=context, timeout=10
-            ) as answer:
+            with readyz_of(self.address) as answer:
                 return answer.status, msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, msgspec.json.decode(error.read())
@@ -113,14 +109,10 @@ class Server(Process):
         return self.readyz()[0] == 200
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://{self.address}:9443/metrics", timeout=10) as answer:
-            text: str = answer.read().decode()
-        return text
+        return metrics_of(self.address)
 
 
 class CertificateReconciler(Process):
-    """One `controller` that keeps the certificates."""
-
     def __init__(self, plane: ControlPlane, number: int, *, propagation: float, retirement: float) -> None:
         super().__init__(
             plane,
@@ -142,15 +134,14 @@ class Installation:
         *,
         servers: int = 3,
         reconcilers: int = 2,
-        host: int = 10,
         propagation: float = 2.0,
         retirement: float = 6.0,
     ) -> None:
         self.plane = plane
         self.client = plane.client()
-        self.address = plane.service_address(host)
+        self.address = plane.service_address()
         self.host = f"gpu-admission.{NAMESPACE}.svc"
-        self.servers = [Server(plane, host + number) for number in range(1, servers + 1)]
+        self.servers = [Server(plane, 10 + number) for number in range(1, servers + 1)]
         self.reconcilers = [
             CertificateReconciler(plane, number, propagation=propagation, retirement=retirement)
             for number in range(1, reconcilers + 1)
@@ -159,9 +150,7 @@ class Installation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         running = self.plane.pids
         for server in self.servers:
             if server.name in running:
@@ -184,7 +173,6 @@ class Installation:
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
 
     def start(self) -> None:
-        """Start all processes at once, without waiting for any."""
         for process in [*self.servers, *self.reconcilers]:
             process.start()
         backends = [f"{server.address}:443" for server in self.servers]
@@ -204,8 +192,7 @@ class Installation:
         return decode(SecretContent(self.secret(AUTHORITY_PATH), annotations))
 
     def ask(self, rotation: str) -> None:
-        status, answer = self.client.patch(AUTHORITY_PATH, {"metadata": {"annotations": {ROTATE: rotation}}})
-        assert status == 200, answer
+        accepted(self.client.patch(AUTHORITY_PATH, {"metadata": {"annotations": {ROTATE: rotation}}}))
 
     def logs(self) -> str:
         return "\n".join(f"== {each.name}\n{each.log()}" for each in [*self.reconcilers, *self.servers])
@@ -217,7 +204,6 @@ class Installation:
         return {key: base64.b64decode(value) for key, value in data.items()}
 
     def bundles(self) -> list[bytes]:
-        """Return the caBundle of every webhook of both configurations."""
         found = []
         for kind in CONFIGURATIONS:
             _, body = self.client.get(f"{REGISTRATION}/{kind}s/{NAME}")
@@ -248,6 +234,5 @@ class Installation:
         )
 
     def published(self) -> bool:
-        """Whether every caBundle is the bundle of the Secret."""
         bundle = self.secret().get("ca.crt", b"")
         return bool(bundle) and set(self.bundles()) == {bundle}

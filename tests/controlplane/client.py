@@ -22,6 +22,13 @@ class Answer(NamedTuple):
     warnings: list[str]
 
 
+def accepted(answer: tuple[int, Any]) -> Any:
+    """Return the body of an answer that has to be 200 or 201."""
+    status, body = answer
+    assert status in {200, 201}, body
+    return body
+
+
 class Client:
     """One user's connections to one API server; any number of threads may use it.
 

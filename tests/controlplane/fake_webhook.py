@@ -8,9 +8,9 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.controlplane.client import accepted
 from tests.controlplane.pki import Authority
 from tests.controlplane.plane import ControlPlane
 
@@ -51,6 +51,8 @@ class FakeWebhook:
         self._bundle = b64encode(authority.certificate).decode()
         self._certificate = plane.processes.folder / f"{name}-webhook.pem"
         self._certificate.write_bytes(authority.issue(names=[f"{name}.default.svc"]))
+        self.registration = contextlib.ExitStack()
+        """What `registered` entered here ends with the webhook."""
 
     def __enter__(self) -> Self:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -65,18 +67,15 @@ class FakeWebhook:
             "metadata": {"name": self.name},
             "spec": {"clusterIP": self.address, "ports": [{"port": 443}]},
         }
-        status, answer = self._client.post(SERVICES, service)
-        assert status == 201, answer
+        accepted(self._client.post(SERVICES, service))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.registration.close()
         self._client.delete(f"{SERVICES}/{self.name}")
         self.close()
 
     def close(self) -> None:
-        """Refuse connections from now on, and end those that there are."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -86,8 +85,7 @@ class FakeWebhook:
     def registered(self, kind: str, name: str, *webhooks: Mapping[str, Any]) -> Iterator[None]:
         """Have the `validating` or `mutating` webhooks, each made by `entry`, called until the end of the block."""
         path = CONFIGURATIONS.format(kind)
-        status, answer = self._client.post(path, {"metadata": {"name": name}, "webhooks": webhooks})
-        assert status == 201, answer
+        accepted(self._client.post(path, {"metadata": {"name": name}, "webhooks": webhooks}))
         try:
             yield
         finally:

@@ -20,8 +20,6 @@ PROBE_SECONDS = 0.5
 
 
 class Backends:
-    """Who gets the next connection."""
-
     def __init__(self, addresses: list[str], *, followed: bool) -> None:
         self._turns = itertools.cycle(addresses)
         self._count = len(addresses)

@@ -12,7 +12,7 @@ import yaml
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from tests.controlplane.client import Client
+from tests.controlplane.client import Client, accepted
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
@@ -34,15 +34,16 @@ def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
 
 
 def install_quota_kind(client: Client) -> None:
-    """Make the API server serve GPUQuotas and their ledgers; return when it does."""
-    for plural in (PLURAL, ledger_objects.PLURAL):
+    install_kinds(client, PLURAL, ledger_objects.PLURAL)
+
+
+def install_kinds(client: Client, *plurals: str) -> None:
+    for plural in plurals:
         status, answer = client.post(CRDS, yaml.safe_load((FILES / f"{plural}.yaml").read_text()))
         assert status in {201, 409}, answer
     deadline = time.monotonic() + 60
-    while any(
-        client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in (PLURAL, ledger_objects.PLURAL)
-    ):
-        assert time.monotonic() < deadline, "the API server does not serve GPUQuotas"
+    while any(client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in plurals):
+        assert time.monotonic() < deadline, f"the API server does not serve {plurals}"
         time.sleep(0.05)
 
 
@@ -53,7 +54,7 @@ class Namespace:
         self.client = plane.client()
         self.name = name or f"team-{next(_numbers)}"
         self.store = ClusterStore(api_client(plane), installation)
-        self.row_path = ledger_objects.ledger_objects_path(installation, self.name)
+        self.ledger_object_path = ledger_objects.ledger_objects_path(installation, self.name)
         self._created("/api/v1/namespaces", {"metadata": {"name": self.name}})
 
     def quota(self, hard: Mapping[str, Any], **spec: Any) -> str:
@@ -64,12 +65,10 @@ class Namespace:
             "metadata": {"name": "default"},
             "spec": {"hard": hard, **spec},
         }
-        uid: str = self._created(quota_path(self.name).rpartition("/")[0], body)["metadata"]["uid"]
-        return uid
+        return str(self._created(quota_path(self.name).rpartition("/")[0], body)["metadata"]["uid"])
 
     def change_quota(self, spec: Mapping[str, Any]) -> None:
-        status, answer = self.client.patch(quota_path(self.name), {"spec": spec})
-        assert status == 200, answer
+        accepted(self.client.patch(quota_path(self.name), {"spec": spec}))
 
     def delete_quota(self) -> None:
         assert self.client.delete(quota_path(self.name))[0] == 200
@@ -89,21 +88,20 @@ class Namespace:
                 **spec,
             },
         }
-        uid: str = self._created(self.path("pods"), body)["metadata"]["uid"]
-        return uid
+        return str(self._created(self.path("pods"), body)["metadata"]["uid"])
+
+    def create(self, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> tuple[int, Any]:
+        return self.client.post(self.path("pods"), body, query)
 
     def set_phase(self, name: str, phase: str) -> None:
-        status, answer = self.client.patch(self.path("pods", name) + "/status", {"status": {"phase": phase}})
-        assert status == 200, answer
+        accepted(self.client.patch(self.path("pods", name) + "/status", {"status": {"phase": phase}}))
 
     def delete_pod(self, name: str) -> None:
-        status, answer = self.client.delete(self.path("pods", name), {"gracePeriodSeconds": 0})
-        assert status == 200, answer
+        accepted(self.client.delete(self.path("pods", name), {"gracePeriodSeconds": 0}))
 
     def bind(self, name: str, node: str) -> None:
         binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
-        status, answer = self.client.post(self.path("pods", name) + "/binding", binding)
-        assert status == 201, answer
+        accepted(self.client.post(self.path("pods", name) + "/binding", binding))
 
     def path(self, plural: str, name: str = "") -> str:
         return f"/api/v1/namespaces/{self.name}/{plural}" + (f"/{name}" if name else "")
@@ -150,6 +148,4 @@ class Namespace:
             return
 
     def _created(self, path: str, body: Mapping[str, Any]) -> Any:
-        status, answer = self.client.post(path, body)
-        assert status == 201, answer
-        return answer
+        return accepted(self.client.post(path, body))

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import urllib3
@@ -73,8 +72,6 @@ class ControlPlane:
         controllers: bool = False,
         scheduler: bool = False,
         claims: bool = True,
-        enable_admission: Sequence[str] = (),
-        disable_admission: Sequence[str] = (),
         client_name: str | None = None,
         apiserver_args: Sequence[str] = (),
     ) -> None:
@@ -83,8 +80,7 @@ class ControlPlane:
         missing = [name for name in self._components if not (self.binaries / name).exists()]
         if missing:
             raise ControlPlaneUnavailable(f"{self.binaries} lacks {', '.join(missing)}")
-        self._enable_admission = enable_admission
-        self._disable_admission = [*disable_admission, *["ServiceAccount"] * (not controllers)]
+        self._disable_admission = "" if controllers else "ServiceAccount"
         self._serve_claims = claims
         self._client_name = client_name
         self._apiserver_args = apiserver_args
@@ -104,13 +100,10 @@ class ControlPlane:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
-        """Start all components and return when they are ready."""
         self.processes = Processes()
         try:
             self._prepare()
@@ -121,7 +114,6 @@ class ControlPlane:
             raise
 
     def stop(self) -> None:
-        """Kill all components and remove every file of theirs."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -131,7 +123,6 @@ class ControlPlane:
         self._claims.clear()
 
     def kill(self, name: str) -> None:
-        """End a component as a crash would."""
         self.processes.kill(name)
 
     def restart(self, name: str) -> None:
@@ -141,7 +132,6 @@ class ControlPlane:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids of the running components by name."""
         return self.processes.pids
 
     def logs(self, name: str) -> str:
@@ -161,11 +151,9 @@ class ControlPlane:
         status, answer = self.client().post(path, {"spec": {"expirationSeconds": 3600}})
         if status != 201:
             raise RuntimeError(f"no token for {namespace}/{account}: {answer}")
-        token: str = answer["status"]["token"]
-        return token
+        return str(answer["status"]["token"])
 
     def account_kubeconfig(self, namespace: str, account: str) -> Path:
-        """Return a kubeconfig file of a service account."""
         return self._kubeconfig(account, self.account_token(namespace, account))
 
     def _kubeconfig(self, user: str, token: str) -> Path:
@@ -282,8 +270,7 @@ class ControlPlane:
         self._claims.append(claim)
         claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         claim.bind(("127.0.0.1", 0))
-        port: int = claim.getsockname()[1]
-        return port
+        return int(claim.getsockname()[1])
 
     def _start(self, name: str) -> None:
         arguments, ready = {
@@ -351,8 +338,7 @@ class ControlPlane:
             f"--token-auth-file={folder}/tokens.csv",
             "--authorization-mode=RBAC",
             "--allow-privileged=true",
-            f"--enable-admission-plugins={','.join(self._enable_admission)}",
-            f"--disable-admission-plugins={','.join(self._disable_admission)}",
+            f"--disable-admission-plugins={self._disable_admission}",
             *([f"--admission-control-config-file={folder}/admission.json"] if self._client_name else ()),
             *self._runtime_config(),
             *self._apiserver_args,

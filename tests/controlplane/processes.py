@@ -67,7 +67,6 @@ class Processes:
         self._running[name].wait()
 
     def exit_status(self, name: str) -> int | None:
-        """Return None while it runs."""
         return self._running[name].poll()
 
     def log(self, name: str) -> str:

@@ -5,7 +5,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.controlplane.plane import ControlPlane
@@ -67,9 +66,7 @@ class Replicas:
             time.sleep(0.05)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for webhook in self.each:
             webhook.stop()
         self._plane.processes.kill(NAME)

@@ -63,11 +63,9 @@ def test_builds_once_with_a_line_per_binary(machine: Path) -> None:
 
 @cases(
     ("requested", "want"),
-    {
-        "newest-of-a-minor-version": ("1.33", "kubernetes-1.33.13-linux-amd64"),
-        "whole-version": ("1.33.13", "kubernetes-1.33.13-linux-amd64"),
-        "default": ("", "kubernetes-1.36.3-linux-amd64"),
-    },
+    newest_of_a_minor_version=("1.33", "kubernetes-1.33.13-linux-amd64"),
+    whole_version=("1.33.13", "kubernetes-1.33.13-linux-amd64"),
+    default=("", "kubernetes-1.36.3-linux-amd64"),
 )
 @pytest.mark.usefixtures("machine")
 def test_versions_are_cached_apart(monkeypatch: pytest.MonkeyPatch, requested: str, want: str) -> None:
@@ -111,13 +109,11 @@ def test_failed_build_shows_what_go_said(machine: Path, monkeypatch: pytest.Monk
 
 @cases(
     ("environment", "want"),
-    {
-        "version-without-module": ({"K8S": "1.2.3"}, "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3"),
-        "minor-without-module": ({"K8S": "1.2"}, "versions that have one: 1.33.13, 1.36.3"),
-        "not-a-version": ({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36"),
-        "no-go": ({"PATH": "/nowhere"}, "needs a Go toolchain on PATH"),
-        "assets-incomplete": ({"KUBEBUILDER_ASSETS": "/"}, "/ lacks etcd, kube-apiserver, kubectl"),
-    },
+    version_without_module=({"K8S": "1.2.3"}, "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3"),
+    minor_without_module=({"K8S": "1.2"}, "versions that have one: 1.33.13, 1.36.3"),
+    not_a_version=({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36"),
+    no_go=({"PATH": "/nowhere"}, "needs a Go toolchain on PATH"),
+    assets_incomplete=({"KUBEBUILDER_ASSETS": "/"}, "/ lacks etcd, kube-apiserver, kubectl"),
 )
 @pytest.mark.usefixtures("machine")
 def test_why_nothing_can_be_built(
@@ -151,10 +147,8 @@ def test_assets_need_no_build(machine: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @cases(
     ("required", "want"),
-    {
-        "skipped-for-one-reason": ("0", "tests/cluster/conftest.py:"),
-        "demanded": ("1", "GPU_ADMISSION_REQUIRE_CLUSTER=1: no Kubernetes 1.36.3 binaries"),
-    },
+    skipped_for_one_reason=("0", "tests/cluster/conftest.py:"),
+    demanded=("1", "GPU_ADMISSION_REQUIRE_CLUSTER=1: no Kubernetes 1.36.3 binaries"),
 )
 def test_cluster_tests_without_binaries(machine: Path, required: str, want: str) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(machine), "GPU_ADMISSION_REQUIRE_CLUSTER": required}

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -91,14 +90,11 @@ class Webhook:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.name in self._plane.pids:
             self.kill()  # an end in order takes more than a second, and is tested where it is the subject
 
     def start(self) -> None:
-        """Start the process and return once it is ready."""
         self._lines_before = len(self._audit_lines())
         self._plane.processes.start(
             self.name,
@@ -152,24 +148,18 @@ class Webhook:
         return [msgspec.json.decode(line) for line in lines]
 
     def _audit_lines(self) -> list[str]:
-        """Return the lines that are whole."""
         text = self.audit_log.read_text() if self.audit_log.exists() else ""
         return text.rpartition("\n")[0].splitlines()
 
     def ready(self) -> bool:
-        """Whether /readyz says so, asked as the kubelet asks, who looks at no certificate."""
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(f"https://{self.address}/readyz", context=context, timeout=10):
+            with readyz_of(self.address):
                 return True
         except OSError:
             return False
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://{self.address}:9443/metrics", timeout=10) as answer:
-            text: str = answer.read().decode()
-        return text
+        return metrics_of(self.address)
 
     def register(self) -> None:
         """Apply deploy/ as an operator would, and return once the API server calls us."""
@@ -187,9 +177,7 @@ class Webhook:
         return counts
 
     def total(self, name: str) -> float:
-        """Return a metric summed over its labels."""
-        families = text_string_to_metric_families(self.metrics())
-        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+        return summed(self.metrics(), name)
 
     def counted(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """Return the samples of all counters and histograms about reviews, by name and labels."""
@@ -210,6 +198,29 @@ class Webhook:
         except OSError:
             return False
         return True
+
+
+def summed(metrics: str, name: str, **labels: str) -> float:
+    """Return a metric summed over all labels but those whose beginnings are given."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+        if sample.name == name and all(sample.labels[key].startswith(value) for key, value in labels.items())
+    )
+
+
+def readyz_of(address: str) -> Any:
+    """Ask as the kubelet does, who looks at no certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return urllib.request.urlopen(f"https://{address}/readyz", context=context, timeout=10)
+
+
+def metrics_of(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}:9443/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 @contextmanager

@@ -5,5 +5,4 @@ from tests.deploy.helm_needed import need_helm
 
 @pytest.fixture(scope="session")
 def rendering() -> None:
-    """Render the chart in this test, which needs Helm."""
     need_helm()

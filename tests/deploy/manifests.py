@@ -50,7 +50,6 @@ def template(*arguments: str | Path) -> str:
 
 
 def rendered(*arguments: str | Path) -> list[dict[str, Any]]:
-    """Return the documents of `template`."""
     return [document for document in yaml.load_all(template(*arguments), Loader=yaml.CSafeLoader) if document]
 
 
@@ -72,7 +71,6 @@ def arguments(documents: list[dict[str, Any]], component: str) -> list[str]:
 
 
 def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the webhooks of both configurations."""
     return [webhook for document in documents for webhook in document.get("webhooks", ())]
 
 

@@ -50,7 +50,6 @@ def _project() -> dict[str, Any]:
 
 
 def archive(binary: Path) -> Path:
-    """Write the archive of the file beside it, as krew downloads it."""
     path = binary.with_name(f"{BINARY}-{'-'.join(target().values())}.tar.gz")
     with tarfile.open(path, "w:gz") as packed:
         packed.add(binary, arcname=BINARY)

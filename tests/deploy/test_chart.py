@@ -69,11 +69,9 @@ def test_static_manifests_are_what_the_chart_makes() -> None:
 
 
 def test_without_an_image_nothing_is_rendered() -> None:
-    want = (
-        "image.repository must be set: build the image with deploy/Dockerfile, push it to a registry of yours"
-    )
-
-    with pytest.raises(helm.HelmFailed, match=re.escape(want)):
+    with pytest.raises(
+        helm.HelmFailed, match=r"image\.repository must be set: build the image with deploy/Dockerfile"
+    ):
         helm.run("template", RELEASE, CHART)
 
 
@@ -114,12 +112,8 @@ def test_rules_for_workloads_are_those_of_the_table() -> None:
 
 def test_kinds_of_ones_own_get_rules_like_the_built_in_ones() -> None:
     value = 'webhooks.extraWorkloads=[{"apiGroup": "example.com", "resources": ["trainingjobs", "sweeps"]}]'
-    (entry,) = (
-        entry
-        for document in of_kind("ValidatingWebhookConfiguration", rendered("--set-json", value))
-        for entry in document["webhooks"]
-        if entry["name"] == "custom-workloads.validate.gpu-admission.dev"
-    )
+    name = "custom-workloads.validate.gpu-admission.dev"
+    (entry,) = (entry for entry in webhooks(rendered("--set-json", value)) if entry["name"] == name)
 
     *built_in, last = entry["rules"]
     assert built_in == yaml.safe_load(workload_rules())
@@ -129,21 +123,17 @@ def test_kinds_of_ones_own_get_rules_like_the_built_in_ones() -> None:
 def test_annotations_of_ones_own_are_in_every_condition_on_annotations() -> None:
     own = ["example.com/gpu-part", "a"]
     documents = rendered("--set", f"webhooks.fractionAnnotations={{{','.join(own)}}}")
-    conditions = [
-        condition["expression"]
-        for webhook in webhooks(documents)
-        for condition in webhook.get("matchConditions", ())
-        if "gpu-fraction" in condition["expression"]
-    ]
+    conditions = [each for each in expressions(documents) if "gpu-fraction" in each]
 
     assert len(conditions) == 5
     assert all(f"'{key}'" in condition for key in own for condition in conditions)
-    as_shipped = {
-        condition["expression"]
-        for webhook in webhooks(rendered())
-        for condition in webhook.get("matchConditions", ())
-    }
+    as_shipped = expressions(rendered())
     assert {without_added(each) for each in conditions} <= {"".join(each.split()) for each in as_shipped}
+
+
+def expressions(documents: list[dict[str, Any]]) -> list[str]:
+    conditions = (each for webhook in webhooks(documents) for each in webhook.get("matchConditions", ()))
+    return [condition["expression"] for condition in conditions]
 
 
 def test_manifests_that_are_out_of_date_fail_the_check(
@@ -161,28 +151,26 @@ def test_manifests_that_are_out_of_date_fail_the_check(
 
 @cases(
     ("values", "want"),
-    {
-        "unknown": ("replicas=3", "additional properties 'replicas' not allowed"),
-        "unknown-deeper": ("webhook.replica=3", "additional properties 'replica' not allowed"),
-        "no-replica": ("webhook.replicas=0", "minimum: got 0, want 1"),
-        "not-a-number": ("webhook.replicas=many", "got string, want integer"),
-        "not-a-choice": ("webhooks.failurePolicy=Maybe", "'Fail', 'Ignore'"),
-        "not-a-namespace": ("webhooks.excludedNamespaces={Team_A}", "does not match pattern"),
-        "not-a-digest": ("image.digest=latest", "does not match pattern"),
-        "not-an-api-group": (
-            "webhooks.extraWorkloads[0].apiGroup=example.com/v1,webhooks.extraWorkloads[0].resources={jobs}",
-            "does not match pattern",
-        ),
-        "secret-of-the-authority": ("certificates.secretName=gpu-admission-ca", "'not' failed"),
-        "not-an-image": ("fetcher.image.name=f", "additional properties 'name' not allowed"),
-        "not-resources": ("webhook.resources.limit.cpu=1", "additional properties 'limit'"),
-        "not-an-authority": ("webhook.clientAuthentication.ca=x", "additional properties 'ca' not allowed"),
-        "empty-name": ("webhook.clientAuthentication.names={}", "minLength: got 0, want 1"),
-        "a-quote-in-a-key": ("webhooks.fractionAnnotations={it's}", "does not match pattern"),
-        "not-a-key": ("webhooks.fractionAnnotations={a/b/c}", "does not match pattern"),
-        "policy-without-spec": ("policies[0].name=default", "missing property 'spec'"),
-        "not-a-peer": ("networkPolicy.webhookFrom[0].cidr=10.0.0.0/8", "additional properties 'cidr'"),
-    },
+    unknown=("replicas=3", "additional properties 'replicas' not allowed"),
+    unknown_deeper=("webhook.replica=3", "additional properties 'replica' not allowed"),
+    no_replica=("webhook.replicas=0", "minimum: got 0, want 1"),
+    not_a_number=("webhook.replicas=many", "got string, want integer"),
+    not_a_choice=("webhooks.failurePolicy=Maybe", "'Fail', 'Ignore'"),
+    not_a_namespace=("webhooks.excludedNamespaces={Team_A}", "does not match pattern"),
+    not_a_digest=("image.digest=latest", "does not match pattern"),
+    not_an_api_group=(
+        "webhooks.extraWorkloads[0].apiGroup=example.com/v1,webhooks.extraWorkloads[0].resources={jobs}",
+        "does not match pattern",
+    ),
+    secret_of_the_authority=("certificates.secretName=gpu-admission-ca", "'not' failed"),
+    not_an_image=("fetcher.image.name=f", "additional properties 'name' not allowed"),
+    not_resources=("webhook.resources.limit.cpu=1", "additional properties 'limit'"),
+    not_an_authority=("webhook.clientAuthentication.ca=x", "additional properties 'ca' not allowed"),
+    empty_name=("webhook.clientAuthentication.names={}", "minLength: got 0, want 1"),
+    a_quote_in_a_key=("webhooks.fractionAnnotations={it's}", "does not match pattern"),
+    not_a_key=("webhooks.fractionAnnotations={a/b/c}", "does not match pattern"),
+    policy_without_spec=("policies[0].name=default", "missing property 'spec'"),
+    not_a_peer=("networkPolicy.webhookFrom[0].cidr=10.0.0.0/8", "additional properties 'cidr'"),
 )
 def test_the_schema_refuses(values: str, want: str) -> None:
     with pytest.raises(helm.HelmFailed, match=re.escape(want)):
@@ -258,8 +246,8 @@ def test_first_install_only_looks() -> None:
     (policy,) = of_kind("GPUPolicy", documents)
 
     assert {rule: options["mode"] for rule, options in policy["spec"]["rules"].items()} == {
-        rule.id: "audit" for rule in RULES
-    }
+        rule.id: "disabled" if rule.id == "spot" else "audit" for rule in RULES
+    }, "spot needs the labels of a pool, and those of one cloud would stay in the policies of others"
     assert {w["failurePolicy"] for w in webhooks(documents)} == {"Ignore"}
 
 
@@ -290,12 +278,7 @@ def test_namespaces_that_are_never_looked_at(namespace: str) -> None:
 
 def test_with_cert_manager_nobody_else_writes_certificates() -> None:
     documents = rendered("--set", "certificates.certManager.enabled=true")
-    rules = [
-        rule
-        for kind in ("Role", "ClusterRole")
-        for role in of_kind(kind, documents)
-        for rule in role["rules"]
-    ]
+    rules = [rule for role in roles(documents) for rule in role["rules"]]
 
     assert not [rule for rule in rules if "secrets" in rule["resources"]]
     writers = [
@@ -313,28 +296,26 @@ def test_with_cert_manager_nobody_else_writes_certificates() -> None:
         assert inject == "gpu-admission/gpu-admission"
 
 
+def roles(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*of_kind("Role", documents), *of_kind("ClusterRole", documents)]
+
+
+CERTIFICATES = {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+
+
 @cases(
     ("values", "resources", "namespaces"),
-    {
-        "default": (
-            "",
-            {
-                *("pods", "secrets", "leases"),
-                *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-            },
-            ["gpu-admission", "gpu-admission-canary"],
-        ),
-        "cert-manager-writes-secrets-and-bundles": (
-            "certificates.certManager.enabled=true",
-            {"pods", "leases"},
-            ["gpu-admission", "gpu-admission-canary"],
-        ),
-        "without-canary": (
-            "canary.enabled=false,certificates.certManager.enabled=true",
-            {"pods", "leases"},
-            ["gpu-admission"],
-        ),
-    },
+    default=("", {"pods", "leases", *CERTIFICATES}, ["gpu-admission", "gpu-admission-canary"]),
+    cert_manager_writes_secrets_and_bundles=(
+        "certificates.certManager.enabled=true",
+        {"pods", "leases"},
+        ["gpu-admission", "gpu-admission-canary"],
+    ),
+    without_canary=(
+        "canary.enabled=false,certificates.certManager.enabled=true",
+        {"pods", "leases"},
+        ["gpu-admission"],
+    ),
 )
 def test_the_policy_bounds_all_that_the_controller_may_create(
     values: str, resources: set[str], namespaces: list[str]
@@ -344,8 +325,7 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
     constraints = policy["spec"]["matchConstraints"]
     created = {
         resource
-        for kind in ("Role", "ClusterRole")
-        for role in of_kind(kind, documents)
+        for role in roles(documents)
         if role["metadata"]["name"] in {"gpu-admission-controller", "gpu-admission-canary"}
         for rule in role["rules"]
         if "create" in rule["verbs"]
@@ -355,8 +335,8 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
 
     bounded = {resource for rule in constraints["resourceRules"] for resource in rule["resources"]}
     assert bounded == resources
-    # Events are in the namespaces of all quotas, which the policy does not match; nothing acts on one. A row may have the name
-    # of any namespace, and the controller writes all of them anyway.
+    # Events are in the namespaces of all quotas, which the policy does not match; nothing acts on one. A ledger may have the
+    # name of any namespace, and the controller writes all of them anyway.
     assert created - {"events", "gpuquotaledgers"} <= bounded
     assert constraints["namespaceSelector"]["matchExpressions"][0]["values"] == namespaces
     assert [v["reason"] for v in policy["spec"]["validations"]] == ["Forbidden"] * len(
@@ -383,15 +363,13 @@ def test_tenants_need_not_read_policies() -> None:
 
 @cases(
     ("values", "want"),
-    {
-        "default": ("", f"{IMAGE}-fetcher:0.1.0"),
-        "beside-the-webhooks": (
-            "image.repository=r.example/gpu-admission",
-            "r.example/gpu-admission-fetcher:0.1.0",
-        ),
-        "one-of-its-own": ("fetcher.image.repository=r.example/f,fetcher.image.tag=v2", "r.example/f:v2"),
-        "digest": (f"fetcher.image.digest=sha256:{0:064}", f"{IMAGE}-fetcher@sha256:{0:064}"),
-    },
+    default=("", f"{IMAGE}-fetcher:0.1.0"),
+    beside_the_webhooks=(
+        "image.repository=r.example/gpu-admission",
+        "r.example/gpu-admission-fetcher:0.1.0",
+    ),
+    one_of_its_own=("fetcher.image.repository=r.example/f,fetcher.image.tag=v2", "r.example/f:v2"),
+    digest=(f"fetcher.image.digest=sha256:{0:064}", f"{IMAGE}-fetcher@sha256:{0:064}"),
 )
 def test_which_fetcher_the_webhook_injects(values: str, want: str) -> None:
     assert f"--fetcher-image={want}" in arguments(rendered("--set", values), "webhook")

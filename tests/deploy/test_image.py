@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import urllib3
@@ -56,8 +57,6 @@ def stage(name: str) -> list[tuple[str, str]]:
 
 
 class Builder:
-    """Carries out build stages one after the other, as layers."""
-
     def __init__(self, folder: Path) -> None:
         self.source, self._venv = folder / "source", folder / "venv"
         self.source.mkdir()
@@ -71,13 +70,9 @@ class Builder:
                 *sources, destination = rest.split()
                 copy(self.source, [ROOT / each for each in sources], self.source / destination)
             elif word == "RUN":
+                command, where = ["sh", "-ec", rest.replace("/app", str(app))], self.source
                 done = subprocess.run(
-                    ["sh", "-ec", rest.replace("/app", str(app))],
-                    cwd=self.source,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    check=False,
+                    command, cwd=where, env=environment, capture_output=True, text=True, check=False
                 )
                 if done.returncode and OFFLINE.search(done.stderr):
                     pytest.skip("no package index can be reached")
@@ -91,36 +86,29 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     return made
 
 
-@pytest.fixture(scope="module")
-def app(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what both commands' image has in /app."""
-    app = tmp_path_factory.mktemp("app") / "app"
-    builder.carry_out("build", app)
+def built(stage: str) -> Any:
+    """Return the fixture of what an image has in /app."""
+
+    @pytest.fixture(scope="module")
+    def app(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        app = tmp_path_factory.mktemp(stage) / "app"
+        builder.carry_out(stage, app)
+        return app
+
     return app
 
 
-@pytest.fixture(scope="module")
-def fetcher_app(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what the fetcher's image has in /app."""
-    app = tmp_path_factory.mktemp("fetcher-app") / "app"
-    builder.carry_out("build-fetcher", app)
-    return app
+app, fetcher_app = built("build"), built("build-fetcher")
 
 
 def copy(source: Path, paths: list[Path], destination: Path) -> None:
+    admitted = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().splitlines()
     for path in paths:
-        assert admitted(path), f"{path} is left out by Dockerfile.dockerignore"
+        assert f"!{path.relative_to(ROOT)}" in admitted, f"{path} is left out by Dockerfile.dockerignore"
         if path.is_dir():
             shutil.copytree(path, destination, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(path, source)
-
-
-def admitted(path: Path) -> bool:
-    return (
-        f"!{path.relative_to(ROOT)}"
-        in DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().splitlines()
-    )
 
 
 def packages(app: Path) -> set[str]:
@@ -191,13 +179,8 @@ def test_the_fetcher_fetches_with_nothing_but_itself(
     with serving(store, handler) as url:
         launcher = ["/srv/app/bin/gpu-admission", "fetch-model", uri, "/tmp/cache/model", f"--endpoint={url}"]  # noqa: S108 - a file system of its own
         program = [*PYTHON, *environment, "PYTHONPATH=/nonexistent", INTERPRETER, "-I", "-S"]
-        done = subprocess.run(
-            [*as_in_a_pod(fetcher_app), *program, *launcher],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=180,
-        )
+        command = [*as_in_a_pod(fetcher_app), *program, *launcher]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{uri}: 2 file(s), 976.6 KiB" in done.stdout
@@ -231,11 +214,8 @@ def test_serves_with_nothing_but_itself(app: Path, user: int, group: int) -> Non
         # Whom it presents itself as is not what is asked here.
         with urllib3.PoolManager(cert_reqs="CERT_NONE", retries=False, timeout=30) as pool:
             assert pool.request("GET", f"{url}/readyz").status == 200
-        status = dict(
-            line.split(":\t", 1)
-            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            if ":\t" in line
-        )
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         assert status["NoNewPrivs"] == "1"
         if os.geteuid() == 0:
             assert set(status["Uid"].split()) == {str(user)}

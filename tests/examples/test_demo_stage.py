@@ -19,19 +19,17 @@ WIDE = [
 
 @cases(
     ("lines", "want"),
-    {
-        "columns-without-a-value-go": (
-            WIDE,
-            [
-                "NAME        READY  STATUS   RESTARTS  AGE  NODE",
-                "finetune-0  0/1    Pending  0         2s   a100-0",
-                "needs-h100  0/1    Pending  0         1s   <none>",
-            ],
-        ),
-        "one-line": (["pod/training created"], ["pod/training created"]),
-        "no-table": (["a.yaml created", "b.yaml created"], ["a.yaml created", "b.yaml created"]),
-        "nothing": ([], []),
-    },
+    columns_without_a_value_go=(
+        WIDE,
+        [
+            "NAME        READY  STATUS   RESTARTS  AGE  NODE",
+            "finetune-0  0/1    Pending  0         2s   a100-0",
+            "needs-h100  0/1    Pending  0         1s   <none>",
+        ],
+    ),
+    one_line=(["pod/training created"], ["pod/training created"]),
+    no_table=(["a.yaml created", "b.yaml created"], ["a.yaml created", "b.yaml created"]),
+    nothing=([], []),
 )
 def test_a_table_is_narrowed(lines: list[str], want: list[str]) -> None:
     assert table_lines(lines) == want

@@ -1,12 +1,12 @@
 /* The quota protocol, for spin: every interleaving of a small instance.
 
-One quota and its row, serve processes that reserve on the row, controllers that count and bring the quota's spec into the row, an
-API server that stores and deletes, an administrator.
+One quota and its ledger, serve processes that reserve on the ledger, controllers that count and bring the quota's spec into the
+ledger, an API server that stores and deletes, an administrator.
 `tests/model/run` checks each instance whole, and once without each rule; docs/quota-protocol.md says what then goes wrong.
 
 What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
 
-  S1  who is let in fits: what is stored or let in never grows beyond the `hard` in force, which is that of the row; and that is
+  S1  what is admitted fits: what is stored or admitted never grows beyond the `hard` in force, which is that of the ledger; and that is
       never older than one that was in force
   S2  every stored, live object that was admitted under the quota is in `used` or in entries
   L1  once nothing arrives any more, entries are empty and `used` is what is stored: no run is infinite (pan -l), and the
@@ -16,8 +16,8 @@ Time is order. A request ends when nothing of it can be stored any more (it fail
 entry matures in a controller that saw it only after that. A pause is a step not taken, and a crash one that is never taken:
 a restarted controller knows no more than one that looks for the first time.
 
-Not modelled, because they only refuse: Reason.FULL, Reason.REFUSED, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
-before a row names its basis: a serve that cannot charge by a basis refuses.
+Not modelled, because they only refuse: VerdictReason.FULL, VerdictReason.REFUSED, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
+before a ledger names it as its catalogue version: a serve that does not know a catalogue version refuses.
 */
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
@@ -28,8 +28,8 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef SWAP_IN_CONTROLLER
 #define SWAP_IN_CONTROLLER 1
 #endif
-#ifndef HARD_IN_ROW
-#define HARD_IN_ROW 1
+#ifndef HARD_IN_LEDGER
+#define HARD_IN_LEDGER 1
 #endif
 #ifndef FENCE
 #define FENCE 1
@@ -115,8 +115,8 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef FLIP_COUNTS_BY_NEXT
 #define FLIP_COUNTS_BY_NEXT 1
 #endif
-#ifndef BASES_ARE_CHARGED
-#define BASES_ARE_CHARGED 1
+#ifndef VERSIONS_ARE_COUNTED
+#define VERSIONS_ARE_COUNTED 1
 #endif
 #ifndef CLAIM_IS_CHARGED_BEYOND
 #define CLAIM_IS_CHARGED_BEYOND 1
@@ -130,17 +130,17 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef GONE_CLAIM_AWAITS_LIST
 #define GONE_CLAIM_AWAITS_LIST 1
 #endif
-#ifndef SPEC_IS_READ_AFTER_ROW
-#define SPEC_IS_READ_AFTER_ROW 1
+#ifndef SPEC_IS_READ_AFTER_LEDGER
+#define SPEC_IS_READ_AFTER_LEDGER 1
 #endif
-#ifndef GONE_IS_READ_AFTER_ROW
-#define GONE_IS_READ_AFTER_ROW 1
+#ifndef GONE_IS_READ_AFTER_LEDGER
+#define GONE_IS_READ_AFTER_LEDGER 1
 #endif
-#ifndef ROW_GOES_BY_SWAP
-#define ROW_GOES_BY_SWAP 1
+#ifndef LEDGER_GOES_BY_SWAP
+#define LEDGER_GOES_BY_SWAP 1
 #endif
-#ifndef SEEN_IS_THE_ROW
-#define SEEN_IS_THE_ROW 1
+#ifndef SEEN_IS_THE_LEDGER
+#define SEEN_IS_THE_LEDGER 1
 #endif
 #ifndef SUMS_ARE_OF_THE_REVISION
 #define SUMS_ARE_OF_THE_REVISION 1
@@ -175,7 +175,7 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define GENERATIONS 3
 #define HARD(generation) VECTOR((generation == 1 -> 1 : 2), UNLIMITED)
 #endif
-#ifdef SWAPPED           /* `hard` changes twice while two controllers bring it into the row */
+#ifdef SWAPPED           /* `hard` changes twice while two controllers bring it into the ledger */
 #define SERVES 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
@@ -183,7 +183,7 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define HARD(generation) VECTOR((generation == 1 -> 1 : 2), UNLIMITED)
 #define UNCALLED 1
 #endif
-#ifdef RECREATED         /* a quota is created, and replaced, while two controllers create and remove the row */
+#ifdef RECREATED         /* a quota is created, and replaced, while two controllers create and remove the ledger */
 #define SERVES 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
@@ -312,7 +312,7 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define TAKEN 1
 #define DELETIONS 1
 #endif
-#ifdef MOVED             /* the row moves to a basis by which the first pod costs more; the second serve knows only the old one */
+#ifdef MOVED             /* the ledger moves to a catalogue version by which the first pod costs more; the second serve knows only the old one */
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define CREATED_BY_NEXT(object) VECTOR((object == 0 -> 2 : 1), 0)
@@ -384,9 +384,9 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define WRITERS (SERVES + CONTROLLERS)
 #define NOBODY 255
 
-/* ---- The row, and the copies that writers without a swap would write back */
+/* ---- The ledger, and the copies that writers without a swap would write back */
 
-typedef Row {
+typedef Ledger {
   byte quota_uid;            /* of which quota, and as of which generation of it `hard` is */
   byte generation;
   bool counted;              /* `used` is not None */
@@ -394,26 +394,26 @@ typedef Row {
   byte used[OBJECTS];        /* `used`, by the object it was counted from: its sum is what the code stores */
   byte entry[REQUESTS];      /* 0: none, or one of those below */
   byte stored_name;          /* what `used` holds of what is stored under the one name, if there are entries of it */
-  bool next_basis;           /* the basis of `used` is the next one, */
+  bool counted_by_next;      /* `used` is counted by the next catalogue version, */
   bool moving;               /* or it is on the way to it */
   byte revision[COLLECTIONS]
 };
 
-#define FULL 1               /* charged by the basis of the row, */
+#define FULL 1               /* charged by the catalogue version of the ledger, */
 #define FIRST_KEY 2          /* the same, without the second key, */
-#define BY_BOTH 3            /* by both bases, and marked with the next one, */
-#define BY_NEXT 4            /* by the next one, once it is that of the row, */
+#define BY_BOTH 3            /* by both catalogue versions, and marked with the next one, */
+#define BY_NEXT 4            /* by the next one, once it is that of the ledger, */
 #define ONLY_MARKED 5        /* or marked only */
 
-Row row;
-byte row_uid;                /* of the row as an object; 0: there is none */
-byte rows_made;
+Ledger ledger;
+byte ledger_uid;             /* of the ledger as an object; 0: there is none */
+byte ledgers_made;
 byte uid = FIRST_UID;        /* of the quota; 0: there is none */
 byte generation = 0;
-bool fresh[WRITERS];         /* the row is still as this writer read it: resourceVersion */
+bool fresh[WRITERS];         /* the ledger is still as this writer read it: resourceVersion */
 
 #if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
-Row copy[WRITERS];
+Ledger copy[WRITERS];
 #endif
 
 /* ---- What the API server has */
@@ -441,13 +441,13 @@ bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
 /* ---- What processes know */
 
 bool none[SERVES];                /* "this namespace has no quota", remembered */
-byte absent[SERVES];              /* 1: it has found no row, and asks for the quota; 2: that was longer ago than D */
+byte absent[SERVES];              /* 1: it has found no ledger, and asks for the quota; 2: that was longer ago than D */
 byte hard_seen[SERVES];
 mtype = { NOTHING, FOR_SWAP, FOR_CREATE };
 mtype reads[CONTROLLERS] = NOTHING;   /* for what it has read the quota, */
 byte read_uid[CONTROLLERS];           /* and what it has read: its uid, 0 if it is gone */
 byte read_generation[CONTROLLERS];
-byte seen_row[CONTROLLERS];
+byte seen_ledger[CONTROLLERS];
 byte seen_uid[CONTROLLERS];
 byte seen_generation[CONTROLLERS];
 bool waited[CONTROLLERS];
@@ -461,7 +461,7 @@ typedef List {
   byte version[OBJECTS];
   byte revision[COLLECTIONS];
   byte matured[REQUESTS];         /* bit per collection: seen for longer than the bound when its list began */
-  byte row_uid[COLLECTIONS];      /* what was seen before the list began */
+  byte ledger_uid[COLLECTIONS];      /* what was seen before the list began */
   byte quota_uid[COLLECTIONS];
   byte generation[COLLECTIONS];
 #if SUMS_ARE_OF_THE_REVISION == 0
@@ -493,9 +493,9 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 #define LIVE(o) (shows[o] != 0 && !terminal[o])
 #define HAS_DEVICES(o) (LIVE(o) || IS_TAKEN(o))   /* a claim that is gone, too, while its pod runs */
 #define DEMAND(o) (shows[o] -> shows[o] : CREATED(o))
-#define LIMIT(k) AMOUNT(HARD(row.generation), k)
+#define LIMIT(k) AMOUNT(HARD(ledger.generation), k)
 #define CONSTRAINED(g, k) (AMOUNT(HARD(g), k) != UNLIMITED)
-#define UNCOUNTED (CONSTRAINED(row.generation, 1) && !row.second_key)
+#define UNCOUNTED (CONSTRAINED(ledger.generation, 1) && !ledger.second_key)
 #define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
 
 /* policies/quota/amounts.py: positive_difference */
@@ -509,20 +509,20 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 #define COST_BY_NEXT(o, k) AMOUNT(CREATED_BY_NEXT(o), k)
 #define LARGER(a, b) ((a) > (b) -> (a) : (b))
 #define GROWTH_BY(q, k, next, both) (!(next) -> GROWTH(q, k) : ((both) -> LARGER(GROWTH(q, k), COST_BY_NEXT(OF(q), k)) : COST_BY_NEXT(OF(q), k)))
-#define HOLDS(q, k) (row.entry[q] == 0 || (row.entry[q] == FIRST_KEY && k) -> 0 \
-                     : GROWTH_BY(q, k, row.entry[q] == BY_BOTH || row.entry[q] == BY_NEXT, row.entry[q] == BY_BOTH))
-#define COST(o, code, k) (MOVES && row.next_basis -> COST_BY_NEXT(o, k) : AMOUNT(code, k))
+#define HOLDS(q, k) (ledger.entry[q] == 0 || (ledger.entry[q] == FIRST_KEY && k) -> 0 \
+                     : GROWTH_BY(q, k, ledger.entry[q] == BY_BOTH || ledger.entry[q] == BY_NEXT, ledger.entry[q] == BY_BOTH))
+#define COST(o, code, k) (MOVES && ledger.counted_by_next -> COST_BY_NEXT(o, k) : AMOUNT(code, k))
 
 /* ---- Properties */
 
-#define IN_USED(o, k) ((k) == 1 && !row.second_key -> 0 : AMOUNT(row.used[o], k))
+#define IN_USED(o, k) ((k) == 1 && !ledger.second_key -> 0 : AMOUNT(ledger.used[o], k))
 
 inline sum_entries(k, object) {   /* of one object, or of all: NOBODY */
   at = 0;
   do
   :: at < REQUESTS ->
      if
-     :: row.entry[at] && (object == NOBODY || OF(at) == object) -> sum = sum + HOLDS(at, k)
+     :: ledger.entry[at] && (object == NOBODY || OF(at) == object) -> sum = sum + HOLDS(at, k)
      :: else
      fi;
      at++
@@ -534,12 +534,12 @@ inline sum_entries(k, object) {   /* of one object, or of all: NOBODY */
 inline check_everyone_is_covered() {   /* S2 */
   i = 0;
   do
-  :: i < OBJECTS && row_uid && row.counted ->
+  :: i < OBJECTS && ledger_uid && ledger.counted ->
      key = 0;
      do
      :: key < 2 ->
         if
-        :: HAS_DEVICES(i) && promised[i] && CONSTRAINED(row.generation, key) && (key == 0 || row.second_key) ->
+        :: HAS_DEVICES(i) && promised[i] && CONSTRAINED(ledger.generation, key) && (key == 0 || ledger.second_key) ->
            sum = IN_USED(i, key);
            sum_entries(key, i);
            if
@@ -570,7 +570,7 @@ inline add_cost() {   /* of one name only one is stored at a time; a pod and its
 inline check_fits(q) {   /* S1 */
   key = 0;
   do
-  :: key < 2 && row_uid && promised[OF(q)] ->
+  :: key < 2 && ledger_uid && promised[OF(q)] ->
      sum = 0;
      more = 0;
      i = 0;
@@ -589,7 +589,7 @@ inline check_fits(q) {   /* S1 */
      :: else -> break
      od;
      sum = sum + more;
-     assert(!CONSTRAINED(row.generation, key) || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= LIMIT(key));   /* S1 */
+     assert(!CONSTRAINED(ledger.generation, key) || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= LIMIT(key));   /* S1 */
      key++
   :: else -> break
   od;
@@ -606,10 +606,10 @@ inline written() {
 }
 
 #if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
-inline move_row(from, to) {
+inline move_ledger(from, to) {
   to.quota_uid = from.quota_uid; to.generation = from.generation;
   to.counted = from.counted; to.second_key = from.second_key; to.stored_name = from.stored_name;
-  to.next_basis = from.next_basis; to.moving = from.moving;
+  to.counted_by_next = from.counted_by_next; to.moving = from.moving;
   i = 0;
   do
   :: i < OBJECTS -> to.used[i] = from.used[i]; i++
@@ -629,32 +629,32 @@ inline move_row(from, to) {
 }
 #endif
 #if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
-inline keep_copy(writer) { move_row(row, copy[writer]) }
-inline write_back(writer) { move_row(copy[writer], row) }
+inline keep_copy(writer) { move_ledger(ledger, copy[writer]) }
+inline write_back(writer) { move_ledger(copy[writer], ledger) }
 #else
-inline keep_copy(writer) { skip }   /* a row that is fresh is the row */
+inline keep_copy(writer) { skip }   /* a ledger that is fresh is the ledger */
 #endif
 
 /* ---- What tests/test_model.py replays; spin's verifier prints nothing */
 
-inline print_row() {
-  printf(" row row_uid=%d counted=%d second_key=%d generation=%d uid=%d hard=%d,%d of_one_name=%d stored_name=%d", row_uid, row.counted, row.second_key, row.generation, row.quota_uid, LIMIT(0), LIMIT(1), OF_ONE_NAME, row.stored_name);
-  printf(" unreadable=%d next_basis=%d moving=%d used=", UNREADABLE_ENTRY, row.next_basis, row.moving);
+inline print_ledger() {
+  printf(" ledger ledger_uid=%d counted=%d second_key=%d generation=%d uid=%d hard=%d,%d of_one_name=%d stored_name=%d", ledger_uid, ledger.counted, ledger.second_key, ledger.generation, ledger.quota_uid, LIMIT(0), LIMIT(1), OF_ONE_NAME, ledger.stored_name);
+  printf(" unreadable=%d counted_by_next=%d moving=%d used=", UNREADABLE_ENTRY, ledger.counted_by_next, ledger.moving);
   i = 0;
   do
-  :: i < OBJECTS -> printf("%d,", row.used[i]); i++
+  :: i < OBJECTS -> printf("%d,", ledger.used[i]); i++
   :: else -> break
   od;
   printf(" entries=");
   i = 0;
   do
-  :: i < REQUESTS -> printf("%d/%d/%d/%d/%d,", row.entry[i], base[i], AFTER(i), base_version[i], CREATED_BY_NEXT(OF(i))); i++
+  :: i < REQUESTS -> printf("%d/%d/%d/%d/%d,", ledger.entry[i], base[i], AFTER(i), base_version[i], CREATED_BY_NEXT(OF(i))); i++
   :: else -> break
   od;
   printf(" revisions=");
   i = 0;
   do
-  :: i < COLLECTIONS -> printf("%d,", row.revision[i]); i++
+  :: i < COLLECTIONS -> printf("%d,", ledger.revision[i]); i++
   :: else -> break
   od;
   skip
@@ -662,16 +662,16 @@ inline print_row() {
 
 /* ---- serve */
 
-mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_ROW, UNREADABLE, OTHER_CATALOGUE };
+mtype = { RESERVED, ALREADY_RESERVED, NOTHING_TO_RESERVE, EXCEEDED, UNCOUNTED_LEDGER, UNREADABLE, OTHER_CATALOGUE };
 
-/* By which bases serve s charges: one that knows the next basis by all of the row, another one by the old basis alone. */
+/* The catalogue versions by which serve s charges: all versions of the ledger if s knows the next one, else only the old one. */
 #define KNOWS_NEXT(s) (MOVES && s == 0)
-#define IS_CHARGED(s) (KNOWS_NEXT(s) || !(row.moving || row.next_basis))
-#define ASKED(s, q, k) GROWTH_BY(q, k, KNOWS_NEXT(s) && (row.next_basis || (row.moving && CHARGED_BY_BOTH)), row.moving)
-#define NEW_ENTRY(s) (!KNOWS_NEXT(s) -> FULL : (row.next_basis -> BY_NEXT : (!row.moving -> FULL : (CHARGED_BY_BOTH -> BY_BOTH : ONLY_MARKED))))
+#define IS_CHARGED(s) (KNOWS_NEXT(s) || !(ledger.moving || ledger.counted_by_next))
+#define ASKED(s, q, k) GROWTH_BY(q, k, KNOWS_NEXT(s) && (ledger.counted_by_next || (ledger.moving && CHARGED_BY_BOTH)), ledger.moving)
+#define NEW_ENTRY(s) (!KNOWS_NEXT(s) -> FULL : (ledger.counted_by_next -> BY_NEXT : (!ledger.moving -> FULL : (CHARGED_BY_BOTH -> BY_BOTH : ONLY_MARKED))))
 
 #define IS_UNREADABLE(q) (q == UNREADABLE_ENTRY)
-#define SOME_UNREADABLE (UNREADABLE_ENTRY < REQUESTS && row.entry[(UNREADABLE_ENTRY < REQUESTS -> UNREADABLE_ENTRY : 0)])
+#define SOME_UNREADABLE (UNREADABLE_ENTRY < REQUESTS && ledger.entry[(UNREADABLE_ENTRY < REQUESTS -> UNREADABLE_ENTRY : 0)])
 
 /* policies/quota/ledger/decide.py: _Batch._growth, _Batch._held */
 /* policies/quota/ledger/reservations.py: Reservations.held, Reservations.largest */
@@ -697,28 +697,28 @@ inline sum_reserved(s, q, k) {   /* with what q asks */
      at++
   :: else -> break
   od;
-  sum = sum + (more > AMOUNT(row.stored_name, k) -> more - AMOUNT(row.stored_name, k) : 0)
+  sum = sum + (more > AMOUNT(ledger.stored_name, k) -> more - AMOUNT(ledger.stored_name, k) : 0)
 }
 
 /* policies/quota/ledger/decide.py: _Batch.decide, _Batch._shortfalls.
-   Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED, Reason.UNREADABLE,
-   Reason.OTHER_CATALOGUE. */
+   VerdictReason.RESERVED, VerdictReason.ALREADY_RESERVED, VerdictReason.NOTHING_TO_RESERVE, VerdictReason.EXCEEDED, VerdictReason.UNCOUNTED, VerdictReason.UNREADABLE,
+   VerdictReason.OTHER_CATALOGUE. */
 inline decide(s, q) {
   verdict = RESERVED;
   if
   :: GROWTH(q, 0) == 0 && GROWTH(q, 1) == 0 -> verdict = NOTHING_TO_RESERVE
   :: else ->
      if
-     :: RETRY_IS_IDEMPOTENT && row.entry[SLOT(q)] && !IS_UNREADABLE(q) -> verdict = ALREADY_RESERVED
+     :: RETRY_IS_IDEMPOTENT && ledger.entry[SLOT(q)] && !IS_UNREADABLE(q) -> verdict = ALREADY_RESERVED
      :: else ->
         if
         :: UNREADABLE_DENIES && SOME_UNREADABLE -> verdict = UNREADABLE
         :: else ->
         if
-        :: (UNINITIALISED_DENIES && !row.counted) || (MISSING_KEY_DENIES && UNCOUNTED) -> verdict = UNCOUNTED_ROW
+        :: (UNINITIALISED_DENIES && !ledger.counted) || (MISSING_KEY_DENIES && UNCOUNTED) -> verdict = UNCOUNTED_LEDGER
         :: else ->
         if
-        :: BASES_ARE_CHARGED && !IS_CHARGED(s) -> verdict = OTHER_CATALOGUE
+        :: VERSIONS_ARE_COUNTED && !IS_CHARGED(s) -> verdict = OTHER_CATALOGUE
         :: else ->
            key = 0;
            do
@@ -746,7 +746,7 @@ inline decide(s, q) {
         fi
      fi
   fi;
-  printf("decide request=%d knows_next=%d verdict=%e", q, KNOWS_NEXT(s), verdict); print_row(); printf("\n")
+  printf("decide request=%d knows_next=%d verdict=%e", q, KNOWS_NEXT(s), verdict); print_ledger(); printf("\n")
 }
 
 inline arrives(s, q) {
@@ -755,12 +755,12 @@ inline arrives(s, q) {
      request[q] = begun;
      if
      :: IS_CHANGE(q) -> base[q] = shows[0]; base_version[q] = version[0]
-     :: else -> promised[q] = (row_uid && row.counted)
+     :: else -> promised[q] = (ledger_uid && ledger.counted)
      fi
   :: else
   fi;
   calls[q]++;
-  hard_seen[s] = row.generation
+  hard_seen[s] = ledger.generation
 }
 
 inline answers_yes(q) {
@@ -806,26 +806,26 @@ end:
      };
      do
      :: atomic { none[s] -> answers_yes(q) }; break     /* Batches._has_no_quota */
-     :: atomic { !none[s] && !row_uid -> absent[s] = 1 };
+     :: atomic { !none[s] && !ledger_uid -> absent[s] = 1 };
         if
         :: atomic { uid -> absent[s] = 0 }                /* it has not been counted yet */
         :: atomic { !uid -> none[s] = (absent[s] == 1); absent[s] = 0; answers_yes(q) }
         fi;
         break
-     :: atomic { !none[s] && row_uid -> fresh[s] = true; keep_copy(s) };
+     :: atomic { !none[s] && ledger_uid -> fresh[s] = true; keep_copy(s) };
         if
-        :: atomic { row_uid && (fresh[s] || !SWAP_IN_SERVE) ->
+        :: atomic { ledger_uid && (fresh[s] || !SWAP_IN_SERVE) ->
 #if SWAP_IN_SERVE == 0
              write_back(s);
 #endif
-             in_force = (HARD_IN_ROW -> row.generation : hard_seen[s]);
+             in_force = (HARD_IN_LEDGER -> ledger.generation : hard_seen[s]);
              decide(s, q);
              reserved = (verdict == RESERVED);
              if
              :: reserved ->
-                assert(!row.entry[SLOT(q)]);             /* S1: nobody is charged twice */
+                assert(!ledger.entry[SLOT(q)]);             /* S1: nobody is charged twice */
                 promised[OF(q)] = true;
-                row.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(row.generation, 1) -> NEW_ENTRY(s) : FIRST_KEY);
+                ledger.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(ledger.generation, 1) -> NEW_ENTRY(s) : FIRST_KEY);
                 written()
              :: else
              fi;
@@ -839,7 +839,7 @@ end:
 #if SERVE_NEVER_REMOVES == 0
            if
            :: atomic { reserved -> answers_yes(q) }
-           :: atomic { reserved -> row.entry[SLOT(q)] = 0; written(); check_everyone_is_covered() }
+           :: atomic { reserved -> ledger.entry[SLOT(q)] = 0; written(); check_everyone_is_covered() }
            :: !reserved
            fi;
 #endif
@@ -855,7 +855,7 @@ end:
 
 /* ---- controller */
 
-#define IS_SEEN(c) (SEEN_IS_THE_ROW -> seen_row[c] == row_uid : seen_uid[c] == row.quota_uid)
+#define IS_SEEN(c) (SEEN_IS_THE_LEDGER -> seen_ledger[c] == ledger_uid : seen_uid[c] == ledger.quota_uid)
 
 /* webhook/controller/observed_ledgers.py: ObservedLedgers.observe */
 inline see(c) {
@@ -866,11 +866,11 @@ inline see(c) {
   do
   :: i < REQUESTS ->
      if
-     :: !IS_SEEN(c) || !row.entry[i] -> sight[c].stage[i] = 0; list[c].matured[i] = 0
+     :: !IS_SEEN(c) || !ledger.entry[i] -> sight[c].stage[i] = 0; list[c].matured[i] = 0
      :: else
      fi;
      if
-     :: row.entry[i] && sight[c].stage[i] == 0 -> sight[c].stage[i] = 1
+     :: ledger.entry[i] && sight[c].stage[i] == 0 -> sight[c].stage[i] = 1
      :: else
      fi;
      i++
@@ -880,11 +880,11 @@ inline see(c) {
   :: !IS_SEEN(c) -> waited[c] = false
   :: else
   fi;
-  seen_row[c] = row_uid;
-  seen_uid[c] = row.quota_uid;
-  seen_generation[c] = row.generation;
+  seen_ledger[c] = ledger_uid;
+  seen_uid[c] = ledger.quota_uid;
+  seen_generation[c] = ledger.generation;
   if
-  :: reads[c] == FOR_SWAP && (read_uid[c] -> SPEC_IS_READ_AFTER_ROW : GONE_IS_READ_AFTER_ROW) -> forget_quota(c)
+  :: reads[c] == FOR_SWAP && (read_uid[c] -> SPEC_IS_READ_AFTER_LEDGER : GONE_IS_READ_AFTER_LEDGER) -> forget_quota(c)
   :: else
   fi
 }
@@ -899,7 +899,7 @@ inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c]
 #else
 #define IS_AWAITED(c, k) 0
 #endif
-#define WORTH_LISTING(c, k) (seen_row[c] && (list[c].revision[k] != revision[k] || IS_AWAITED(c, k) || list[c].row_uid[k] != seen_row[c] || list[c].quota_uid[k] != seen_uid[c] \
+#define WORTH_LISTING(c, k) (seen_ledger[c] && (list[c].revision[k] != revision[k] || IS_AWAITED(c, k) || list[c].ledger_uid[k] != seen_ledger[c] || list[c].quota_uid[k] != seen_uid[c] \
                             || list[c].generation[k] != seen_generation[c] || NEWS(c, k, 0) || NEWS(c, k, 1) \
                             || (REQUESTS > 2 && (NEWS(c, k, (REQUESTS - 2)) || NEWS(c, k, (REQUESTS - 1))))))
 
@@ -929,7 +929,7 @@ inline keep_gone_claim(c, k) { skip }
 /* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
 inline list_collection(c, k) {
   list[c].revision[k] = revision[k];
-  list[c].row_uid[k] = seen_row[c];
+  list[c].ledger_uid[k] = seen_ledger[c];
   list[c].quota_uid[k] = seen_uid[c];
   list[c].generation[k] = seen_generation[c];
   tried[c] = false;
@@ -960,7 +960,7 @@ inline list_collection(c, k) {
 }
 
 /* The watch tells of a deletion together with its revision. That matters only while there is an entry of the object. */
-#define RESERVED_FOR(o) (row.entry[o] || (CHANGES && o == 0 && (row.entry[REQUESTS - 2] || row.entry[REQUESTS - 1])))
+#define RESERVED_FOR(o) (ledger.entry[o] || (CHANGES && o == 0 && (ledger.entry[REQUESTS - 2] || ledger.entry[REQUESTS - 1])))
 #define TELLABLE(c, o) (GONE_IS_TOLD && deleted_at[o] && list[c].revision[COLLECTION(o)] >= deleted_at[o] && RESERVED_FOR(o) \
                         && !IS_GONE(c, o))
 
@@ -972,7 +972,7 @@ inline is_told(c, o) {
   tried[c] = false
 }
 
-#define LISTED(c, k) (list[c].row_uid[k] != 0)
+#define LISTED(c, k) (list[c].ledger_uid[k] != 0)
 #define ALL_LISTED(c) (LISTED(c, 0) && (COLLECTIONS < 2 || LISTED(c, (COLLECTIONS > 1 -> 1 : 0))) \
                        && (COLLECTIONS < 3 || LISTED(c, (COLLECTIONS > 2 -> 2 : 0))))
 #define MATURED(c, q) (MATURED_NOW(c, q) && (list[c].matured[q] == ALL_COLLECTIONS || !EXPIRY_BY_LATER_LIST))
@@ -998,7 +998,7 @@ inline may_initialise(c) {
   do
   :: key < COLLECTIONS ->
      if
-     :: INITIALISE_BY_LATER_LIST && ((SEEN_IS_THE_ROW && list[c].row_uid[key] != row_uid) || list[c].quota_uid[key] != row.quota_uid || list[c].generation[key] != row.generation) -> ok = false
+     :: INITIALISE_BY_LATER_LIST && ((SEEN_IS_THE_LEDGER && list[c].ledger_uid[key] != ledger_uid) || list[c].quota_uid[key] != ledger.quota_uid || list[c].generation[key] != ledger.generation) -> ok = false
      :: else
      fi;
      key++
@@ -1014,8 +1014,8 @@ inline reaches(c) {
   :: key < COLLECTIONS ->
      if
      :: FENCE && (key != CLAIMS || FENCE_CLAIMS) && (key != NODES || FENCE_NODES) &&
-        (list[c].revision[key] < row.revision[key] ||
-            (!FENCE_NOT_STRICT && list[c].revision[key] == row.revision[key])) -> ok = false
+        (list[c].revision[key] < ledger.revision[key] ||
+            (!FENCE_NOT_STRICT && list[c].revision[key] == ledger.revision[key])) -> ok = false
      :: else
      fi;
      key++
@@ -1024,7 +1024,7 @@ inline reaches(c) {
   skip
 }
 
-#define IS_MARKED(q) (row.entry[q] == 0 || row.entry[q] == BY_BOTH || row.entry[q] == ONLY_MARKED)
+#define IS_MARKED(q) (ledger.entry[q] == 0 || ledger.entry[q] == BY_BOTH || ledger.entry[q] == ONLY_MARKED)
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
 /* policies/quota/ledger/reconcile.py: _are_marked, catalogue_version_to_count_by, _stored_names */
@@ -1034,27 +1034,27 @@ inline reaches(c) {
 #define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> list[c].shown[o] : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
 
 inline count_used(c) {
-  flips = (MOVES && row.moving && (ALL_MARKED || !FLIP_WAITS_FOR_MARKS));
+  flips = (MOVES && ledger.moving && (ALL_MARKED || !FLIP_WAITS_FOR_MARKS));
   if
-  :: flips -> row.next_basis = true; row.moving = false; changed = true
+  :: flips -> ledger.counted_by_next = true; ledger.moving = false; changed = true
   :: else
   fi;
-  before = row.stored_name;
+  before = ledger.stored_name;
   if
-  :: STORED_NAME_IS_OF_USED -> row.stored_name = 0
+  :: STORED_NAME_IS_OF_USED -> ledger.stored_name = 0
   :: else
   fi;
   i = 0;
   do
   :: i < OF_ONE_NAME ->
      if
-     :: list[c].shown[i] && list[c].shown[i] != TERMINAL_SHOWN && (row.entry[0] || row.entry[1]) -> row.stored_name = list[c].shown[i]
+     :: list[c].shown[i] && list[c].shown[i] != TERMINAL_SHOWN && (ledger.entry[0] || ledger.entry[1]) -> ledger.stored_name = list[c].shown[i]
      :: else
      fi;
      i++
   :: else -> break
   od;
-  changed = changed || (before != row.stored_name);
+  changed = changed || (before != ledger.stored_name);
   i = 0;
   do
   :: i < OBJECTS ->
@@ -1063,7 +1063,7 @@ inline count_used(c) {
      before = list[c].summed[i];
 #endif
      if
-     :: MOVES && before && row.next_basis && (FLIP_COUNTS_BY_NEXT || !flips) -> before = CREATED_BY_NEXT(i)
+     :: MOVES && before && ledger.counted_by_next && (FLIP_COUNTS_BY_NEXT || !flips) -> before = CREATED_BY_NEXT(i)
      :: else
      fi;
      if
@@ -1071,19 +1071,19 @@ inline count_used(c) {
      :: else
      fi;
      if
-     :: row.used[i] != before -> row.used[i] = before; changed = true
+     :: ledger.used[i] != before -> ledger.used[i] = before; changed = true
      :: else
      fi;
      i++
   :: else -> break
   od;
-  row.second_key = CONSTRAINED(row.generation, 1);
+  ledger.second_key = CONSTRAINED(ledger.generation, 1);
   if
   :: changed ->              /* a count that only is newer is not written */
-     row.counted = true;
+     ledger.counted = true;
      i = 0;
      do
-     :: i < COLLECTIONS -> row.revision[i] = list[c].revision[i]; i++
+     :: i < COLLECTIONS -> ledger.revision[i] = list[c].revision[i]; i++
      :: else -> break
      od
   :: else
@@ -1092,7 +1092,7 @@ inline count_used(c) {
 }
 
 inline count(c) {
-  changed = !row.counted || UNCOUNTED;
+  changed = !ledger.counted || UNCOUNTED;
   shown = false;
   i = 0;
   do
@@ -1103,8 +1103,8 @@ inline count(c) {
      :: else
      fi;
      if
-     :: row.entry[i] && (shown || (EXPIRY && MATURED(c, i) && (CHANGE_EXPIRES || !IS_CHANGE(i)))) ->
-        row.entry[i] = 0;
+     :: ledger.entry[i] && (shown || (EXPIRY && MATURED(c, i) && (CHANGE_EXPIRES || !IS_CHANGE(i)))) ->
+        ledger.entry[i] = 0;
         changed = true
      :: else
      fi;
@@ -1113,7 +1113,7 @@ inline count(c) {
   od;
 #if ENTRY_GOES_WITH_USED == 0
   if
-  :: changed && row.counted && !UNCOUNTED -> tried[c] = false
+  :: changed && ledger.counted && !UNCOUNTED -> tried[c] = false
   :: else -> count_used(c)
   fi;
 #else
@@ -1148,13 +1148,13 @@ inline settle(c) {
   printf(" listed=");
   i = 0;
   do
-  :: i < COLLECTIONS -> printf("%d/%d/%d/%d,", list[c].revision[i], list[c].row_uid[i], list[c].quota_uid[i], list[c].generation[i]); i++
+  :: i < COLLECTIONS -> printf("%d/%d/%d/%d,", list[c].revision[i], list[c].ledger_uid[i], list[c].quota_uid[i], list[c].generation[i]); i++
   :: else -> break
   od;
-  print_row();
+  print_ledger();
   ok = true;
   if
-  :: !row.counted || UNCOUNTED -> may_initialise(c)
+  :: !ledger.counted || UNCOUNTED -> may_initialise(c)
   :: else
   fi;
   if
@@ -1166,15 +1166,15 @@ inline settle(c) {
   :: ok -> count(c)
   :: else
   fi;
-  printf(" then"); print_row(); printf("\n")
+  printf(" then"); print_ledger(); printf("\n")
 }
 
 #define NOBODY_REMEMBERS (!none[0] && !none[SERVES - 1])
 inline was_long_ago(s) { absent[s] = (absent[s] && NO_QUOTA_IS_RECENT -> 2 : absent[s]) }
 
-#define DIFFERS (row_uid && (row.quota_uid != uid || (uid && row.generation != generation)))
+#define DIFFERS (ledger_uid && (ledger.quota_uid != uid || (uid && ledger.generation != generation)))
 
-/* webhook/controller/ledger_writer.py: LedgerWriter.current, LedgerWriter._with_spec, LedgerWriter.swap */
+/* webhook/controller/reconciler.py: QuotaReconciler.current, QuotaReconciler._with_spec, QuotaReconciler.swap */
 inline reads_quota(c, what) {
   reads[c] = what;
   read_uid[c] = uid;
@@ -1182,13 +1182,13 @@ inline reads_quota(c, what) {
 }
 
 inline swaps_spec(c) {
-  assert(read_uid[c] > row.quota_uid || (read_uid[c] == row.quota_uid && read_generation[c] > row.generation));   /* S1: never an older `hard` */
+  assert(read_uid[c] > ledger.quota_uid || (read_uid[c] == ledger.quota_uid && read_generation[c] > ledger.generation));   /* S1: never an older `hard` */
   if
-  :: read_uid[c] != row.quota_uid && !row.counted -> promise_begins()
+  :: read_uid[c] != ledger.quota_uid && !ledger.counted -> promise_begins()
   :: else
   fi;
-  row.quota_uid = read_uid[c];
-  row.generation = read_generation[c];
+  ledger.quota_uid = read_uid[c];
+  ledger.generation = read_generation[c];
   forget_quota(c);
   written()
 }
@@ -1203,42 +1203,42 @@ inline promise_begins() {   /* with what is stored */
 }
 
 /* webhook/quota/cluster_store.py: ClusterStore.delete */
-inline removes_row(c) {
-  assert(row.quota_uid != uid);   /* S2: what it holds is still promised */
-  empty_row();
-  row_uid = 0; row.quota_uid = 0; row.generation = 0;
+inline removes_ledger(c) {
+  assert(ledger.quota_uid != uid);   /* S2: what it holds is still promised */
+  empty_ledger();
+  ledger_uid = 0; ledger.quota_uid = 0; ledger.generation = 0;
   forget_quota(c);
   written()
 }
 
-inline empty_row() {
-  row.counted = false; row.second_key = false; row.stored_name = 0;
+inline empty_ledger() {
+  ledger.counted = false; ledger.second_key = false; ledger.stored_name = 0;
   i = 0;
   do
-  :: i < OBJECTS -> row.used[i] = 0; i++
+  :: i < OBJECTS -> ledger.used[i] = 0; i++
   :: else -> break
   od;
   i = 0;
   do
-  :: i < REQUESTS -> row.entry[i] = 0; i++
+  :: i < REQUESTS -> ledger.entry[i] = 0; i++
   :: else -> break
   od;
   i = 0;
   do
-  :: i < COLLECTIONS -> row.revision[i] = 0; i++
+  :: i < COLLECTIONS -> ledger.revision[i] = 0; i++
   :: else -> break
   od;
   skip
 }
 
-inline creates_row(c) {   /* the API server creates it whatever was there before, if nothing is there now */
+inline creates_ledger(c) {   /* the API server creates it whatever was there before, if nothing is there now */
   if
-  :: row_uid
+  :: ledger_uid
   :: else ->
-     rows_made++;
-     row_uid = rows_made;
-     row.quota_uid = read_uid[c];
-     row.generation = read_generation[c];
+     ledgers_made++;
+     ledger_uid = ledgers_made;
+     ledger.quota_uid = read_uid[c];
+     ledger.generation = read_generation[c];
      promise_begins();
      written();
      check_everyone_is_covered()
@@ -1273,7 +1273,7 @@ proctype Controller(byte c) {
   byte q;
 end:
   do
-  :: d_step { row_uid && !fresh[SERVES + c] && (SWAP_IN_CONTROLLER || tried[c] || !seen_row[c]) -> see(c) }
+  :: d_step { ledger_uid && !fresh[SERVES + c] && (SWAP_IN_CONTROLLER || tried[c] || !seen_ledger[c]) -> see(c) }
   :: d_step { WORTH_LISTING(c, 0) -> list_collection(c, 0) }
 #if COLLECTIONS > 1
   :: d_step { WORTH_LISTING(c, 1) -> list_collection(c, 1) }
@@ -1294,11 +1294,11 @@ end:
   :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
 #endif
 #if SPEC_MOVES
-  :: d_step { DIFFERS && reads[c] == NOTHING && (fresh[SERVES + c] || !(uid -> SPEC_IS_READ_AFTER_ROW : GONE_IS_READ_AFTER_ROW)) -> reads_quota(c, FOR_SWAP) }
-  :: d_step { reads[c] == FOR_SWAP && row_uid && read_uid[c] && fresh[SERVES + c] -> swaps_spec(c) }
-  :: d_step { reads[c] == FOR_SWAP && row_uid && !read_uid[c] && (fresh[SERVES + c] || !ROW_GOES_BY_SWAP) -> removes_row(c) }
-  :: d_step { uid && !row_uid && reads[c] == NOTHING -> reads_quota(c, FOR_CREATE) }
-  :: d_step { reads[c] == FOR_CREATE -> creates_row(c) }
+  :: d_step { DIFFERS && reads[c] == NOTHING && (fresh[SERVES + c] || !(uid -> SPEC_IS_READ_AFTER_LEDGER : GONE_IS_READ_AFTER_LEDGER)) -> reads_quota(c, FOR_SWAP) }
+  :: d_step { reads[c] == FOR_SWAP && ledger_uid && read_uid[c] && fresh[SERVES + c] -> swaps_spec(c) }
+  :: d_step { reads[c] == FOR_SWAP && ledger_uid && !read_uid[c] && (fresh[SERVES + c] || !LEDGER_GOES_BY_SWAP) -> removes_ledger(c) }
+  :: d_step { uid && !ledger_uid && reads[c] == NOTHING -> reads_quota(c, FOR_CREATE) }
+  :: d_step { reads[c] == FOR_CREATE -> creates_ledger(c) }
 #endif
 #if SUMS_ARE_OF_THE_REVISION == 0
   :: d_step { list[c].summed[0] != list[c].shown[0] || list[c].summed[1] != list[c].shown[1] -> sums(c) }
@@ -1308,13 +1308,13 @@ end:
   :: d_step { list[c].listing -> ends_list(c) }
 #endif
      /* webhook/controller/observed_ledgers.py: ObservedLedgers.initialization_wait. Who remembers "no quota" read it before this quota was there. */
-  :: d_step { row_uid && IS_SEEN(c) && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
+  :: d_step { ledger_uid && IS_SEEN(c) && !waited[c] && (!ledger.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false; was_long_ago(0); was_long_ago(SERVES - 1) }
 #if MOVES
      /* policies/quota/ledger/reconcile.py: begin_transition */
-  :: d_step { !stopped && fresh[SERVES + c] && !row.moving && !row.next_basis -> row.moving = true; tried[c] = false; written() }
+  :: d_step { !stopped && fresh[SERVES + c] && !ledger.moving && !ledger.counted_by_next -> ledger.moving = true; tried[c] = false; written() }
 #endif
-  :: d_step { row_uid && seen_row[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
+  :: d_step { ledger_uid && seen_ledger[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
   od;
   skip
 }
@@ -1391,30 +1391,30 @@ end:
   skip
 }
 
-#define BY_BASIS(o) (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : DEMAND(o))
+#define BY_CATALOGUE(o) (MOVES && ledger.counted_by_next -> CREATED_BY_NEXT(o) : DEMAND(o))
 #define TAKEN_OFF(o) ((o) == BESIDE && LIVE(0) -> shows[0] : 0)
-#define SETTLED(o) (!row.entry[o] && row.used[o] == (HAS_DEVICES(o) -> BY_BASIS(o) - TAKEN_OFF(o) : 0))
+#define SETTLED(o) (!ledger.entry[o] && ledger.used[o] == (HAS_DEVICES(o) -> BY_CATALOGUE(o) - TAKEN_OFF(o) : 0))
 
 proctype Quiet() {   /* L1 */
   timeout ->
-  assert(!uid == !row_uid &&
-         (!uid || (row.quota_uid == uid && row.generation == generation &&
-                   row.counted && SETTLED(0) && SETTLED(1) && SETTLED(OBJECTS - 1) && !row.moving)));
+  assert(!uid == !ledger_uid &&
+         (!uid || (ledger.quota_uid == uid && ledger.generation == generation &&
+                   ledger.counted && SETTLED(0) && SETTLED(1) && SETTLED(OBJECTS - 1) && !ledger.moving)));
 #if CHANGES
-  assert(!row.entry[2] && !row.entry[3])
+  assert(!ledger.entry[2] && !ledger.entry[3])
 #endif
 }
 
 init {
   d_step {
-    row.counted = (uid != 0);
-    row_uid = uid;
-    row.quota_uid = uid;
-    rows_made = uid;
-    row.second_key = CONSTRAINED(0, 1);
+    ledger.counted = (uid != 0);
+    ledger_uid = uid;
+    ledger.quota_uid = uid;
+    ledgers_made = uid;
+    ledger.second_key = CONSTRAINED(0, 1);
 #if STORED_AT_START
-    shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true; version[0] = 1;
-    revision[PODS] = 1; row.revision[PODS] = 1;
+    shows[0] = CREATED(0); ledger.used[0] = CREATED(0); request[0] = ended; promised[0] = true; version[0] = 1;
+    revision[PODS] = 1; ledger.revision[PODS] = 1;
 #endif
     skip
   };

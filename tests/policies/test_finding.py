@@ -1,35 +1,38 @@
 """The sentence of a finding, and the way to a pod template in it."""
 
+import re
+from pathlib import Path
 from typing import Any
 
-from policies.finding import Finding, short_path
+from policies.finding import Edit, Finding, short_path
 from policies.policy import Policy, PolicySet, PolicySpec
+from policies.reason import Reason
 from tests.cases import cases
+
+ROOT = Path(__file__).parents[2]
 
 
 @cases(
     ("path", "want"),
-    {
-        "of-a-pod": ("spec.containers[0].env[1]", "spec.containers[0].env[1]"),
-        "of-a-deployment": ("spec.template.spec.containers[0].env[1]", "containers[0].env[1]"),
-        "of-a-cronjob": ("spec.jobTemplate.spec.template.spec.containers[0]", "containers[0]"),
-        "of-no-pod-template": (
-            "spec.jobTemplate.spec.initContainers",
-            "spec.jobTemplate.spec.initContainers",
-        ),
-        "metadata": ("spec.template.metadata.annotations[a/b]", "template.metadata.annotations[a/b]"),
-        "one-of-several": (
-            "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]",
-            "Worker…containers[0]",
-        ),
-        "whole-of-several": ("spec.workerGroupSpecs[1].template.spec", "workerGroupSpecs[1]…spec"),
-        "whole": ("spec.template.spec", "template.spec"),
-        "by-its-own-name": (
-            "spec.leaderWorkerTemplate.workerTemplate.spec.volumes",
-            "workerTemplate…volumes",
-        ),
-        "a-key": ("metadata.annotations[template.spec.x]", "metadata.annotations[template.spec.x]"),
-    },
+    of_a_pod=("spec.containers[0].env[1]", "spec.containers[0].env[1]"),
+    of_a_deployment=("spec.template.spec.containers[0].env[1]", "containers[0].env[1]"),
+    of_a_cronjob=("spec.jobTemplate.spec.template.spec.containers[0]", "containers[0]"),
+    of_no_template=(
+        "spec.jobTemplate.spec.initContainers",
+        "spec.jobTemplate.spec.initContainers",
+    ),
+    metadata=("spec.template.metadata.annotations[a/b]", "template.metadata.annotations[a/b]"),
+    several=(
+        "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]",
+        "Worker…containers[0]",
+    ),
+    whole_of_several=("spec.workerGroupSpecs[1].template.spec", "workerGroupSpecs[1]…spec"),
+    whole=("spec.template.spec", "template.spec"),
+    by_its_name=(
+        "spec.leaderWorkerTemplate.workerTemplate.spec.volumes",
+        "workerTemplate…volumes",
+    ),
+    a_key=("metadata.annotations[template.spec.x]", "metadata.annotations[template.spec.x]"),
 )
 def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
     assert short_path(path) == want
@@ -37,41 +40,65 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
 
 @cases(
     ("parts", "want"),
-    {
-        "why": ({}, "must hold [r]"),
-        "what-to-write-first": ({"remedy": "set a: 1"}, "set a: 1; must hold [r]"),
-        "a-question": ({"remedy": "did you mean a?"}, "did you mean a? Must hold [r]"),
-        "whom-to-ask": ({"ask": "for more"}, "must hold; ask the platform team for more [r]"),
-        "what-why-whom": (
-            {"remedy": "set a: 1", "ask": "for more"},
-            "set a: 1; must hold; or ask the platform team for more [r]",
-        ),
-        "after-the-field": (
-            {"path": "spec.x", "container": "main", "value": "500m", "reads": "0.5", "remedy": "set a: 1"},
-            'spec.x (container "main") = "500m" (0.5): set a: 1; must hold [r]',
-        ),
-    },
+    why=({}, "must hold [r]"),
+    what_to_write_first=({"remedy": "set a: 1"}, "set a: 1; must hold [r]"),
+    the_fix_in_words=(
+        {"fix": (Edit("spec.limits[a/b]", 1), Edit("spec.env[2]"))},
+        "set a/b: 1 and remove env[2]; must hold [r]",
+    ),
+    a_fix_of_two_fields_said_once=(
+        {"fix": (Edit("limits[a]", 1), Edit("requests[a]", 1))},
+        "set a: 1; must hold [r]",
+    ),
+    a_remedy_that_says_more_than_the_fix=(
+        {"fix": (Edit("a", 1),), "remedy": "set a: 1 or less"},
+        "set a: 1 or less; must hold [r]",
+    ),
+    a_question=({"remedy": "did you mean a?"}, "did you mean a? Must hold [r]"),
+    whom_to_ask=({"ask": "for more"}, "must hold; ask the platform team for more [r]"),
+    what_why_whom=(
+        {"remedy": "set a: 1", "ask": "for more"},
+        "set a: 1; must hold; or ask the platform team for more [r]",
+    ),
+    after_the_field=(
+        {"path": "spec.x", "container": "main", "value": "500m", "reads": "0.5", "remedy": "set a: 1"},
+        'spec.x (container "main") = "500m" (0.5): set a: 1; must hold [r]',
+    ),
 )
 def test_a_sentence_says_what_to_write_then_why_then_escalation(parts: dict[str, Any], want: str) -> None:
-    assert Finding(rule="r", message="must hold", **parts).sentence() == want
+    assert Finding(rule="r", reason=Reason.TOO_LARGE, message="must hold", **parts).sentence() == want
+
+
+def test_a_finding_of_a_template_is_fixed_in_the_template() -> None:
+    found = Finding(rule="r", reason=Reason.TOO_LARGE, message="m", path="spec", fix=(Edit("spec.a", 1),))
+
+    located = found.at("spec.template.{}".format)
+
+    assert (located.path, located.fix) == ("spec.template.spec", (Edit("spec.template.spec.a", 1),))
+
+
+def test_reasons_are_camel_case_and_each_is_used() -> None:
+    product = "".join(
+        path.read_text() for room in ("policies", "webhook") for path in (ROOT / room).rglob("*.py")
+    )
+
+    assert not [each for each in Reason if not re.fullmatch("([A-Z][a-z]*)+", each)]
+    assert not [each for each in Reason if f"Reason.{each.name}" not in product]
 
 
 @cases(
     ("contact", "want"),
-    {
-        "nobody-is-named": ("", "ask the platform team for more"),
-        "a-contact": ("#gpu-support", "ask #gpu-support for more"),
-        "a-url": (
-            "https://wiki.example.com/gpu",
-            "ask the platform team (https://wiki.example.com/gpu) for more",
-        ),
-    },
+    nobody_is_named=("", "ask the platform team for more"),
+    a_contact=("#gpu-support", "ask #gpu-support for more"),
+    a_url=(
+        "https://wiki.example.com/gpu",
+        "ask the platform team (https://wiki.example.com/gpu) for more",
+    ),
 )
 def test_a_policy_says_escalation(contact: str, want: str) -> None:
     policy = PolicySet([Policy(name="default", version="1", spec=PolicySpec(help=contact))]).for_namespace(
         "ml"
     )
 
-    assert (
-        Finding(rule="r", message="must hold", ask="for more").with_contact(policy.contact).escalation == want
-    )
+    finding = Finding(rule="r", reason=Reason.TOO_LARGE, message="must hold", ask="for more")
+    assert finding.with_contact(policy.contact).escalation == want

@@ -18,7 +18,7 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Phase, Rule, RuleOptions
-from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory, spot
+from policies.rules import gpu_class, gpu_class_case, gpu_requests, readiness_delay, shared_memory, spot
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, apply, context, operations, view
 from tests.cases import cases
@@ -30,7 +30,7 @@ MORE_OPTIONS: dict[str, list[RuleOptions]] = {
             complete_limits=True, max_per_container=1, max_per_pod=1, gpus_per_node=1
         )
     ],
-    gpu_class.RULE.id: [gpu_class.GPUClassOptions(default="nvidia-a100", allowed=("nvidia-*",))],
+    gpu_class.RULE.id: [gpu_class_case.GPUClassOptions(default="nvidia-a100", allowed=("nvidia-*",))],
     readiness_delay.RULE.id: [
         readiness_delay.ReadinessDelayOptions(model_load_seconds=600, strategy=strategy)
         for strategy in readiness_delay.Strategy
@@ -107,9 +107,7 @@ def test_the_generated_pods_give_every_rule_something_to_do(rule: Rule) -> None:
 @every_rule
 @given(document=PODS)
 @generated
-def test_the_same_pod_yields_the_same_patch_and_findings(
-    rule: Rule, options: RuleOptions, document: JSON
-) -> None:
+def test_the_same_pod_yields_the_same_again(rule: Rule, options: RuleOptions, document: JSON) -> None:
     patch, found = run(document, rule, options)
     again, found_again = run(copy.deepcopy(document), rule, options)
 
@@ -124,9 +122,7 @@ def test_the_same_pod_yields_the_same_patch_and_findings(
 @every_rule
 @given(document=PODS)
 @generated
-def test_the_patch_makes_of_the_pod_what_the_draft_says(
-    rule: Rule, options: RuleOptions, document: JSON
-) -> None:
+def test_the_patch_makes_what_the_draft_says(rule: Rule, options: RuleOptions, document: JSON) -> None:
     patch, _ = run(document, rule, options)
 
     assert plain(view(apply(document, patch))) == plain(patch.pod)
@@ -227,16 +223,14 @@ def lost(path: str, before: Any, after: Any) -> Iterator[str]:
 
 @cases(
     ("before", "after", "want"),
-    {
-        "gained-a-key": ({"a": 1}, {"a": 1, "b": 2}, []),
-        "lost-a-key": ({"a": 1}, {"b": 2}, ["pod.a"]),
-        "changed-a-value": ({"a": 1}, {"a": 2}, ["pod.a"]),
-        "filled-a-null": ({"a": None}, {"a": [1]}, []),
-        "gained-items-and-keys": ([{"a": 1}, {"b": 1}], [0, {"a": 1, "c": 1}, {"b": 1}], []),
-        "swapped": ([1, 2], [2, 1], ["pod[1]"]),
-        "raised": ({RAISED: 5}, {RAISED: 6}, []),
-        "lowered": ({RAISED: 5}, {RAISED: 4}, [f"pod.{RAISED}"]),
-    },
+    gained_a_key=({"a": 1}, {"a": 1, "b": 2}, []),
+    lost_a_key=({"a": 1}, {"b": 2}, ["pod.a"]),
+    changed_a_value=({"a": 1}, {"a": 2}, ["pod.a"]),
+    filled_a_null=({"a": None}, {"a": [1]}, []),
+    gained_items_and_keys=([{"a": 1}, {"b": 1}], [0, {"a": 1, "c": 1}, {"b": 1}], []),
+    swapped=([1, 2], [2, 1], ["pod[1]"]),
+    raised=({RAISED: 5}, {RAISED: 6}, []),
+    lowered=({RAISED: 5}, {RAISED: 4}, [f"pod.{RAISED}"]),
 )
 def test_the_law_of_keeping_can_be_broken(before: Any, after: Any, want: list[str]) -> None:
     assert list(lost("pod", before, after)) == want

@@ -10,10 +10,8 @@ from tests.cases import cases
 
 @cases(
     ("day", "want"),
-    {
-        "a-day-ends-as-the-next-begins": (date(2026, 12, 31), datetime(2027, 1, 1, tzinfo=UTC)),
-        "leap-year": (date(2028, 2, 28), datetime(2028, 2, 29, tzinfo=UTC)),
-    },
+    a_day_ends_as_the_next_begins=(date(2026, 12, 31), datetime(2027, 1, 1, tzinfo=UTC)),
+    leap_year=(date(2028, 2, 28), datetime(2028, 2, 29, tzinfo=UTC)),
 )
 def test_end_of_a_day(day: date, want: datetime) -> None:
     assert end_of(day) == want
@@ -23,27 +21,23 @@ NOW = datetime(2027, 1, 2, 12, tzinfo=UTC)
 OFF = {"gpu-requests": GPURequestsOptions(mode=Mode.DISABLED)}
 
 
-def exempt(
-    namespace: str = "team", until: date | None = None, rules: tuple[str, ...] | None = None
-) -> PolicySpec:
-    each = Exemption(namespaces=(namespace,), reason="migration", until=until, rules=rules)
+def exempt(name: str = "team", until: date | None = None, rules: tuple[str, ...] | None = None) -> PolicySpec:
+    each = Exemption(namespaces=(name,), reason="migration", until=until, rules=rules)
     return PolicySpec(exemptions=(each,), paused_until=NOW)
 
 
 @cases(
     ("spec", "want"),
-    {
-        "as-written": (PolicySpec(), Mode.ENFORCE),
-        "disabled": (PolicySpec(rules=OFF), Mode.DISABLED),
-        "paused": (PolicySpec(paused_until=NOW + timedelta(seconds=1)), Mode.AUDIT),
-        "the-pause-has-ended": (PolicySpec(paused_until=NOW), Mode.ENFORCE),
-        "exempt": (exempt(), Mode.DISABLED),
-        "exempt-on-the-last-day": (exempt(until=date(2027, 1, 2)), Mode.DISABLED),
-        "exempt-until-yesterday": (exempt(until=date(2027, 1, 1)), Mode.ENFORCE),
-        "exempt-from-this-rule": (exempt(rules=("spot", "gpu-requests")), Mode.DISABLED),
-        "exempt-from-another-rule": (exempt(rules=("spot",)), Mode.ENFORCE),
-        "another-namespace-is-exempt": (exempt("other"), Mode.ENFORCE),
-    },
+    as_written=(PolicySpec(), Mode.ENFORCE),
+    disabled=(PolicySpec(rules=OFF), Mode.DISABLED),
+    paused=(PolicySpec(paused_until=NOW + timedelta(seconds=1)), Mode.AUDIT),
+    the_pause_has_ended=(PolicySpec(paused_until=NOW), Mode.ENFORCE),
+    exempt=(exempt(), Mode.DISABLED),
+    exempt_on_the_last_day=(exempt(until=date(2027, 1, 2)), Mode.DISABLED),
+    exempt_until_yesterday=(exempt(until=date(2027, 1, 1)), Mode.ENFORCE),
+    exempt_from_this_rule=(exempt(rules=("spot", "gpu-requests")), Mode.DISABLED),
+    exempt_from_another_rule=(exempt(rules=("spot",)), Mode.ENFORCE),
+    another_namespace_is_exempt=(exempt("other"), Mode.ENFORCE),
 )
 def test_how_strictly_a_rule_holds(spec: PolicySpec, want: Mode) -> None:
     effective = PolicySet([Policy(name="default", version="1", spec=spec)]).for_namespace("team")

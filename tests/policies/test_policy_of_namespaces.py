@@ -12,17 +12,13 @@ from webhook.configuration.loader import load_directory
 
 @cases(
     ("namespace", "labels", "asks", "want"),
-    {
-        "name-and-label": ("ml-a", (("team", "ml"),), True, "labelled"),
-        "name-alone": ("ml-a", (("team", "web"),), True, "default"),
-        "label-alone": ("web", (("team", "ml"),), False, "default"),
-        "exemptions-ask-too": ("exempt", (), True, "exempting"),
-        "decided-before-any-label-matters": ("first", (), False, "first"),
-    },
+    name_and_label=("ml-a", (("team", "ml"),), True, "labelled"),
+    name_alone=("ml-a", (("team", "web"),), True, "default"),
+    label_alone=("web", (("team", "ml"),), False, "default"),
+    exemptions_ask_too=("exempt", (), True, "exempting"),
+    decided_before_any_label_matters=("first", (), False, "first"),
 )
-def test_labels_and_names_choose_together(
-    tmp_path: Path, namespace: str, labels: Labels, asks: bool, want: str
-) -> None:
+def test_labels_and_names(tmp_path: Path, namespace: str, labels: Labels, asks: bool, want: str) -> None:
     selector = "namespaceSelector: {matchLabels: {team: ml}}"
     write(
         tmp_path,
@@ -42,13 +38,11 @@ def test_labels_and_names_choose_together(
 
 @cases(
     ("globs", "exempted"),
-    {
-        "its-name": ("ml-a", True),
-        "a-glob": ("ml-*", True),
-        "one-of-several": ("other, ml-a", True),
-        "another-namespace": ("ml-old", False),
-        "the-beginning-of-its-name": ("ml", False),
-    },
+    its_name=("ml-a", True),
+    a_glob=("ml-*", True),
+    one_of_several=("other, ml-a", True),
+    another_namespace=("ml-old", False),
+    the_beginning_of_its_name=("ml", False),
 )
 def test_an_exemption_by_name(tmp_path: Path, globs: str, exempted: bool) -> None:
     write(tmp_path, p=policy(f"{{exemptions: [{{namespaces: [{globs}], reason: migration}}]}}"))

@@ -52,12 +52,10 @@ def test_xml_reads_back(text: str) -> None:
 
 @cases(
     ("text", "lines", "line"),
-    {
-        "printable": ("a é 漢", "a é 漢", "a é 漢"),
-        "lines": ("a\n\tb", "a\n\tb", "a��b"),
-        "commands-to-a-terminal": ("\x1b[2J\x9b2J\x7f\r", "�[2J�2J��", "�[2J�2J��"),
-        "marks-of-direction": ("\u202eevil\u2066\u2028", "�evil��", "�evil��"),
-    },
+    printable=("a é 漢", "a é 漢", "a é 漢"),
+    lines=("a\n\tb", "a\n\tb", "a��b"),
+    commands_to_a_terminal=("\x1b[2J\x9b2J\x7f\r", "�[2J�2J��", "�[2J�2J��"),
+    marks_of_direction=("\u202eevil\u2066\u2028", "�evil��", "�evil��"),
 )
 def test_text(text: str, lines: str, line: str) -> None:
     assert (printable_lines(text), printable(text)) == (lines, line)

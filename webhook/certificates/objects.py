@@ -162,7 +162,7 @@ class ClusterConfigurations:
 
 
 class ChangeSignal:
-    """Watches Secrets and both configurations; `wait` returns after a change, after its timeout, or to stop."""
+    """Watches Secrets and both configurations; `wait` returns after a change, or after its timeout."""
 
     def __init__(self, api: ApiClient, *secrets: SecretName) -> None:
         self._changed = threading.Event()
@@ -180,15 +180,10 @@ class ChangeSignal:
     def start(self, stopping: threading.Event) -> None:
         for informer in self._informers:
             informer.start(stopping)
-        threading.Thread(target=self._stop, args=(stopping,), name="change signal", daemon=True).start()
 
     def wait(self, seconds: float) -> None:
         self._changed.wait(seconds)
         self._changed.clear()
-
-    def _stop(self, stopping: threading.Event) -> None:
-        stopping.wait()
-        self._changed.set()
 
 
 def _host(client: _ClientConfig) -> str:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from cryptography import x509
 from prometheus_client import CollectorRegistry, Gauge
 
-from certs.acceptance import PEMPair, PublishedBundles, objections, observe
+from certs.acceptance import PEMPair, PublishedBundles, observe, rejection_reasons
 from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
@@ -170,7 +170,7 @@ class SecretCertificate:
     def _offer(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
         """Serve the pair in the Secret; return why it is refused, empty if it is served."""
         pair, held = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b"")), self._held
-        found = [] if pair == held else objections(pair, held, published, now)
+        found = [] if pair == held else rejection_reasons(pair, held, published, now)
         if found:
             problem = f"the Secret {self.name}: {'; '.join(found)}"
             if problem != self._problem:

@@ -12,6 +12,8 @@ from typing import Any
 
 import urllib3
 
+from webhook.cluster import errors
+
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 RELOAD_SECONDS = 10.0
 """Rejected credentials are loaded again at most this often, in case the server rejects all of them."""
@@ -34,8 +36,11 @@ class Access:
         return str(self._configuration.host).rstrip("/")
 
     def reload(self) -> None:
-        """Read everything again, such as a token file or the certificate of an exec plugin."""
-        self._configuration = self._load()
+        """Read everything again, such as a token file or the certificate of an exec plugin. Raises `errors.Unauthorized`."""
+        try:
+            self._configuration = self._load()
+        except AccessError as error:
+            raise errors.Unauthorized(str(error)) from None
 
     def pool(self, size: int) -> urllib3.PoolManager:
         """Return a pool of connections with the client certificate. It keeps `size` connections alive."""
@@ -45,9 +50,15 @@ class Access:
         return manager
 
     def authorization(self) -> str | None:
-        """Return the Authorization header. The package reads a service account's token again once a minute."""
+        """Return the Authorization header. The package reads a service account's token again once a minute.
+
+        Raises `errors.Unauthorized`.
+        """
         with self._lock:
-            token = self._configuration.get_api_key_with_prefix("BearerToken")
+            try:
+                token = self._configuration.get_api_key_with_prefix("BearerToken")
+            except Exception as error:  # noqa: BLE001 - the package raises what its readers and exec plugins raise
+                raise errors.Unauthorized(f"the credentials cannot be read: {error}") from None
         return str(token).strip() if token else None
 
 

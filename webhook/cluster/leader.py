@@ -77,6 +77,10 @@ class LeaderElector:
                 self.try_once()
             except errors.ApiError as error:
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            except (
+                Exception
+            ):  # a bug, or an unreadable answer, must not end the thread: it would never lead again
+                log.exception("lease %s/%s", self._namespace, self._name)
             if self.is_leader != was_leader:
                 log.info("%s %s", self.identity, "became leader" if self.is_leader else "stopped leading")
             stopping.wait(self._timings.retry * random.uniform(0.8, 1.2))  # noqa: S311 - jitter

@@ -75,7 +75,7 @@ def _printable_errors() -> Iterator[None]:
         raise
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name=PROGRAM, prog_name=PROGRAM)
 def main() -> None:
     """Make every GPU pod correct, placed, warmed and paid for, or deny it with a message that its author can act on."""

@@ -1,4 +1,4 @@
-"""`gpu-admission canary`: one canary, as the controller and doctor send it; `helm test` runs it."""
+"""`gpu-admission canary`: creates a GPU pod on a dry run, as the controller and doctor do. `helm test` runs it."""
 
 import sys
 
@@ -11,17 +11,20 @@ from webhook.commands.parameters import output_option
 from webhook.controller.canary import CanaryResult, probe
 
 FAILED = 1
+"""Exit code."""
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @cluster_options
-@click.option("-n", "--namespace", default=CANARY_NAMESPACE, help="Where a GPU pod is created on a dry run.")
+@click.option("-n", "--namespace", default=CANARY_NAMESPACE, help="Namespace of the GPU pod.")
 @output_option("text", "json")
 def canary(cluster: ClusterChoice, namespace: str, output: str) -> None:
     """Create a GPU pod on a dry run, and show what it proves.
 
-    Nothing is stored. Exits with 0 if it came through, whatever the policy leaves unproved, 1 if not, 2 if the cluster cannot be
-    used.
+    It shows whether the API server calls the webhooks, and stores nothing.
+
+    Exit codes: 0 the webhooks answered as expected, even if the policy does not enforce every check, 1 they did not, 2 the
+    cluster cannot be used.
     """
     with cluster.client() as api:
         api.get("/version")

@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import click
@@ -46,7 +45,6 @@ secret_option = click.option(
     "--secret",
     "secret_name",
     default=f"{NAMESPACE}/{CERTIFICATE_SECRET}",
-    show_default=True,
     metavar="[NAMESPACE/]NAME",
     help=f"What servers read of the certificate; its authority is in {AUTHORITY_SECRET} beside it.",
     callback=lambda _context, _parameter, text: SecretName.of(text, NAMESPACE),
@@ -84,20 +82,7 @@ def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
 @secret_option
 @cluster_options
 @output_option("text", "json")
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Check tls.crt, tls.key and ca.crt in this directory instead, as --self-signed or cert-manager make them.",
-)
-@click.option("--name", "names", multiple=True, help="With --dir: a name that the certificate must carry.")
-def check(
-    secret_name: SecretName,
-    cluster: ClusterChoice,
-    output: str,
-    directory: Path | None,
-    names: tuple[str, ...],
-) -> None:
+def check(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     """Check Secrets, chain, names, expiry and caBundles.
 
     And what is served, as `doctor` does.
@@ -105,22 +90,8 @@ def check(
     Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the cluster cannot be
     reached.
     """
-    if directory is None:
-        if names:
-            raise click.UsageError(
-                "--name needs --dir: in a cluster the webhook configurations name the hosts"
-            )
-        installation = Names(namespace=secret_name.namespace, secret=secret_name.name)
-        checks = (configurations_exist, *certificates.CHECKS)
-        results = run_checks(checks, cluster, installation)
-    else:
-        if cluster.is_named:
-            raise click.UsageError("--dir needs no cluster: omit either it or --kubeconfig and --context")
-        try:
-            results = [certificates.check_files(directory, names, now())]
-        except OSError as error:
-            fail(f"{error.filename}: {error.strerror}")
-    report(results, output)
+    installation = Names(namespace=secret_name.namespace, secret=secret_name.name)
+    report(run_checks((configurations_exist, *certificates.CHECKS), cluster, installation), output)
 
 
 @certs.command()
@@ -131,20 +102,19 @@ def check(
 @click.option(
     "--timeout-seconds",
     default=1200.0,
-    show_default=True,
     type=click.FloatRange(min=1.0),
     help="With --wait: give up after so long.",
 )
 def rotate(
     secret_name: SecretName, cluster: ClusterChoice, ca: bool, wait: bool, timeout_seconds: float
 ) -> None:
-    """Ask the controllers for a new certificate."""
+    """Request a new certificate from the controllers."""
     rotation = Rotation.CA if ca else Rotation.LEAF
     with cluster.client() as api:
         secret = ClusterSecret(api, secret_name.of_authority)
         try:
             before = _request(secret, rotation)
-            echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
+            echo(f"requested a new {'certificate authority' if ca else 'certificate'}")
             done = not wait or _wait(secret, rotation, before, timeout_seconds)
         except (DamagedError, RacedError) as error:
             fail(f"the Secret {secret.name}: {error}", FAILED)
@@ -227,7 +197,7 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     rows = [
         ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
         ("since", rotation["since"]),
-        ("asked for", rotation["requested"]),
+        ("requested", rotation["requested"]),
     ]
     screen.table([row for row in rows if row[1]], indent=2)
     for certificate in filter(None, [shown["certificate"], *shown["authorities"]]):

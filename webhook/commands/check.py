@@ -1,31 +1,43 @@
-"""`gpu-admission check`: the webhook's own engine on manifests, without a cluster."""
+"""`gpu-admission check`: evaluates manifests as the webhook does. It needs no cluster."""
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from difflib import unified_diff
+from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from rich.console import Console
 from rich.progress import track as rich_track
 
+from policies.finding import VALUE_LENGTH
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
-from webhook.commands.cluster_options import BAD_INPUT, end_with
+from policies.reason import Reason
+from webhook.commands.cluster_options import (
+    BAD_INPUT,
+    ClusterChoice,
+    end_with,
+    fail,
+    named_cluster_options,
+)
 from webhook.commands.output import Screen, counted, echo, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
-from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.engine import Engine, Outcome, Violation
+from webhook.serving.engine import Engine, Outcome
+from webhook.tools.check import fixing
+from webhook.tools.check.cluster import CheckedCluster
+from webhook.tools.check.fixing import Fixes, write
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
-from webhook.tools.check.reports import LEVELS, junit_report, sarif_log
+from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
 from webhook.tools.check.run_context import device_classes
 from webhook.tools.check.sources import sentences
 
@@ -35,6 +47,7 @@ REFUSED = 1
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
     ManifestVerdict.CHANGED: "bold cyan",
+    ManifestVerdict.WARNED: "yellow",
     ManifestVerdict.ACCEPTED: "green",
     ManifestVerdict.UNKNOWN: "yellow",
     ManifestVerdict.SKIPPED: "dim",
@@ -48,9 +61,9 @@ SUMMARY = {
     ManifestVerdict.ACCEPTED: "ok",
 }
 LARGE = 100
-"""Files or objects from which on a terminal shows how far it is."""
-LEFT_OUT = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
-"""What `-o yaml` and `-o diff` list on stderr."""
+"""From this number of files or objects on, a terminal shows a progress bar."""
+NOT_PRINTED = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
+"""Verdicts of objects that `-o yaml` and `-o diff` do not print, but list on stderr."""
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
@@ -61,7 +74,7 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
     "named",
     multiple=True,
     metavar="FILE",
-    help='File, directory, or "-" for stdin; repeatable, or without -f at the end.',
+    help='File, directory, or "-" for stdin. Can be repeated, or given without -f.',
 )
 @click.argument("files", nargs=-1)
 @click.option("-R", "--recursive", is_flag=True, help="Read directories recursively.")
@@ -69,15 +82,24 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
     "--ignore",
     multiple=True,
     metavar="GLOB",
-    help="Leave out files and directories, by name or by path in the directory that is read; repeatable.",
+    help="Ignore files and directories by name, or by path relative to the directory. Can be repeated.",
 )
-@config_option("the built-in defaults")
+@config_option("the cluster's documents, or the built-in defaults")
+@named_cluster_options
 @click.option(
-    "-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none."
+    "-n",
+    "--namespace",
+    help="Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`.",
 )
 @output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
-@click.option("--strict", is_flag=True, help="Exit with 1 also where something is warned about.")
-@now_option("Answer for this time, when exemptions and pauses may have ended")
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Show a diff that fixes the findings that have a single fix, and write it after you confirm.",
+)
+@click.option("--yes", is_flag=True, help="With --fix: write without asking.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also if there are warnings.")
+@now_option("Evaluate exemptions and pauses as of this time")
 def check(
     *,
     named: tuple[str, ...],
@@ -85,46 +107,120 @@ def check(
     recursive: bool,
     ignore: tuple[str, ...],
     config: Path | None,
-    namespace: str,
+    cluster: ClusterChoice,
+    namespace: str | None,
     output: str,
+    fix: bool,
+    yes: bool,
     strict: bool,
     now: datetime,
 ) -> None:
-    """Show what the webhook would do to manifests, where and why.
+    """Show what the webhook would do to manifests, and why.
 
-    Exit codes: 0 nothing would be denied (--strict: or warned about), 1 something would be, 2 something could not be read.
+    With a cluster, uses its policies, classes, nodes, quotas and namespace labels.
+
+    Exit codes: 0 nothing would be denied (--strict: and there are no warnings), 1 otherwise, 2 something could not be read.
     """
     if not (named or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
-    try:
-        configuration = load_directory(config)
-        found = read_manifests(
-            (*named, *files),
-            recursive=recursive,
-            namespace=namespace,
-            kinds=configuration.workload_kinds,
-            ignore=ignore,
-            is_whole=output == "yaml",
-            track=track,
-        )
-        if classes := device_classes(found.manifests):
-            configuration = load_directory(config, device_classes=classes)
-    except ConfigurationError as error:
-        end_with(error.problems, " in the configuration; nothing was checked")
-    run = Run(found.manifests, Engine(configuration), now)
-    results = run.results(lambda items: track(items, "checking"))
-    PRINTERS[output](results, found)
-    if found.problems:
+    if fix and output != "text":
+        raise click.UsageError(f"--fix cannot be used with -o {output}")
+    if yes and not fix:
+        raise click.UsageError("--yes requires --fix")
+    reading = partial(
+        read_manifests,
+        (*named, *files),
+        recursive=recursive,
+        namespace=namespace or (cluster.namespace() if cluster.is_named else "default"),
+        ignore=ignore,
+        is_whole=output == "yaml",
+        track=track,
+    )
+    with cluster.client() if cluster.is_named else nullcontext() as api:
+        checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
+        results, found = checking()
+        fixes = fixing.fix((results, found), lambda texts: checking(texts=texts)) if fix else None
+    if fixes is None:
+        PRINTERS[output](results, found)
+    elif _write_fixes(fixes, yes=yes):
+        results, found = list(fixes.results), fixes.found
+    if found.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
         sys.exit(REFUSED)
-    warned = any(each.outcome is Outcome.WARNED for result in results for each in result.findings())
-    if strict and (found.warnings or warned):
+    if strict and (found.warnings or any(result.number_of_warnings for result in results)):
         sys.exit(REFUSED)
 
 
+def _checked(
+    reading: Callable[..., Manifests],
+    cluster: CheckedCluster | None,
+    config: Path | None,
+    now: datetime,
+    texts: Mapping[str, str] | None = None,
+) -> tuple[list[ManifestResult], Manifests]:
+    load = cluster.configuration if cluster else partial(load_directory, config)
+    try:
+        configuration = load()
+        if cluster and cluster.unread_documents:
+            rights = ", ".join(cluster.unread_documents)
+            fail(f"the cluster's documents cannot be read: you may not {rights}; --config names others")
+        found = reading(kinds=configuration.workload_kinds, texts=texts)
+        if classes := device_classes(found.manifests):
+            configuration = load(device_classes=classes)
+    except ConfigurationError as error:
+        end_with(error.problems, " in the configuration; nothing was checked")
+    run = Run(found.manifests, Engine(configuration), now, cluster)
+    results = run.results(lambda items: track(items, "checking"))
+    found.notes += cluster.notes() if cluster else ()
+    return results, found
+
+
+def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
+    """Print the diff on stdout and the fixed and remaining findings on stderr. Write the files if the user agrees.
+
+    Return False if there are fixes that were not written.
+    """
+    screen, remarks = Screen(), Screen(stderr=True)
+    for file, text in fixes.texts.items():
+        before, after = fixes.originals[file].splitlines(), text.splitlines()
+        for line in unified_diff(before, after, file, file, lineterm=""):
+            screen.line(line, DIFF_STYLES.get(line[:1], ""))
+    for repair in fixes.repaired:
+        place = _place(repair.manifest, repair.violation.finding.path)
+        remarks.paragraph(f"fix: {place}: {repair.violation.finding.brief(VALUE_LENGTH)}", style="green")
+    for repair, why in fixes.left():
+        line = f"left: {_place(repair.manifest, repair.violation.finding.path)}: {why}: {repair.violation.finding.sentence()}"
+        remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
+    _print_input(fixes.found)
+    remarks.paragraph(_summary_of_fixes(fixes), hanging=0, style="bold")
+    files = counted(len(fixes.texts), "file")
+    if not fixes.texts:
+        return True
+    if not yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        remarks.paragraph("nothing is written: add --yes", hanging=0)
+        return False
+    if not yes and not click.confirm(f"Write {files}?", err=True):
+        return False
+    for file, text in fixes.texts.items():
+        try:
+            write(file, fixes.originals[file], text)
+        except OSError as error:
+            fail(f"{file}: {error.strerror or error}")
+    remarks.paragraph(f"{files} written", hanging=0)
+    return True
+
+
+def _summary_of_fixes(fixes: Fixes) -> str:
+    left = [each for each, _ in fixes.left() if each.violation.outcome is Outcome.DENIED]
+    repaired = counted(len(fixes.repaired), "finding")
+    return (
+        f"{repaired} can be fixed in {counted(len(fixes.texts), 'file')}, {counted(len(left), 'denial')} left"
+    )
+
+
 def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:
-    """Pass the items through; for many of them a terminal shows how far it is."""
+    """Return the items. On a terminal, show a progress bar if there are many."""
     console = console or Console(stderr=True)
     if len(items) < LARGE or not console.is_terminal:
         return items
@@ -132,7 +228,7 @@ def track(items: Sequence[T], doing: str, console: Console | None = None) -> Ite
 
 
 def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
-    """Print each finding and problem as compilers do, `FILE:LINE: error: …`, which editors and CI systems read."""
+    """Print each finding and problem as `FILE:LINE: error: …`, the format of compilers, which editors and CI systems parse."""
     screen = Screen()
     for problems, level, style in (found.problems, "error", "red"), (found.warnings, "warning", "yellow"):
         for problem in problems:
@@ -143,9 +239,17 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
         for _, outcome, path, sentence in result.remarks():
             place = _place(result.manifest, path)
             screen.line(f"{place}: {LEVELS[outcome]}: {sentence}", OUTCOME_STYLES[outcome])
+    _print_notes(found)
     for unrendered in found.to_render:
         what = f"{unrendered.renderer.noun}: {unrendered.renderer.remedy}"
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
+
+
+BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
+VALIDATED = frozenset(
+    {Reason.FRACTIONAL_GPU, Reason.MISSING_LIMIT, Reason.REQUEST_NOT_LIMIT, Reason.INVALID_QUANTITY}
+)
+"""What validation of extended resources refuses in every pod template (`ValidatePodTemplateSpec` in `pkg/apis/core`, v1.36)."""
 
 
 def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
@@ -166,6 +270,9 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         what = f"the {manifest.kind} itself is admitted with a warning; its pods are denied"
+        reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
+        if manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
+            what = f"the API server refuses the {manifest.kind} itself, in its own words"
         if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
             what = f"the {manifest.kind} itself is denied (policy: templates: enforce)"
         screen.paragraph(what, indent=COLUMN)
@@ -181,28 +288,26 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
 
 
 def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
-    """Return the last line, e.g. `12 objects: 2 refused, 5 would change, 4 ok, 1 skipped (…: Service)`."""
+    """Return the last line, e.g. `12 objects: 2 refused, 5 would change, 4 ok, 1 skipped (…: Service); 3 warnings`."""
     number = Counter(result.verdict for result in results)
     parts = [f"{number[verdict]} {word}" for verdict, word in SUMMARY.items()]
-    if number[ManifestVerdict.UNKNOWN]:
-        parts.append(f"{number[ManifestVerdict.UNKNOWN]} unknown (render first)")
+    if number[ManifestVerdict.WARNED]:
+        parts.append(f"{number[ManifestVerdict.WARNED]} warned about")
+    if unknown := number[ManifestVerdict.UNKNOWN]:
+        is_read = not any(result.unknown for result in results)
+        parts.append(f"{unknown} unknown{' (render first)' if is_read else ''}")
     if number[ManifestVerdict.SKIPPED]:
-        skipped = _skipped_kinds(results).items()
+        skipped = skipped_kinds(results).items()
         kinds = ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in skipped)
         parts.append(f"{number[ManifestVerdict.SKIPPED]} skipped (not known to have pods: {kinds})")
     texts = [f"{counted(len(results), 'object')}: {', '.join(parts)}"]
+    if warnings := sum(result.number_of_warnings for result in results):
+        texts.append(counted(warnings, "warning"))
     if found.others:
         texts.append(f"{counted(found.others, 'other document')} without apiVersion and kind")
     if found.problems:
         texts.append(f"{counted(len(found.problems), 'problem')} in the input")
     return "; ".join(texts)
-
-
-def _skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
-    """Return the number of objects by kind, as kubectl names kinds (`Job.batch.volcano.sh`)."""
-    skipped = (result.manifest for result in results if result.verdict is ManifestVerdict.SKIPPED)
-    kinds = Counter(".".join(filter(None, (each.kind, each.group))) for each in skipped)
-    return dict(sorted(kinds.items()))
 
 
 def _print_input(found: Manifests) -> None:
@@ -213,10 +318,17 @@ def _print_input(found: Manifests) -> None:
         screen.paragraph(f"warning: {warning}", style="yellow")
     for sentence in sentences(found.to_render):
         screen.paragraph(f"note: {sentence}")
+    _print_notes(found)
+
+
+def _print_notes(found: Manifests) -> None:
+    screen = Screen(stderr=True)
+    for note in found.notes:
+        screen.paragraph(f"note: {note}", style="yellow")
 
 
 def print_diff(results: Sequence[ManifestResult], found: Manifests) -> None:
-    """Print unified diffs of the objects as /mutate sees them and as they (or their pods) would be admitted."""
+    """Print a unified diff of each object: as /mutate receives it, and as the API server would store it or its pods."""
     screen = Screen()
     for result in results:
         if result.verdict is not ManifestVerdict.CHANGED:
@@ -228,107 +340,30 @@ def print_diff(results: Sequence[ManifestResult], found: Manifests) -> None:
         after = dump_document(result.admitted()).splitlines()
         for line in unified_diff(before, after, name, f"{name} ({remark})", lineterm=""):
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
-    _print_left_out(results, found)
+    _print_others(results, found)
 
 
 def print_yaml(results: Sequence[ManifestResult], found: Manifests) -> None:
     for result in results:
-        if result.verdict in LEFT_OUT:
+        if result.verdict in NOT_PRINTED:
             continue
         echo("---")
         if result.verdict is ManifestVerdict.CHANGED and not result.manifest.is_pod:
             echo("# The pod template is shown as its pods would be; the object itself is not changed.")
         echo(dump_document(result.admitted()), nl=False)
-    _print_left_out(results, found)
+    _print_others(results, found)
 
 
-def _print_left_out(results: Sequence[ManifestResult], found: Manifests) -> None:
+def _print_others(results: Sequence[ManifestResult], found: Manifests) -> None:
     screen = Screen(stderr=True)
     for result in results:
         manifest, verdict = result.manifest, result.verdict
-        if verdict in LEFT_OUT:
+        if verdict in NOT_PRINTED:
             screen.line(f"{verdict.value}: {_place(manifest)} {manifest.title}", STYLES[verdict])
             for _, outcome, path, sentence in result.remarks():
                 if outcome in {Outcome.DENIED, None}:
                     screen.paragraph(f"{_place(manifest, path)}: {sentence}", indent=2)
     _print_input(found)
-
-
-def document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, Any]:
-    """Return the content of `-o json`, which docs/check.md describes."""
-    number = Counter(result.verdict for result in results)
-    return {
-        "objects": [_object_document(result) for result in results],
-        "problems": [_problem_document(each) for each in found.problems],
-        "warnings": [_problem_document(each) for each in found.warnings],
-        "toRender": [
-            {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
-            for each in found.to_render
-        ],
-        "summary": {
-            "objects": len(results),
-            **{verdict.value: number[verdict] for verdict in ManifestVerdict},
-            "problems": len(found.problems),
-            "otherDocuments": found.others,
-            "skippedKinds": _skipped_kinds(results),
-        },
-    }
-
-
-def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
-    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
-
-
-def _object_document(result: ManifestResult) -> dict[str, Any]:
-    manifest = result.manifest
-    return {
-        "file": manifest.file,
-        "line": manifest.line_of(),
-        "apiVersion": manifest.api_version,
-        "kind": manifest.kind,
-        "namespace": manifest.namespace,
-        "name": manifest.name,
-        "verdict": result.verdict,
-        "findings": [_finding_document(manifest, warning) for warning in result.warnings],
-        "placeholders": [
-            {"path": each.path, **_position(manifest, each.path), "value": each.value}
-            for each in result.placeholders
-        ],
-        "pods": [
-            {
-                "path": pod.place.path,
-                "policy": {
-                    name: getattr(pod.policy, name) for name in ("name", "version", "why", "templates")
-                },
-                "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
-                "findings": [_finding_document(manifest, found) for found in pod.findings],
-                "changes": [
-                    {"rule": each.rule, "what": each.what, "operations": each.operations}
-                    for each in pod.changes
-                ],
-            }
-            for pod in result.pods
-        ],
-    }
-
-
-def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
-    finding = found.finding
-    return {
-        "outcome": found.outcome,
-        "rule": finding.rule,
-        "path": finding.path,
-        **_position(manifest, finding.path),
-        "container": finding.container,
-        "value": finding.value,
-        "message": finding.message,
-        "remedy": finding.remedy,
-        "ask": finding.escalation,
-    }
-
-
-def _position(manifest: Manifest, path: str) -> dict[str, int]:
-    return dict(zip(("line", "column"), manifest.position_of(path_parts(path)), strict=True))
 
 
 def _place(manifest: Manifest, path: str = "") -> str:
@@ -339,7 +374,7 @@ PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "text": print_text,
     "lines": print_lines,
     "yaml": print_yaml,
-    "json": lambda results, found: print_json(document(results, found)),
+    "json": lambda results, found: print_json(json_document(results, found)),
     "diff": print_diff,
     "sarif": lambda results, found: print_json(sarif_log(results, found, version("gpu-admission"))),
     "junit": lambda results, found: echo(junit_report(results, found)),

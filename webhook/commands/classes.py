@@ -16,7 +16,8 @@ from webhook.tools.classes import ClassListing, ListedClass, list_classes, read_
 from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.report import plain
 
-HERE = {True: "yes", False: "no", None: "?"}
+ALLOWED = {True: "yes", False: "no", None: "?"}
+COLUMN = len("ALLOWED")
 
 
 @click.command()
@@ -64,16 +65,16 @@ def show(screen: Screen, listing: ClassListing) -> None:
     screen.line()
     has_nodes = any(each.capacity is not None for each in listing.classes)
     columns = f" {'NODES':>6} {'GPUS':>6} {'FREE':>6}" if has_nodes else ""
-    screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  {'HERE':<4}{columns}", "bold")
+    screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED{columns}", "bold")
     for each in listing.classes:
-        start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {HERE[each.allowed]:<4}"
+        start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {ALLOWED[each.allowed]:<{COLUMN}}"
         style = "" if each.has_nodes or not has_nodes else "dim"
         screen.line((start + _amounts(each.capacity)).rstrip(), style)
         for note in _notes(each):
             screen.paragraph(note, indent=2, style="dim")
     for name, capacity in listing.unclassified.items():
         what = f"family {name}" if name else "of no known class"
-        screen.line(f"{what:<46}  {'':<4}{_amounts(capacity)}")
+        screen.line(f"{what:<46}  {'':<{COLUMN}}{_amounts(capacity)}")
     reasons = dict.fromkeys(each.because for each in listing.classes if each.because)
     if reasons or listing.omitted:
         screen.line()
@@ -100,6 +101,6 @@ def _notes(each: ListedClass) -> list[str]:
     for name, (has, free) in each.capacity.resources.items():
         if name != each.resource:
             notes.append(f"{name}: {_free(free)} of {format_amount(has)} free")
-    if away := each.capacity.nodes - each.capacity.nodes_taking_pods:
-        notes.append(f"{counted(away, 'node')} not Ready or cordoned")
+    if each.capacity.nodes_away:
+        notes.append(f"{counted(each.capacity.nodes_away, 'node')} not Ready or cordoned")
     return notes

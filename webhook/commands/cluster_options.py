@@ -65,23 +65,36 @@ def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
     sys.exit(BAD_INPUT)
 
 
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--kubeconfig` and `--context`; the command gets them as `cluster`, a ClusterChoice."""
-
-    @click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        help="Work with the cluster that this file names; left out: the pod's service account, else what kubectl would use.",
-    )
-    @click.option("--context", metavar="NAME", help="Context of the kubeconfig; left out: its current one.")
-    @functools.wraps(command)
-    def packed(kubeconfig: str | None, context: str | None, **given: Any) -> Any:
-        return command(cluster=ClusterChoice(kubeconfig, context), **given)
-
-    return packed
+Command = Callable[..., Any]
 
 
-def optional_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Command]:
+    """Return what adds `--kubeconfig` and `--context`; the command gets them as `cluster`, a ClusterChoice."""
+
+    def added(command: Command) -> Command:
+        @click.option("--kubeconfig", metavar="FILE", help=kubeconfig_help)
+        @click.option("--context", metavar="NAME", help=context_help)
+        @functools.wraps(command)
+        def packed(kubeconfig: str | None, context: str | None, **given: Any) -> Any:
+            return command(cluster=ClusterChoice(kubeconfig, context), **given)
+
+        return packed
+
+    return added
+
+
+cluster_options = _options(
+    "Work with the cluster that this file names; left out: the pod's service account, else what kubectl would use.",
+    "Context of the kubeconfig; left out: its current one.",
+)
+named_cluster_options = _options(
+    "Evaluate by the cluster that this file names; left out, and --context too: without a cluster.",
+    "Evaluate by the cluster of this context of the kubeconfig.",
+)
+"""For a command that works without a cluster unless one is named."""
+
+
+def optional_cluster_options(command: Command) -> Command:
     """Add `--standalone` too; then `cluster` is None."""
 
     @click.option(

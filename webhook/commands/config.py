@@ -20,7 +20,7 @@ from policies.policy import (
     Policy,
     still_paused,
 )
-from policies.quota.spec import unheld_classes
+from policies.quota.spec import class_limits_warning
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
@@ -35,8 +35,6 @@ from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
-
-EVERYTHING = "*"
 
 
 @click.command()
@@ -123,7 +121,7 @@ def document(
         "warnings": [
             f"{configuration.places[QUOTA, namespace]}: spec.unclassifiedPods: {warning}"
             for namespace, spec in sorted(configuration.quotas.items())
-            if (warning := unheld_classes(spec))
+            if (warning := class_limits_warning(spec))
         ],
         "problems": [str(problem) for problem in problems],
     }
@@ -140,7 +138,7 @@ def _policies(configuration: Configuration, now: datetime) -> Iterator[dict[str,
     for policy in configuration.policies.policies:
         place = configuration.places[POLICY, policy.name]
         yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": shadowed_by}
-        if EVERYTHING in policy.spec.match.namespaces and policy.spec.match.namespace_selector is None:
+        if policy.spec.match.is_everything:
             shadowed_by = shadowed_by or policy.name
     if shadowed_by is None:
         built_in = _policy(configuration, BUILT_IN_POLICY, now)

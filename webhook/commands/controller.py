@@ -58,7 +58,6 @@ def _duration(flag: str, field: str, unit: dt.timedelta, least: float, text: str
         flag,
         field,
         default=getattr(Terms(names=()), field) / unit,
-        show_default=True,
         type=click.FloatRange(min=least),
         callback=lambda _context, _option, number: number * unit,
         help=text,
@@ -72,15 +71,12 @@ def _duration(flag: str, field: str, unit: dt.timedelta, least: float, text: str
     "--namespace",
     help="Namespace of the leader's Lease and of the published catalogues; left out: that of the pod.",
 )
-@click.option("--lease", default=CONTROLLER, show_default=True, help="Name of the leader's Lease.")
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address of /metrics, /healthz, /readyz.")  # noqa: S104 - a pod's address
-@click.option(
-    "--port", default=9444, show_default=True, help="Port of /metrics, /healthz, /readyz (plain HTTP)."
-)
+@click.option("--lease", default=CONTROLLER, help="Name of the leader's Lease.")
+@click.option("--host", default="0.0.0.0", help="Address of /metrics, /healthz, /readyz.")  # noqa: S104 - a pod's address
+@click.option("--port", default=9444, help="Port of /metrics, /healthz, /readyz (plain HTTP).")
 @click.option(
     "--recount-seconds",
     default=300.0,
-    show_default=True,
     type=click.FloatRange(min=5.0),
     help="Seconds within which each namespace with a quota is compared with a new list of it.",
 )
@@ -90,11 +86,7 @@ def _duration(flag: str, field: str, unit: dt.timedelta, least: float, text: str
     help="Namespace in which a GPU pod is created as a dry run; left out: no canary.",
 )
 @click.option(
-    "--canary-seconds",
-    default=60.0,
-    show_default=True,
-    type=click.FloatRange(min=1.0),
-    help="Seconds between canaries.",
+    "--canary-seconds", default=60.0, type=click.FloatRange(min=1.0), help="Seconds between canaries."
 )
 @audit_log_option
 @click.option(

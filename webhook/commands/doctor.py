@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,9 @@ INDENT = 9
 """The width of `warning` and two blanks."""
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @cluster_options
 @click.option("--namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
-@click.option("--service", default=DEFAULTS.service, help="Its Service.")
 @click.option(
     "--canary-namespace", default=DEFAULTS.canary_namespace, help="Where a GPU pod is created on a dry run."
 )
@@ -77,10 +77,12 @@ def report(results: Sequence[CheckResult], output: str) -> None:
 def print_text(results: Sequence[CheckResult]) -> None:
     screen = Screen()
     findings = [finding for result in results for finding in result.findings]
-    for each in sorted(findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
-        text = f"{each.severity.value:<7}  {each.object} {each.message} [{each.id}]"
-        screen.paragraph(text, hanging=INDENT, style=STYLES[each.severity])
-        screen.paragraph(f"fix: {each.remedy}", indent=INDENT)
+    findings.sort(key=lambda each: each.severity is not DoctorSeverity.ERROR)
+    for remedy, fixed in groupby(findings, key=lambda each: each.remedy):
+        for each in fixed:
+            text = f"{each.severity.value:<7}  {each.object} {each.message} [{each.id}]"
+            screen.paragraph(text, hanging=INDENT, style=STYLES[each.severity])
+        screen.paragraph(f"fix: {remedy}", indent=INDENT)
     for result in results:
         check = result.check
         for note in result.notes:

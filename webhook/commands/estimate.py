@@ -39,7 +39,7 @@ def _option(
 def _count(name: str, what: str, meaning: str, default: str | None = None) -> Callable[[F], F]:
     """Return an option for a whole number; `what` names it in errors."""
     parse = partial(estimates.parse_count, what=what)
-    return _option(name, "NUMBER", parse, meaning, default=default, show_default=True)
+    return _option(name, "NUMBER", parse, meaning, default=default)
 
 
 def _names(values: type[Enum]) -> str:
@@ -60,10 +60,7 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
 @click.command("estimate")
 @_option("--params", "NUMBER", estimates.parse_params, "Parameters: 70b, 350M.")
 @_option(
-    "--family",
-    "NAME",
-    parse_family,
-    "A known model, llama-3.1-8b: its parameters, precision and KV cache.",
+    "--family", "NAME", parse_family, "A known model, llama-3.1-8b: its parameters, precision and KV cache."
 )
 @click.option(
     "--config-json",
@@ -88,7 +85,6 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
     estimates.parse_phase,
     "Training keeps activations.",
     default=ModelPhase.SERVING.value,
-    show_default=True,
 )
 @_count("--batch", "batch size", "Sequences at a time.", default="1")
 @_count("--sequence", "sequence length", "Tokens.", default="512")

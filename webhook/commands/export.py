@@ -1,28 +1,25 @@
 """`gpu-admission export`: the rules that CEL can express, as admission policies of the API server itself."""
 
 import re
-from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
 
 import click
-import msgspec
 
 from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.cluster_options import ClusterChoice, end_with, optional_cluster_options
-from webhook.commands.output import counted, echo
+from webhook.commands.output import echo
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.export.admission_policies import (
     EXPRESSIBLE,
-    AdmissionPolicies,
     ExportOptions,
     as_text,
     export_policies,
+    summary,
 )
-from webhook.tools.export.objects import Object
 
 OLDEST = (1, 33)
 """Older API servers lack parts of CEL that are used here (comprehensions with two variables, 1.32, usable from 1.33 on)."""
@@ -58,9 +55,6 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
 @config_option("the cluster's documents")
 @optional_cluster_options
 @output_option("yaml", "json")
-@click.option(
-    "--directory", type=click.Path(path_type=Path), help="Write a file per policy into this directory."
-)
 @click.option("--rules", callback=rule_ids, metavar="RULE,…", help="Export only these.")
 @click.option(
     "--kubernetes",
@@ -69,11 +63,6 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
     default="1.36",
     show_default=True,
     help="The version of the API server.",
-)
-@click.option(
-    "--api-version",
-    type=click.Choice(["v1", "v1beta1"]),
-    help="Of MutatingAdmissionPolicy; left out: the one that this version of Kubernetes has.",
 )
 @click.option(
     "--exclude-namespace",
@@ -89,10 +78,8 @@ def export(
     config: Path | None,
     cluster: ClusterChoice | None,
     output: str,
-    directory: Path | None,
     rules: tuple[str, ...],
     kubernetes: tuple[int, int],
-    api_version: str | None,
     excluded: tuple[str, ...],
     now: datetime,
 ) -> None:
@@ -105,16 +92,13 @@ def export(
     """
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
-    mutations = api_version or next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
+    mutations = next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
     options = ExportOptions(
         now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded))
     )
     exported = export_policies(_configuration(config, cluster), options)
-    if directory is not None:
-        write(directory, output, exported)
-    else:
-        echo(as_text(exported, output), nl=False)
-    summarize(exported)
+    echo(as_text(exported, output), nl=False)
+    echo("\n".join(summary(exported)), err=True)
 
 
 def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Configuration:
@@ -129,31 +113,3 @@ def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Config
         return load_directory(config)
     except ConfigurationError as error:
         end_with(error.problems)
-
-
-def write(directory: Path, output: str, exported: AdmissionPolicies) -> None:
-    """Write each policy and its binding into a file of its name, and name files that are no longer part of the export."""
-    directory.mkdir(parents=True, exist_ok=True)
-    by_name: dict[str, list[Object]] = defaultdict(list)
-    for each in exported.objects:
-        by_name[each["metadata"]["name"]].append(each)
-    for name, objects in by_name.items():
-        part = msgspec.structs.replace(exported, objects=tuple(objects))
-        (directory / f"{name}.{output}").write_text(as_text(part, output), encoding="utf-8")
-    written = {f"{name}.{output}" for name in by_name}
-    for name in sorted({path.name for path in directory.glob("gpu-admission.*")} - written):
-        echo(f"no longer part of it, remove: {directory / name}", err=True)
-
-
-def summarize(exported: AdmissionPolicies) -> None:
-    """Print to stderr how much it is, what ends by itself, and what is not in it."""
-    policies = counted(sum("Binding" not in each["kind"] for each in exported.objects), "policy", "policies")
-    rules = ", ".join(exported.rules)
-    of_rules = f": {rules}" if rules else ""
-    echo(f"{policies} of the API server, each with its binding{of_rules}", err=True)
-    for title, items in (
-        ("ends by itself, but not in CEL, which has no clock; export again then:", exported.ending),
-        ("not exported:", exported.unsupported),
-    ):
-        if items:
-            echo("\n".join([title, *(f"- {item}" for item in items)]), err=True)

@@ -1,4 +1,4 @@
-"""`gpu-admission fetch-model`: what the init container of model-warming runs. Its image has none of the webhook's libraries."""
+"""`gpu-admission fetch-model`: the command of the init container of model-warming. Its image lacks the webhook's libraries."""
 
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from webhook.tools.fetch.report import BAD_REQUEST, FetchReport
 
 
 class _Reporting(click.Command):
-    """Reports bad arguments where `kubectl describe pod` shows them."""
+    """Reports invalid arguments in the termination message, which `kubectl describe pod` shows."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
         uri = next((argument for argument in args if not argument.startswith("-")), "")
@@ -38,24 +38,37 @@ def _directory(_context: click.Context, _parameter: click.Parameter, path: Path)
 
 
 _path = click.Path(path_type=Path)
-_number = partial(click.option, type=click.IntRange(min=1), show_default=True, show_envvar=True)
+_number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
 
 
 @click.command("fetch-model", cls=_Reporting)
 @click.argument("uri")
 @click.argument("directory", type=_path, callback=_directory)
-@click.option("--endpoint", metavar="URL", help="Server of s3, gs or hf, if not the provider's own.")
 @click.option(
-    "--claim-mount", type=_path, default=Path("/source"), help="Where the claim of pvc:// is mounted."
+    "--endpoint", metavar="URL", help="Server for s3, gs or hf. Default: the server of the provider."
 )
 @click.option(
-    "--size-limit", metavar="QUANTITY", callback=_size, help="Largest model that the cache may hold."
+    "--claim-mount",
+    type=_path,
+    default=Path("/source"),
+    help="Mount path of the PersistentVolumeClaim of pvc://.",
 )
-@_number("--parallel", envvar="MODEL_PARALLEL", default=4, help="Files fetched at once.")
-@_number("--attempts", envvar="MODEL_ATTEMPTS", default=6, help="Failures in a row; progress starts over.")
-@_number("--lock-wait", envvar="MODEL_LOCK_WAIT", default=3600, help="Seconds to wait for another pod.")
+@click.option("--size-limit", metavar="QUANTITY", callback=_size, help="Maximum size of the model.")
+@_number("--parallel", envvar="MODEL_PARALLEL", default=4, help="Files fetched concurrently.")
+@_number(
+    "--attempts",
+    envvar="MODEL_ATTEMPTS",
+    default=6,
+    help="Consecutive failures before giving up. Progress resets the count.",
+)
+@_number(
+    "--lock-wait",
+    envvar="MODEL_LOCK_WAIT",
+    default=3600,
+    help="Seconds to wait for another pod that fetches the model.",
+)
 def fetch_model(uri: str, directory: Path, **options: Any) -> NoReturn:
-    """Fetch the model URI into DIRECTORY, unless it is there. Lock, marker and partial files lie beside it in .NAME.warming.
+    """Fetch the model URI into DIRECTORY, unless it is there. Lock, marker and partial files are beside it in .NAME.warming.
 
     \b
     s3://bucket/prefix      AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION
@@ -64,8 +77,8 @@ def fetch_model(uri: str, directory: Path, **options: Any) -> NoReturn:
     https://host/file       MODEL_HTTP_AUTHORIZATION (header value); the URI may end in #sha256=HEX
     pvc://claim/path        (no credentials)
 
-    Exits with 0 if the model is there, 1 on failure, 2 on bad arguments, 143 on SIGTERM; the next run resumes.
-    """  # noqa: D301 - click's mark of a paragraph that stays as it is
+    Exit codes: 0 DIRECTORY has the model, 1 failure, 2 invalid arguments, 143 SIGTERM. The next run resumes.
+    """  # noqa: D301 - click does not rewrap a paragraph after this mark
     model = parse_model_uri(uri)
     if isinstance(model, BadAnnotation):
         FetchReport(model.value).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)

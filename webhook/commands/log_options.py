@@ -24,10 +24,7 @@ LEVELS = ("debug", "info", "warning", "error")
 NO_AUDIT = "none"
 
 audit_log_option = click.option(
-    "--audit-log",
-    default="-",
-    show_default=True,
-    help='File for the audit log; "-" is stdout, "none" is none.',
+    "--audit-log", default="-", help='File for the audit log; "-" is stdout, "none" is none.'
 )
 
 
@@ -51,14 +48,12 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--log-format",
         type=click.Choice(FORMATS),
         default=FORMATS[0],
-        show_default=True,
         help="Format of the log on stderr: a line of text, or of JSON.",
     )
     @click.option(
         "--log-level",
         type=click.Choice(LEVELS),
         default="info",
-        show_default=True,
         help="Least severe lines of the log that are written.",
     )
     @functools.wraps(command)

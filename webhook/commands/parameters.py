@@ -1,5 +1,6 @@
 """Options that several commands have, with one wording, and the types of options."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,20 +18,15 @@ def config_option(left_out: str) -> Callable[[F], F]:
     return click.option(
         "--config",
         type=click.Path(path_type=Path),
-        metavar="DIRECTORY",
-        help=f"Directory of GPUPolicy, GPUClass and other documents; left out: {left_out}.",
+        metavar="PATH",
+        help=f"Directory or file of GPUPolicy, GPUClass and other documents; left out: {left_out}.",
     )
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
     """Return `-o`; the first format is the default."""
     return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(formats),
-        default=formats[0],
-        show_default=True,
-        help="Output format.",
+        "-o", "--output", type=click.Choice(formats), default=formats[0], help="Output format."
     )
 
 
@@ -56,12 +52,14 @@ class Moment(click.ParamType[datetime]):
 
 
 class Since(Moment):
-    """A point in time, or how long ago: `24h`, `7d`."""
+    """A point in time, a date, which is its first moment in UTC, or how long ago: `24h`, `7d`."""
 
-    name = "TIME|DURATION"
+    name = "TIME|DATE|DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         text = str(value)
+        if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            text = value = f"{text}T00:00:00Z"
         if isinstance(value, datetime) or "T" in text or "-" in text:
             return super().convert(value, param, ctx)
         days, unit, rest = text.partition("d")
@@ -69,7 +67,7 @@ class Since(Moment):
             ago = timedelta(days=int(days) if unit else 0)
             return now() - ago - (parse_duration(rest if unit else text) if rest or not unit else timedelta())
         except (ValueError, OverflowError):
-            problem = "write how long ago, 24h or 7d, or a time, 2027-01-31T18:00:00Z"
+            problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
             self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
 
 

@@ -1,7 +1,8 @@
-"""`gpu-admission pause`: break glass, on the GPUPolicies of a cluster; and `gpu-admission resume`, which ends it.
+"""`gpu-admission pause`: makes GPUPolicies only audit, in an emergency; and `gpu-admission resume`, which ends the pause.
 
-Both need only the API server, so they work while our own webhook is down, and even if other documents are invalid. A pause ends
-by itself. Annotations on the policy say who paused it, when and why; the API server's audit log is the proof.
+Both commands need only the API server. They work while the webhook is down, and while other documents are invalid. A pause
+expires by itself. Annotations on the policy say who paused it, when and why. They can be edited; the API server's audit log
+is the evidence.
 """
 
 import sys
@@ -23,19 +24,21 @@ from webhook.configuration.cluster_source import RESOURCES, Record, path_of, rec
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
 
-LONGEST = timedelta(hours=24)
+MAX_DURATION = timedelta(hours=24)
 PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
     f"{GROUP}/{name}" for name in ("paused-by", "paused-at", "pause-reason")
 )
-REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 FAILED = 1
 EVERYTHING = "*"
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[POLICY]...")
-@click.option("--for", "duration", metavar="DURATION", help="Such as 30m or 1h30m; required, at most 24h.")
-@click.option("--reason", help="Why, for the annotations of the policy; required.")
+@click.option(
+    "--for", "duration", metavar="DURATION", help="Duration, such as 30m or 1h30m. Required; at most 24h."
+)
+@click.option("--reason", help="Reason, written to an annotation of the policy. Required.")
 @cluster_options
 @output_option("text", "json")
 def pause(
@@ -43,9 +46,9 @@ def pause(
 ) -> None:
     """Pause GPUPolicies: their rules only audit for a while.
 
-    All of them are paused if none is named.
+    Without a POLICY, pauses all.
 
-    Exit codes: 0 all are paused, 1 some could not be, 2 nothing was changed.
+    Exit codes: 0 all are paused, 1 some could not be paused, 2 nothing was changed.
     """
     now = datetime.now(UTC).replace(microsecond=0)
     problems = list(_option_problems(duration, reason))
@@ -75,7 +78,7 @@ def pause(
 def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
     """End the pause of GPUPolicies.
 
-    Of all that are paused if none is named.
+    Without a POLICY, resumes all paused ones.
 
     Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
     """
@@ -86,8 +89,8 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
     ]
     if problems:
         end_with(problems)
-    gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
-    done = change_policies(api, chosen, {"metadata": {"annotations": gone}, "spec": {PAUSE: None}})
+    removed = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
+    done = change_policies(api, chosen, {"metadata": {"annotations": removed}, "spec": {PAUSE: None}})
     if output == "json":
         print_json(list(map(before_change, done)))
     else:
@@ -103,7 +106,7 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
 def pause_duration(text: str) -> timedelta:
     """Parse the duration of a pause. Raises ValueError if it is not valid or out of bounds."""
     duration = parse_duration(text)
-    if not timedelta() < duration <= LONGEST:
+    if not timedelta() < duration <= MAX_DURATION:
         raise ValueError(f'"{text[:40]}" must be more than 0 and at most 24h; a pause can be renewed')
     return duration
 
@@ -121,7 +124,7 @@ def _option_problems(duration: str | None, reason: str | None) -> Iterator[str]:
 
 
 def stored_policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient, list[Record]]:
-    """Return the stored policies. If they cannot be read, the command ends, and prints the earlier `problems`, too."""
+    """Return the GPUPolicies of the cluster. If they cannot be listed, print `problems` and this error, and exit."""
     try:
         api = ApiClient(cluster.access())
         found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
@@ -156,17 +159,17 @@ def chosen_policies(found: list[Record], names: tuple[str, ...], problems: list[
 
 
 def _who(api: ApiClient) -> str:
-    """Return our user name according to the API server."""
+    """Return the name of the current user, by a SelfSubjectReview."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        answer = msgspec.json.decode(api.post(REVIEWS, msgspec.json.encode(body)))
+        answer = msgspec.json.decode(api.post(SELF_SUBJECT_REVIEWS, msgspec.json.encode(body)))
         return str(answer["status"]["userInfo"]["username"])
     except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
         return "unknown"
 
 
 def change_policies(api: ApiClient, chosen: list[Record], change: dict[str, Any]) -> list[Record]:
-    """Return the changed policies; print the errors of others."""
+    """Patch the policies. Return the patched ones; print the errors of the others."""
     done = []
     for policy in chosen:
         try:

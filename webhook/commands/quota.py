@@ -1,6 +1,6 @@
 """`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, texts
+from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, parse_amount, texts
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -99,9 +99,11 @@ def _holders(
     for pod in api.list(PODS.path(namespace), reader.read_pod).items:
         if pod.is_terminal:
             continue
-        # Without nodes show a bound pod by the class that it pins, as before it was bound: more helpful than every class.
-        placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
-        demand = reader.demand_of_pod(placed, unclassified_pods, nodes or NO_NODES)
+        placed, counts_as = pod, unclassified_pods
+        if nodes is None and pod.node_name:
+            # It counts for the class of its node, which the caller may not read: only a class that it pins is certain.
+            placed, counts_as = msgspec.structs.replace(pod, node_name=""), UnclassifiedPods.TOTAL_ONLY
+        demand = reader.demand_of_pod(placed, counts_as, nodes or NO_NODES)
         counted[pod.uid, pod.extended_claim] = demand
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
     resource = served_resource(api, "resourceclaims")
@@ -148,11 +150,13 @@ def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOf
         if (condition.status == "True") != (condition.type == "Ready"):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
     if objects is not None:
-        _objects(screen, objects)
+        _objects(screen, objects, {*record.hard, GPUS})
         return
     for key, holders in sorted(record.status.holders.items(), key=lambda each: key_order(each[0])):
         if holders:
-            largest = ", ".join(f"{holder.name} {holder.amount}" for holder in holders)
+            largest = ", ".join(
+                f"{holder.name} {format_amount(parse_amount(holder.amount))}" for holder in holders
+            )
             screen.paragraph(f"most of {key}: {largest}", indent=2)
 
 
@@ -175,33 +179,36 @@ def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
     screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(used, reserved, hard)}", style)
 
 
-def bar_and_amounts(used: Fraction | None, reserved: Fraction, hard: Fraction) -> str:
+def bar_and_amounts(used: Fraction | None, reserved: Fraction, hard: Fraction, cells: int = BAR) -> str:
     """Return the bar of a dimension and its amounts; `used` is None before the first count."""
     shown = "?" if used is None else format_amount(used)
     amounts = f"{shown} + {format_amount(reserved)} of {format_amount(hard)}"
-    return f"{bar(used or NOTHING, reserved, hard)} {amounts}"
+    return f"{bar(used or NOTHING, reserved, hard, cells)} {amounts}"
 
 
-def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:
-    """Return a bar of BAR characters. The smallest use is visible, and only a full quota looks full."""
+def bar(used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR) -> str:
+    """Return a bar of so many characters. The smallest use is visible, and only a full quota looks full."""
     if hard <= NOTHING:
-        return (USED if used else RESERVED if reserved else FREE) * BAR
-    full = _cells(used, hard)
-    held = max(_cells(used + reserved, hard) - full, int(reserved > NOTHING and full < BAR))
-    return (USED * full + RESERVED * held).ljust(BAR, FREE)
+        return (USED if used else RESERVED if reserved else FREE) * cells
+    full = _filled(used, hard, cells)
+    held = max(_filled(used + reserved, hard, cells) - full, int(reserved > NOTHING and full < cells))
+    return (USED * full + RESERVED * held).ljust(cells, FREE)
 
 
-def _cells(amount: Fraction, hard: Fraction) -> int:
+def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
     if amount >= hard:
-        return BAR
-    return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
+        return cells
+    return min(max(int(amount / hard * cells), int(amount > NOTHING)), cells - 1)
 
 
-def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
+def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str]) -> None:
+    """Print what each object holds of the dimensions that are limited."""
     screen.line(f"  held by {counted(len(objects), 'object')}{':' if objects else ''}")
     for held in objects:
         place = f" on {held.node}" if held.node else ""
-        demand = sorted(held.demand.items(), key=lambda item: key_order(item[0]))
+        demand = sorted(
+            (each for each in held.demand.items() if each[0] in keys), key=lambda each: key_order(each[0])
+        )
         amounts = ", ".join(f"{key} {format_amount(amount)}" for key, amount in demand)
         screen.paragraph(f"{held.kind} {held.name}{place}: {amounts}", indent=4)
 

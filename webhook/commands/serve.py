@@ -36,7 +36,7 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import Site
 from webhook.server.http import Request
 from webhook.server.server import run
-from webhook.server.settings import ServerSettings, StartupError
+from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -49,15 +49,16 @@ from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
-from webhook.workloads.autoscalers import target_reader
+from webhook.workloads.autoscalers import read_target
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: if a liveness probe fails, kubelet kills the process, and the next process gets its load."""
 
 _path = click.Path(path_type=Path)
+_port = click.IntRange(0, 65535)  # 0 picks a free one
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @config_option("the cluster's documents, with --standalone the built-in ones")
 @optional_cluster_options
 @click.option("--tls-cert", type=_path, help="Certificate chain, PEM. Read again when it changes.")
@@ -90,16 +91,21 @@ _path = click.Path(path_type=Path)
     help="Common name, or DNS or URI name, of a client certificate that may call (repeatable).",
 )
 @click.option("--host", default="0.0.0.0", help="Address of the webhook.")  # noqa: S104 - a pod's address
-@click.option("--port", default=8443, help="Port of the webhook (TLS).")
+@click.option("--port", type=_port, default=8443, help="Port of the webhook (TLS).")
 @click.option("--metrics-host", default="0.0.0.0", help="Address of /metrics.")  # noqa: S104 - likewise
-@click.option("--metrics-port", default=9443, help="Port of /metrics (plain HTTP).")
-@click.option("--threads", default=32, help="Requests worked on at once.")
+@click.option("--metrics-port", type=_port, default=9443, help="Port of /metrics (plain HTTP).")
+@click.option(
+    "--threads", type=click.IntRange(1, CONNECTIONS), default=32, help="Requests worked on at once."
+)
 @click.option(
     "--max-concurrent",
+    type=click.IntRange(1),
     default=256,
     help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and asked again.",
 )
-@click.option("--drain-seconds", default=15.0, help="How long to serve on after SIGTERM.")
+@click.option(
+    "--drain-seconds", type=click.FloatRange(0), default=15.0, help="How long to serve on after SIGTERM."
+)
 @audit_log_option
 @click.option(
     "--fetcher-image",
@@ -208,7 +214,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         named_nodes=nodes.index,
         claims=claims.lookup,
         quota=quota,
-        scaled=target_reader(api),
+        scaled=partial(read_target, api),
         documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),
     )
 

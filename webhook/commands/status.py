@@ -15,34 +15,38 @@ from rich.live import Live
 from rich.text import Text
 
 from policies.printable import printable
-from policies.quota.amounts import NOTHING, format_amount
+from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, echo, one_line, print_json, print_omitted
 from webhook.commands.parameters import config_option, namespaces_option, output_option
-from webhook.commands.quota import bar_and_amounts
+from webhook.commands.quota import BAR, bar_and_amounts
 from webhook.tools.audit import Counts
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.capacity import NO_CAPACITY
 from webhook.tools.status.denials import denials_in_logs
-from webhook.tools.status.quotas import most_held
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
     Health,
     PolicyStatus,
+    QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
+    only_problems,
     plain,
 )
 
 DEFAULTS = Names()
 EVERY_SECONDS = 5.0
 NAME = 24
+NARROW = 72
+"""Columns below which bars are short, so that amounts stay in the line."""
+MOST_QUOTAS = 20
 MOST_HOLDERS = 3
 MOST_DENIALS = 5
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -58,6 +62,7 @@ SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
 @click.command(context_settings={"show_default": True})
 @namespaces_option
+@click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
     "--interval",
@@ -79,6 +84,7 @@ SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 def status(
     *,
     namespaces: tuple[str, ...],
+    problems: bool,
     watch: bool,
     interval: float,
     logs: tuple[str, ...],
@@ -109,23 +115,25 @@ def status(
 
     with cluster.client() as api:
         if not watch:
-            found = read(api, None)
-            show(Screen(), found) if output == "text" else print_json(plain(found))
+            _print(read(api, None), output, problems=problems)
             return
+        found = readings(status_reader(partial(read, api)), interval)
         with suppress(KeyboardInterrupt):
-            _watch(readings(status_reader(partial(read, api)), interval), output)
+            if output == "text" and sys.stdout.isatty():
+                redraw(found, problems=problems)
+            else:
+                for each in changes(found):
+                    _print(each, output, indent=0, problems=problems)
 
 
-def _watch(found: Iterator[ClusterStatus | errors.ApiError], output: str) -> None:
+def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
+    """Print a status; without `indent` as one of several."""
     if output == "json":
-        for each in changes(found):
-            print_json(plain(each), indent=0)
-    elif sys.stdout.isatty():
-        redraw(found)
-    else:
-        for each in changes(found):
-            show(Screen(), each)
-            echo()
+        print_json(plain(only_problems(status) if problems else status), indent=indent)
+        return
+    show(Screen(), status, problems=problems)
+    if not indent:
+        echo()
 
 
 def _logged(
@@ -165,7 +173,7 @@ def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[Cluste
             yield each
 
 
-def redraw(found: Iterable[ClusterStatus | errors.ApiError]) -> None:
+def redraw(found: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
     """Draw the status in place, on a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     frame = Frame()
@@ -176,7 +184,7 @@ def redraw(found: Iterable[ClusterStatus | errors.ApiError]) -> None:
                 lines = [Text(f"error: {printable(str(each))}", style="red"), *frame.lines]
             else:
                 frame = Frame()
-                show(frame, each)
+                show(frame, each, problems=problems)
                 lines = frame.lines
             live.update(Group(*lines), refresh=True)
 
@@ -195,8 +203,9 @@ class Frame(Screen):
 # ---- what is shown
 
 
-def show(screen: Screen, status: ClusterStatus) -> None:
-    """Print the status as text. Only the first line depends on the time."""
+def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> None:
+    """Print the status as text, or only its problems. Only the first line depends on the time."""
+    status = only_problems(status) if problems else status
     title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}"
     screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
     for part in status.installation.parts:
@@ -204,11 +213,17 @@ def show(screen: Screen, status: ClusterStatus) -> None:
             continue
         text = f"{part.name:<12} {part.health.value:<8} {part.text}"
         screen.paragraph(text, indent=2, hanging=22, style=HEALTH[part.health])
-    _policies(screen, status)
-    _quotas(screen, status)
+    if status.policies or (status.policies is not None and not problems):
+        _policies(screen, status, status.policies)
+    if status.quotas or not problems:
+        _quotas(screen, status, len(status.quotas) if problems else MOST_QUOTAS)
     _classes(screen, status)
     _denials(screen, status)
     _findings(screen, status)
+    if problems and not (status.quotas or status.policies or status.classes or status.denials):
+        parts = (each for each in status.installation.parts if not each.for_administrators)
+        if not any(parts) and not status.installation.findings:
+            screen.line("nothing is wrong with what you may read")
     print_omitted(screen, list(_omitted(status)))
 
 
@@ -226,13 +241,11 @@ def _heading(screen: Screen, title: str, columns: str = "") -> None:
     screen.heading(f"{title:<{NAME + 2}}{columns}".rstrip())
 
 
-def _policies(screen: Screen, status: ClusterStatus) -> None:
-    if status.policies is None:
-        return
+def _policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicyStatus]) -> None:
     _heading(screen, "policies", f" configuration {status.configuration}")
-    if not status.policies:
+    if not policies:
         screen.line("  the built-in defaults are in force")
-    for policy in status.policies:
+    for policy in policies:
         style = "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
         screen.paragraph(f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=style)
         for each in policy.exemptions:
@@ -250,35 +263,66 @@ def _policy(policy: PolicyStatus) -> str:
     )
 
 
-def _quotas(screen: Screen, status: ClusterStatus) -> None:
-    _heading(screen, "quotas", f"{'':<24} used + reserved of hard")
+def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
+    """Print at most so many quotas, the worst first, and what the others hold in all."""
+    _heading(screen, "quotas", f"{'':<{_bar(screen)}} used + reserved of hard")
     if not status.quotas and status.quotas_are_known:
         where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
         screen.line(f"  there is no GPUQuota {where}")
-    for quota in status.quotas:
-        denied = f", {quota.denied} denied in 24 h" if quota.denied else ""
+    quotas = sorted(status.quotas, key=lambda each: each.urgency)
+    for quota in quotas[:most]:
+        denied = f", {quota.denied} denied{_since(quota.denied_since, status.at)}" if quota.denied else ""
         screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", STATES[quota.state])
         if quota.message:
             screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
         for row in quota.rows:
             _row(screen, row)
         _holders(screen, quota)
+    if rest := quotas[most:]:
+        _others(screen, rest)
+
+
+def _others(screen: Screen, quotas: Sequence[QuotaSummary]) -> None:
+    rows = [row for quota in quotas for row in quota.rows if row.key == GPUS]
+    used = sum((row.used or NOTHING for row in rows), NOTHING)
+    reserved, hard = sum((row.reserved for row in rows), NOTHING), sum((row.hard for row in rows), NOTHING)
+    wrong = sum(each.has_problem for each in quotas)
+    what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
+    screen.paragraph(
+        f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all", indent=2
+    )
+    screen.line(f"    {GPUS:<{NAME - 2}} {bar_and_amounts(used, reserved, hard, _bar(screen))}")
+
+
+def _since(first: datetime | None, now: datetime) -> str:
+    """Return since when, with the day unless it is today."""
+    if first is None:
+        return ""
+    moment = first.astimezone(UTC)
+    return f" since {moment:{'%H:%M' if moment.date() == now.date() else '%Y-%m-%d %H:%M'}} UTC"
+
+
+def _bar(screen: Screen) -> int:
+    return BAR if screen.width >= NARROW else BAR // 4
 
 
 def _row(screen: Screen, row: QuotaRow) -> None:
     style = "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
-    amounts = bar_and_amounts(row.used, row.reserved, row.hard)
+    amounts = bar_and_amounts(row.used, row.reserved, row.hard, _bar(screen))
     screen.line(f"    {one_line(row.key, NAME - 2):<{NAME - 2}} {amounts}", style)
 
 
 def _holders(screen: Screen, quota: QuotaSummary) -> None:
     if not quota.holders:
         return
-    shown = (
-        f"{holder.name} {format_amount(most_held(holder.held))}" for holder in quota.holders[:MOST_HOLDERS]
-    )
+    shown = (_held_by(holder) for holder in quota.holders[:MOST_HOLDERS])
     more = f" and {len(quota.holders) - MOST_HOLDERS} more" if len(quota.holders) > MOST_HOLDERS else ""
     screen.paragraph(f"held by {', '.join(shown)}{more}", indent=4, style="dim")
+
+
+def _held_by(holder: QuotaHolder) -> str:
+    key, amount = holder.most
+    return f"{holder.name} {format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}"
 
 
 def _classes(screen: Screen, status: ClusterStatus) -> None:
@@ -290,17 +334,16 @@ def _classes(screen: Screen, status: ClusterStatus) -> None:
         memory = f"{each.memory_gib} GiB" if each.memory_gib else ""
         name, capacity = each.name or "unknown class", each.capacity or NO_CAPACITY
         free = "?" if capacity.free is None else format_amount(capacity.free)
-        away = capacity.nodes - capacity.nodes_taking_pods
         gpus = format_amount(capacity.gpus)
         screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
-        if away:
-            screen.line(f"    {counted(away, 'node')} not Ready or cordoned", "yellow")
+        if capacity.nodes_away:
+            screen.line(f"    {counted(capacity.nodes_away, 'node')} not Ready or cordoned", "yellow")
 
 
 def _denials(screen: Screen, status: ClusterStatus) -> None:
     if not status.denials:
         return
-    _heading(screen, "denied in 24 h")
+    _heading(screen, f"denied{_since(status.denied_since, status.at)}")
     screen.paragraph(
         f"from {status.denials_from}; gpu-admission why KIND/NAME says more", indent=2, hanging=0, style="dim"
     )

@@ -1,6 +1,8 @@
 """`gpu-admission usage`: GPU-hours by namespace, owner, class or author, from audit logs."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from fractions import Fraction
 
 import click
 
@@ -20,15 +22,20 @@ MOST_SHOWN = 40
 @click.option(
     "--by",
     type=click.Choice([each.value for each in By]),
-    default=By.NAMESPACE.value,
+    multiple=True,
+    default=(By.NAMESPACE.value,),
     show_default=True,
-    help="How GPU-hours are grouped.",
+    help="How GPU-hours are grouped; several times: by each combination.",
 )
-@click.option("--since", type=Since(), help="Count from then on: 24h, 7d, or a time. Left out: all of it.")
+@click.option(
+    "--since",
+    type=Since(),
+    help="Count from then on: 24h, 7d, a date (it begins at 00:00 UTC) or a time. Left out: all of it.",
+)
 @click.option("--until", type=Since(), help="Count up to then. Left out: all of it.")
 @output_option("text", "json")
 def usage(
-    files: tuple[str, ...], by: str, since: datetime | None, until: datetime | None, output: str
+    files: tuple[str, ...], by: tuple[str, ...], since: datetime | None, until: datetime | None, output: str
 ) -> None:
     """Add up GPU-hours from the audit logs of both processes.
 
@@ -38,7 +45,8 @@ def usage(
     """
     if since and until and until <= since:
         raise click.UsageError("--until must be later than --since")
-    lines, found = Counts(), Usage(By(by), since=since, until=until)
+    by = tuple(dict.fromkeys(by))
+    lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until)
     try:
         found.read(audit_lines(files or (STDIN,), lines, _is_wanted))
     except OSError as error:
@@ -58,12 +66,15 @@ def _is_wanted(line: bytes) -> bool:
     return b"count" in line or b"validate" in line
 
 
-def _document(by: str, totals: list[Total], lines: Counts, found: Usage) -> dict[str, object]:
-    """Return what `-o json` prints: GPU-hours exactly, as `3/2`."""
+def _document(by: Sequence[str], totals: list[Total], lines: Counts, found: Usage) -> dict[str, object]:
+    """Return what `-o json` prints: GPU-hours as a number, and exactly as text, `3/2`."""
     return {
         "by": by,
-        "groups": [{by: name, "gpuHours": str(hours), "objects": objects} for name, hours, objects in totals],
-        "gpuHours": str(sum(hours for _, hours, _ in totals)),
+        "groups": [
+            {**dict(zip(by, group, strict=True)), **_hours(hours), "objects": objects}
+            for group, hours, objects in totals
+        ],
+        **_hours(sum((hours for _, hours, _ in totals), NOTHING)),
         "lines": lines.lines,
         "unreadableLines": lines.unreadable + found.unreadable,
         "openEnded": found.open_ended,
@@ -71,20 +82,34 @@ def _document(by: str, totals: list[Total], lines: Counts, found: Usage) -> dict
     }
 
 
-def _print(screen: Screen, by: str, totals: list[Total]) -> None:
+def _hours(hours: Fraction) -> dict[str, object]:
+    return {"gpuHours": float(hours), "gpuHoursExact": str(hours)}
+
+
+def _print(screen: Screen, by: Sequence[str], totals: list[Total]) -> None:
     """Print the groups that used most; the others together."""
     rows, others = totals[:MOST_SHOWN], totals[MOST_SHOWN:]
     if others:
         rows.append(_sum(f"… and {len(others)} more (-o json has all)", others))
     rows.append(_sum("total", totals))
-    width = min(max(len(by), *(len(name) for name, _, _ in rows)), WIDEST_NAME)
-    screen.line(f"{by.upper():<{width}}  {'GPU-HOURS':>10}  {'PODS':>7}", "bold")
-    for name, hours, objects in rows:
-        screen.line(f"{name:<{width}}  {float(hours):>10.2f}  {objects:>7}")
+    groups = [[each.upper() for each in by], *(group for group, _, _ in rows)]
+    # The name of a sum, which is one text, may stand over all columns.
+    widths = [
+        min(max(len(group[at]) for group in groups if len(group) == len(by)), WIDEST_NAME)
+        for at in range(len(by))
+    ]
+
+    def line(group: Sequence[str], *cells: str) -> str:
+        names = "  ".join(f"{name:<{width}}" for name, width in zip(group, widths, strict=False))
+        return "  ".join((f"{names:<{sum(widths) + 2 * len(widths) - 2}}", *cells))
+
+    screen.line(line(groups[0], f"{'GPU-HOURS':>10}", f"{'PODS':>7}"), "bold")
+    for group, hours, objects in rows:
+        screen.line(line(group, f"{float(hours):>10.2f}", f"{objects:>7}"))
 
 
 def _sum(name: str, totals: list[Total]) -> Total:
-    return name, sum((hours for _, hours, _ in totals), NOTHING), sum(objects for _, _, objects in totals)
+    return (name,), sum((hours for _, hours, _ in totals), NOTHING), sum(objects for _, _, objects in totals)
 
 
 def _notes(lines: Counts, found: Usage) -> list[str]:

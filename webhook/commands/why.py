@@ -1,4 +1,4 @@
-"""`gpu-admission why`: why a pod, or the pods of a workload, are refused or do not run, and what to do."""
+"""`gpu-admission why`: explains why a pod or the pods of a workload are denied or do not run, and how to fix it."""
 
 import sys
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ import click
 
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
+from webhook.cluster.objects import timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, one_line, print_json, print_omitted
 from webhook.commands.parameters import config_option, output_option
@@ -16,19 +17,27 @@ from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDemand, QuotaFit, Source
+from webhook.tools.why.problems import Problem, Problems, read_problems
 
 DOES_NOT_RUN = 1
-WELL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
+UNREADABLE = 2
+"""Exit code."""
+SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
+"""Answers for which the command exits with 0."""
 STYLES = {Answer.REFUSED: "red", Answer.PENDING: "yellow", Answer.GATED: "yellow", Answer.UNKNOWN: "yellow"}
 COLUMN = 11
+"""Width of the names on the left."""
 MOST_NODES = 10
+"""Nodes that are printed; `-o json` has all."""
 DENIED = "denied"
-NOT_STORED = "of an object that was denied at its creation nothing is stored: its denial is in the answer to whoever created it"
+NOT_STORED = (
+    "if its creation was denied, nothing was stored, and only the client that created it got the message"
+)
 
 
 @click.command()
-@click.argument("subject", nargs=-1, required=True, metavar="KIND/NAME | KIND NAME")
-@click.option("-n", "--namespace", help="Its namespace; left out: the context's.")
+@click.argument("subject", nargs=-1, metavar="[KIND/NAME | KIND NAME]")
+@click.option("-n", "--namespace", help="Namespace of the object. Default: the namespace of the context.")
 @config_option("the cluster's documents")
 @output_option("text", "json")
 @cluster_options
@@ -40,13 +49,29 @@ def why(
     output: str,
     cluster: ClusterChoice,
 ) -> None:
-    """Explain why an object's pods are refused, or pending.
+    """Explain why the pods of an object are denied or pending.
 
-    KIND is any that makes pods, by any of its names: pod/train-0, deploy/chat, pytorchjobs.kubeflow.org/llama. Exits with 0 if
-    its pods run, have ended, or are not to run now; 1 otherwise; 2 if there is no such object, or the cluster cannot be used.
+    Without a name, list every object in the namespace whose pods are denied or pending.
+
+    KIND is Pod or a kind that creates pods, as in kubectl: pod/train-0, deploy/chat, pytorchjobs.kubeflow.org/llama.
+
+    Exit codes: 0 the pods run, have ended, or are stopped (suspended, scaled to zero), or nothing is listed, 1 otherwise, 2 the
+    object does not exist, the cluster cannot be used, or nothing is listed and not everything could be read.
     """
-    kind, name = _parsed(subject)
     where = namespace or cluster.namespace()
+    if not subject:
+        with cluster.client() as api:
+            problems = read_problems(api, where, datetime.now(UTC))
+        if output == "json":
+            print_json(plain(problems))
+        else:
+            show_problems(Screen(), problems)
+        if problems.problems:
+            sys.exit(DOES_NOT_RUN)
+        if problems.omitted:
+            sys.exit(UNREADABLE)
+        return
+    kind, name = _parsed(subject)
     with cluster.client() as api:
         try:
             found = explain(api, kind, name, where, datetime.now(UTC), config=config)
@@ -58,7 +83,7 @@ def why(
         print_json(plain(found))
     else:
         show(Screen(), found)
-    if found.answer not in WELL:
+    if found.answer not in SUCCESSFUL:
         sys.exit(DOES_NOT_RUN)
 
 
@@ -68,6 +93,32 @@ def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
         case [kind, name] if kind and name:
             return kind, name
     raise click.UsageError("name one object as KIND/NAME or KIND NAME, such as job/train")
+
+
+def show_problems(screen: Screen, found: Problems) -> None:
+    """Print every problem, whole: what it is about, how often and since when, and the message."""
+    if not found.problems:
+        what = "nothing that could be read" if found.omitted else "nothing"
+        screen.paragraph(f"{found.namespace}: {what} is denied, or pending for longer than a minute")
+    else:
+        since = f", denials seen since {timestamp(found.since)}" if found.since else ""
+        screen.paragraph(f"{found.namespace}: {counted(len(found.problems), 'problem')}{since}")
+    for each in found.problems:
+        screen.line()
+        screen.paragraph(f"{each.owner}: {_extent(each)}", indent=2, style=STYLES[each.answer])
+        screen.paragraph(_flat(each.message), indent=4, hanging=0)
+    print_omitted(screen, found.omitted)
+
+
+def _extent(each: Problem) -> str:
+    if each.answer is not Answer.REFUSED:
+        return f"{counted(each.count, 'pod')} {each.answer.value} since {timestamp(each.first)}"
+    if not each.count:
+        return f"denied since {timestamp(each.first)}"
+    times = "once" if each.count == 1 else f"{each.count} times"
+    if each.first == each.last:
+        return f"denied {times}, at {timestamp(each.last)}"
+    return f"denied {times}, from {timestamp(each.first)} to {timestamp(each.last)}"
 
 
 def show(screen: Screen, found: Explanation) -> None:
@@ -92,7 +143,7 @@ def _entry(screen: Screen, name: str, text: str) -> None:
 
 
 def _flat(text: str) -> str:
-    """Return the text on one line: messages of others may have several."""
+    """Return the text on one line. Messages of other programs can have several lines."""
     return " ".join(text.split())
 
 
@@ -100,7 +151,7 @@ def _details(screen: Screen, found: Explanation) -> None:
     screen.heading("what is known")
     requested = ", ".join(f"{format_amount(amount)} {name}" for name, amount in found.requested.items())
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
-    _entry(screen, "asks", (requested or "for no GPU by a resource of nodes") + where)
+    _entry(screen, "asks", (requested or "no GPU resource of a node") + where)
     _policy(screen, found)
     if found.quota is not None:
         _quota(screen, found.quota)
@@ -122,7 +173,7 @@ def _details(screen: Screen, found: Explanation) -> None:
 
 
 def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
-    """Print one line of each text, cut to the width: `-o json` has all of it."""
+    """Print one line for each text, cut to the width of the terminal. `-o json` has the whole text."""
     for index, text in enumerate(texts):
         screen.line(one_line(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
 
@@ -134,31 +185,31 @@ def _policy(screen: Screen, found: Explanation) -> None:
     if denied:
         what = f"would deny it now, for {counted(len(denied), 'reason')}"
     _entry(screen, "policy", f"{found.policy}: {what}" if found.policy else "not known")
-    # What it is refused for stands above.
-    is_said = any(reason.source is Source.POLICY for reason in found.reasons)
-    for verdict in others if is_said else (*denied, *others):
+    # The reasons already show the denials.
+    is_shown = any(reason.source is Source.POLICY for reason in found.reasons)
+    for verdict in others if is_shown else (*denied, *others):
         _entry(screen, "", f"{verdict.outcome}: {verdict.sentence}")
 
 
 def _quota(screen: Screen, quota: QuotaFit) -> None:
     if not quota.rows:
-        _entry(screen, "quota", f"{quota.state.value}; it asks nothing of it")
-    for index, row in enumerate(quota.rows):
-        _entry(screen, "" if index else "quota", _demand(row, is_held=quota.is_held))
+        _entry(screen, "quota", f"{quota.state.value}; the pod requests nothing that it limits")
+    for index, demand in enumerate(quota.rows):
+        _entry(screen, "" if index else "quota", _demand(demand, is_held=quota.is_held))
 
 
-def _demand(row: QuotaDemand, *, is_held: bool) -> str:
-    used = "?" if row.used is None else format_amount(row.used)
-    amounts = f"{used} + {format_amount(row.reserved)} of {format_amount(row.hard)}"
+def _demand(demand: QuotaDemand, *, is_held: bool) -> str:
+    """Return one line: used + reserved of the limit, and what the pod requests."""
+    used = "?" if demand.used is None else format_amount(demand.used)
+    amounts = f"{used} + {format_amount(demand.reserved)} of {format_amount(demand.hard)}"
     if is_held:
-        return f"{row.key}: {amounts} held, {format_amount(row.requested)} by this pod"
-    verdict = "fits" if row.fits else "can never fit" if row.never else "does not fit"
-    return f"{row.key}: {amounts} held, {format_amount(row.requested)} asked: {verdict}"
+        return f"{demand.key}: {amounts} held, {format_amount(demand.requested)} by this pod"
+    return f"{demand.key}: {amounts} held, {format_amount(demand.requested)} asked"
 
 
 def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
     if not nodes:
-        _entry(screen, "nodes", "none of its classes")
+        _entry(screen, "nodes", "no node has one of these classes")
     for index, node in enumerate(nodes[:MOST_NODES]):
         free = ", ".join(
             f"{'?' if node.free is None else format_amount(node.free[name])} of {format_amount(has)} {name} free"

@@ -38,6 +38,20 @@ SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {
     RESOURCE_MAPPING: ResourceMappingSpec,
     QUOTA: QuotaSpec,
 }
+SERVER_FIELDS = frozenset(
+    {
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "finalizers",
+        "generation",
+        "managedFields",
+        "ownerReferences",
+        "resourceVersion",
+        "uid",
+    }
+)
+"""Fields of `metadata` that no document says, and `kubectl get -o yaml` prints."""
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 """The files of a directory that are read, as by kubectl."""
 
@@ -93,18 +107,19 @@ class LocatedProblem(msgspec.Struct, frozen=True, order=True):
 
 
 class DocumentLocation(msgspec.Struct, frozen=True):
-    """A document and its location: in a file, or, without `node`, in the cluster."""
+    """A document and its location: in a file, at `at` of a List there, or, without `node`, in the cluster."""
 
     file: str
     data: Any
     node: YamlDocument | None = None
+    at: Parts = ()
 
     @property
     def start(self) -> str:
-        return f"{self.file}:{self.node.start_line}" if self.node else _title(self.data)
+        return f"{self.file}:{self.node.line_of(self.at)}" if self.node else _title(self.data)
 
     def problem(self, problem: Problem) -> LocatedProblem:
-        line = self.node.line_of(problem.parts) if self.node else 0
+        line = self.node.line_of((*self.at, *problem.parts)) if self.node else 0
         return LocatedProblem(self.file, line, _title(self.data), problem.path, problem.message)
 
 
@@ -160,9 +175,21 @@ def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterat
             yield document
 
 
+def places_in(file: str, document: YamlDocument) -> Iterator[DocumentLocation]:
+    """Yield the document, or the items of a List, which is what kubectl prints."""
+    data = document.data
+    items = data.get("items") if isinstance(data, dict) and data.get("kind") == "List" else None
+    if isinstance(items, list):
+        yield from (
+            DocumentLocation(file, item, document, ("items", index)) for index, item in enumerate(items)
+        )
+    else:
+        yield DocumentLocation(file, data, document)
+
+
 def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
     problems: list[Problem] = []
-    envelope = _envelope(place.data, problems)
+    envelope = _envelope(_as_written(place.data), problems)
     if envelope is not None:
         name, namespace = envelope.metadata.name, envelope.metadata.namespace or ""
         document = Document(envelope.kind, name, envelope.spec, namespace)
@@ -177,6 +204,14 @@ def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
     if problems and isinstance(place.data, dict):
         collected.unreadable.add(str(place.data.get("kind")))
     collected.problems.extend(place.problem(problem) for problem in problems)
+
+
+def _as_written(data: Any) -> Any:
+    """Return an object without what an API server adds to it."""
+    if not isinstance(data, dict) or not isinstance(metadata := data.get("metadata"), dict):
+        return data
+    written = {key: value for key, value in metadata.items() if key not in SERVER_FIELDS}
+    return {**{key: value for key, value in data.items() if key != "status"}, "metadata": written}
 
 
 def _title(data: Any) -> str:

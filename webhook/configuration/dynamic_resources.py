@@ -1,6 +1,5 @@
 """Reads and watches objects of DRA: DeviceClasses, by whose names pods request GPUs, and claims."""
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -54,17 +53,24 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
         return ()
 
 
-def read_claims(api: ApiClient, namespace: str = CLUSTER) -> dict[ClaimName, DeviceClassNames | None]:
+def read_claims(
+    api: ApiClient, namespace: str = CLUSTER, omitted: list[str] | None = None
+) -> dict[ClaimName, DeviceClassNames | None]:
     """List which DeviceClasses the claims and templates of a namespace, or of all, request. Raises `errors.ApiError`.
 
-    Kinds that are not served, or that the caller may not read, are left out.
+    Kinds that are not served, or that the caller may not read, are left out; the missing rights are added to `omitted`.
     """
     found: dict[ClaimName, DeviceClassNames | None] = {}
     for kind, plural in CLAIM_PLURALS.items():
-        with contextlib.suppress(errors.NotFound, errors.Forbidden):
+        try:
             resource = served_resource(api, plural)
             records = api.list(resource.path(namespace), RECORD_OF[kind]).items if resource else []
             found |= {record.key: record.device_classes for record in records}
+        except errors.Forbidden:
+            if omitted is not None:
+                omitted.append(f"list {plural}.{DRA_GROUP} -n {namespace}")
+        except errors.NotFound:
+            pass
     return found
 
 

@@ -30,6 +30,7 @@ from webhook.configuration.documents import (
     check_references,
     digest,
     documents_in,
+    places_in,
     read_document,
     reading,
 )
@@ -74,7 +75,7 @@ class ConfigurationError(Exception):
 def load_directory(
     directory: Path | None, *, labels_known: bool = True, device_classes: Sequence[DeviceClass] = ()
 ) -> Configuration:
-    """Return the configuration of `directory` and the built-in documents, or of the built-in documents alone.
+    """Return the configuration of `directory`, or one file, and the built-in documents, or of the built-in documents alone.
 
     `device_classes` are those of the cluster. Unless `labels_known`, a namespaceSelector is a problem. Raises
     `ConfigurationError` with every problem of every file.
@@ -139,22 +140,10 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
         documents=tuple(own.documents),
         places={key: place.start for key, place in own.places.items()},
         resource_mappings=own.resource_mappings,
-        workload_kinds=_all_workload_kinds(own, built_in),
+        workload_kinds=workload_kinds(chain(*own.workload_kinds.values(), *built_in.workload_kinds.values())),
         own_workload_kinds=own.workload_kinds,
         unmapped_device_classes=unmapped_device_classes(device_classes, known, resource_mapping),
     )
-
-
-def _all_workload_kinds(own: DocumentSet, built_in: DocumentSet) -> WorkloadKinds:
-    """Return the kinds in force; without kinds in documents always the same built-in table."""
-    if not any(own.workload_kinds.values()):
-        return _built_in_workload_kinds()
-    return workload_kinds(chain(*own.workload_kinds.values(), *built_in.workload_kinds.values()))
-
-
-@cache
-def _built_in_workload_kinds() -> WorkloadKinds:
-    return workload_kinds(chain(*_built_in().workload_kinds.values()))
 
 
 def _selector_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
@@ -184,7 +173,11 @@ def _files(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[st
     paths = None
     with reading(str(directory), problems):
         # Hidden names are kubelet's: a mounted ConfigMap shows its files as links into `..data`.
-        paths = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+        paths = (
+            [directory]
+            if directory.is_file()
+            else sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+        )
     if paths == []:
         message = "must contain a .yaml, .yml or .json file; omit the option to use the built-in defaults"
         problems.append(LocatedProblem.of_file(str(directory), message))
@@ -198,4 +191,5 @@ def _files(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[st
 
 def _read(file: str, text: str, collected: DocumentSet) -> None:
     for document in documents_in(file, text, collected.problems):
-        read_document(DocumentLocation(file, document.data, document), collected)
+        for place in places_in(file, document):
+            read_document(place, collected)

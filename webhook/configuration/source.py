@@ -226,6 +226,8 @@ class DirectorySource(ConfigurationSource):
         """Return a value that differs after a change of a DeviceClass, of a file, or of what is behind a link."""
         if self._directory is None:
             return None
+        if self._directory.is_file():
+            return _identity(self._directory), self.device_classes
         try:
             paths = [path for path in self._directory.iterdir() if not path.name.startswith(".")]
             return sorted((path.name, *_identity(path)) for path in paths), self.device_classes

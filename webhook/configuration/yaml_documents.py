@@ -57,6 +57,8 @@ class YamlDocument(msgspec.Struct, frozen=True):
     data: Any
     node: yaml.Node
     lines_above: int = 0
+    span: tuple[int, int] = (0, 0)
+    """The characters of the file of which it was read, all but a few its own; the tree's marks count from the first."""
     duplicates: tuple[YamlError, ...] = ()
 
     @property
@@ -79,11 +81,11 @@ class YamlDocument(msgspec.Struct, frozen=True):
 
 
 # libyaml is some ten times faster; PyYAML is built without it where there was no compiler.
-_BaseLoader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+EventLoader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _BaseDumper: Any = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 
 
-class _Loader(_BaseLoader):  # type: ignore[misc]  # one of two classes
+class _Loader(EventLoader):  # type: ignore[misc]  # one of two classes
     """SafeLoader that resolves plain scalars as kubectl does, and knows only what JSON has."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
@@ -158,10 +160,11 @@ def load_documents(
     `shortened` gets the text of each document, and may cut parts, but no line ends.
     `aliases` is the number of characters and values that aliases may add to a document.
     """
-    for lines_above, segment in ((above, shortened(each)) for above, each in _segments(text)):
+    for span, lines_above, whole in _segments(text):
+        segment = shortened(whole)
         try:
             _check_depth(segment)
-            yield from _load(segment, lines_above, aliases)
+            yield from _load(segment, lines_above, span, aliases)
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
             last = lines_above + segment.rstrip().count("\n") + 1
@@ -172,7 +175,11 @@ def load_documents(
             yield YamlError(lines_above + 1, str(error).replace("\n", " "))
 
 
-def _segments(text: str) -> Iterator[tuple[int, str]]:
+Segment = tuple[tuple[int, int], int, str]
+"""The span of a part of the text, with its last line end, the number of lines above, and the part."""
+
+
+def _segments(text: str) -> Iterator[Segment]:
     """Cut the text where kubectl does, so that an error in one document does not hide the others."""
     position, line = 0, 0
     decoder = json.JSONDecoder()
@@ -183,24 +190,27 @@ def _segments(text: str) -> Iterator[tuple[int, str]]:
         except (ValueError, RecursionError):
             break  # YAML may start with a brace, too
         line += text.count("\n", position, start)
-        yield line, _json_as_yaml(text[start:end])
+        yield (start, end), line, _json_as_yaml(text[start:end])
         line += text.count("\n", start, end)
         position = end
-    yield from _yaml_segments(text[position:], line)
+    yield from _yaml_segments(text[position:], position, line)
 
 
-def _yaml_segments(text: str, line: int) -> Iterator[tuple[int, str]]:
+def _yaml_segments(text: str, offset: int, line: int) -> Iterator[Segment]:
     start = line
     lines: list[str] = []
     content = False
     for number, content_line in enumerate(text.split("\n"), start=line):
         if _SEPARATOR.match(content_line) and content:
-            yield start, "\n".join(lines)
-            start, lines, content = number, [], False
+            segment = "\n".join(lines)
+            end = offset + len(segment) + 1
+            yield (offset, end), start, segment
+            offset, start, lines, content = end, number, [], False
         lines.append(content_line)
         # Comments and directives (%YAML) stay with the document below them.
         content = content or (bool(content_line.strip()) and content_line[0] not in "#%")
-    yield start, "\n".join(lines)
+    segment = "\n".join(lines)
+    yield (offset, offset + len(segment)), start, segment
 
 
 def _json_as_yaml(text: str) -> str:
@@ -214,7 +224,9 @@ def _json_as_yaml(text: str) -> str:
     return _JSON_ESCAPE.sub(joined, text.replace("\t", " "))
 
 
-def _load(text: str, lines_above: int, aliases: int) -> Iterator[YamlDocument | YamlError]:
+def _load(
+    text: str, lines_above: int, span: tuple[int, int], aliases: int
+) -> Iterator[YamlDocument | YamlError]:
     loader = _Loader(text)
     try:
         while loader.check_node():
@@ -225,7 +237,7 @@ def _load(text: str, lines_above: int, aliases: int) -> Iterator[YamlDocument | 
             duplicates = tuple(_located(error, lines_above) for error in _duplicates(node))
             data = loader.construct_document(node)
             if data is not None:
-                yield YamlDocument(data, node, lines_above, duplicates)
+                yield YamlDocument(data, node, lines_above, span, duplicates)
     finally:
         loader.dispose()
 
@@ -236,6 +248,11 @@ def _located(error: yaml.MarkedYAMLError, lines_above: int) -> YamlError:
     if mark is None:
         return YamlError(lines_above + 1, message)
     return YamlError(lines_above + mark.line + 1, message, mark.column + 1)
+
+
+def is_text(plain: str) -> bool:
+    """Whether kubectl reads a plain scalar as text."""
+    return _scalar_tag(plain) == f"{_TAG}str"
 
 
 def _scalar_tag(value: str) -> str:
@@ -309,7 +326,7 @@ def _check_size(root: yaml.Node, limit: int) -> None:
 def _check_depth(text: str) -> None:
     """Composing is recursive: in libyaml's binding it would end the process instead of raising RecursionError."""
     depth = 0
-    for event in yaml.parse(text, Loader=_BaseLoader):
+    for event in yaml.parse(text, Loader=EventLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH_LIMIT:

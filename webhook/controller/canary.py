@@ -7,7 +7,7 @@ under this policy. The leader runs a canary on a period, and exports the last re
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, perf_counter, time
 from typing import Any
 
@@ -57,7 +57,6 @@ REMEDIES = {
 """By reason of a failure. There are no other reasons."""
 
 _CAUSES = (
-    ("x509", "the caBundle does not verify the certificate that is served: gpu-admission certs check"),
     ("certificate", "the caBundle does not verify the certificate that is served: gpu-admission certs check"),
     ("not found", "apply the Service of deploy/ again: kubectl -n gpu-admission get service gpu-admission"),
     ("no endpoints available", "start the webhook: kubectl -n gpu-admission get pods"),
@@ -298,10 +297,6 @@ class CanaryLoop(Collector):
             self._failures.labels(result.reason).inc()
             if differs:
                 log.error("canary: %s; %s", result.message, result.remedy)
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return nothing, because there may be no result yet."""
-        return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         last, succeeded_at = self._last, self._succeeded_at

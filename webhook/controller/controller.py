@@ -6,7 +6,7 @@ Followers watch too. So a new leader has already observed the reservations for s
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from functools import partial
 from socket import gethostname
 from time import monotonic
@@ -21,14 +21,14 @@ from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, Condition
 from webhook.configuration.loader import Configuration
-from webhook.controller.ledger_writer import LedgerWriter, spec_of
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
+from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, ledger_record, ledgers
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.verifier import verify
 from webhook.controller.work_queue import WorkQueue
@@ -77,15 +77,16 @@ class Controller:
         self.ledger_objects = Informer(
             api, ledgers(namespace), ledger_record, self._ledger_object_changed, timings=timings
         )
-        self.usage_cache = UsageCache(
+        counter = partial(
+            UsageCounter,
             api,
-            namespace,
-            configuration,
-            self._count_changed,
+            changed=self._count_changed,
             ended=self._ended,
             awaited=self._full_namespaces,
+            history=ClaimHistory(),
             timings=timings,
         )
+        self.usage_cache = UsageCache(api, namespace, configuration, counter)
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
         self._events = QuotaEvents(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
@@ -101,11 +102,22 @@ class Controller:
         self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
-        ledger_writer = LedgerWriter(ClusterStore(api, namespace), self._observed, self._granted)
         self._reconciler = QuotaReconciler(
-            ledger_writer, self.usage_cache, self._observed, metrics, self._events
+            ClusterStore(api, namespace),
+            self._granted,
+            self.usage_cache,
+            self._observed,
+            metrics,
+            self._events,
         )
-        self._recount_seconds = recount_seconds
+        self._verify = partial(
+            verify,
+            self.usage_cache,
+            metrics,
+            lambda: self.ledgers() if leads() else (),
+            self._queue.add,
+            recount_seconds,
+        )
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`, then release the Lease."""
@@ -121,7 +133,7 @@ class Controller:
             "election": self._elector.run,
         }
         if self._usage is not None:
-            targets["usage"] = partial(self._usage.run, self._holdings)
+            targets["usage"] = partial(self._usage.run, lambda: self.usage_cache.own.holdings())  # noqa: PLW0108 - another may become `own`
         threads = {
             name: threading.Thread(target=target, args=(stopping,), name=name, daemon=True)
             for name, target in targets.items()
@@ -164,15 +176,7 @@ class Controller:
 
     def _granted(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
-        for quota in self.quotas.items(namespace):
-            if quota.spec is not None:
-                return QuotaLedger(
-                    quota_uid=quota.uid,
-                    generation=quota.generation,
-                    hard=quota.spec.amounts,
-                    unclassified_pods=quota.spec.unclassified_pods,
-                )
-        return None
+        return next((each.granted for each in self.quotas.items(namespace)), None)
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
@@ -221,18 +225,9 @@ class Controller:
     def _leads(self) -> bool:
         return self._elector.is_leader and self.usage_cache.own.synced
 
-    def _holdings(self) -> Iterable[Holding]:
-        return self.usage_cache.own.holdings()
-
     def _ended(self, digest: str, holding: Holding) -> None:
         if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.released(holding)
-
-    def _verify(self, stopping: threading.Event) -> None:
-        def namespaces() -> Collection[str]:
-            return self.ledgers() if self._leads() else ()
-
-        verify(self.usage_cache, self._metrics, namespaces, self._queue.add, self._recount_seconds, stopping)
 
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():

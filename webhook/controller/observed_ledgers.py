@@ -56,7 +56,7 @@ class ObservedLedgers:
             self._observed[namespace] = _Observation(
                 ledger_object,
                 before.since,
-                before.spec_since if _spec(before.ledger_object.ledger) == _spec(ledger) else now,
+                before.spec_since if spec_of(before.ledger_object.ledger) == spec_of(ledger) else now,
                 {each: before.reservations.get(each, now) for each in ledger.reservations.ids},
             )
 
@@ -94,5 +94,6 @@ class ObservedLedgers:
         return min(observed.reservations.values()) + self._expiry - monotonic()
 
 
-def _spec(ledger: QuotaLedger) -> tuple[str, int]:
-    return ledger.quota_uid, ledger.generation
+def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
+    """Return the fields that a ledger copies from its GPUQuota."""
+    return ledger.quota_uid, ledger.generation, ledger.hard, ledger.unclassified_pods

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.informer import Informer
@@ -130,10 +131,15 @@ class QuotaStatusWriter:
         if ledger.quota_uid != quota.uid:
             return None
         stale, unmapped_resources = self._stale(), self._unmapped_resources()
+        amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
         return QuotaStatus(
             hard=ledger.hard,
             used=ledger.used,
-            reserved=ledger.reserved_shown,
+            reserved=amounts["reserved"],
+            shown={
+                name: {key: format_amount(amount) for key, amount in sorted(vector.items())}
+                for name, vector in amounts.items()
+            },
             holders=ledger.holders,
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now

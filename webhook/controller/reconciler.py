@@ -1,11 +1,16 @@
 """Reconciles the ledger of a namespace: writes a new count, and removes reservations that are confirmed or expired.
 
 `policies.quota.ledger.reconcile` decides what a count allows. This module has the clock, the lists and the writes.
+
+It creates a ledger object for each GPUQuota, writes changes of the spec into it, and deletes it with the quota. The GPUQuota is
+read after the ledger, and a write names the version of the ledger that was read before. So an old spec never replaces a newer
+one, and a ledger stays if its GPUQuota was deleted and created again.
 """
 
 import logging
 import random
 import threading
+from collections.abc import Callable
 from time import monotonic, sleep, time
 
 import msgspec
@@ -23,16 +28,18 @@ from policies.quota.ledger.reconcile import (
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.controller.conditions import quoted
-from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
+from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.events import QuotaEvents
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
 
+CALL_SECONDS = 10.0
+"""Timeout of one read or write of a ledger or a GPUQuota."""
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
@@ -60,18 +67,22 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class QuotaReconciler:
-    """For any number of threads, but only one at a time for a namespace."""
+    """For any number of threads, but only one at a time for a namespace.
+
+    `granted` returns the GPUQuota in the informer as a ledger that was never counted.
+    """
 
     def __init__(
         self,
-        ledger_writer: LedgerWriter,
+        store: ClusterStore,
+        granted: Callable[[str], QuotaLedger | None],
         usage_cache: UsageCache,
         observed: ObservedLedgers,
         metrics: ControllerMetrics,
         events: QuotaEvents,
     ) -> None:
+        self._store, self._granted = store, granted
         self._usage_cache = usage_cache
-        self._ledger_writer = ledger_writer
         self._observed = observed
         self._metrics = metrics
         self._events = events
@@ -90,7 +101,7 @@ class QuotaReconciler:
             try:
                 if not fresh and (wait := self._first_wait(namespace)) > 0:
                     return wait
-                ledger_object = self._ledger_writer.current(namespace, fresh=fresh)
+                ledger_object = self.current(namespace, fresh=fresh)
                 self._contended.discard(namespace)
                 if ledger_object is None:
                     self._metrics.forget(namespace)
@@ -124,7 +135,7 @@ class QuotaReconciler:
         if (
             ledger_object is None
             or ledger_object.ledger.used is not None
-            or not self._ledger_writer.has_spec(namespace, ledger_object)
+            or not self._has_spec(namespace, ledger_object)
         ):
             return 0.0
         wait = self._observed.initialization_wait(namespace)
@@ -211,7 +222,7 @@ class QuotaReconciler:
         ledger = reconciled.ledger
         # If only the revisions are newer, nothing is written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
-            self._ledger_writer.swap(namespace, versioned, ledger)
+            self.swap(namespace, versioned, ledger)
         if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
             self._metrics.recount_time.labels(namespace).set(time())
             log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
@@ -230,6 +241,65 @@ class QuotaReconciler:
             return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self._observed.next_expiry(namespace)
         return None if expiry is None else max(SOON, expiry) + SOON
+
+    def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
+        """Return the stored ledger with the present spec of the GPUQuota, None without a GPUQuota.
+
+        Creates the ledger if there is none, writes a changed spec into it, and deletes it if its GPUQuota is gone. `fresh`: read
+        the ledger from the API server, because others write it faster than the watch shows it. Raises LedgerError, as `swap`
+        does, or LedgerConflict if another process changed the ledger meanwhile.
+        """
+        ledger_object = None if fresh else self._observed.get(namespace)
+        if ledger_object is None:
+            granted = None if fresh else self._granted(namespace)
+            # If a ledger exists that is not observed yet, its creation conflicts.
+            ledger_object = VersionedLedger(granted, NO_LEDGER_OBJECT) if granted else self._read(namespace)
+            if ledger_object is None:
+                return None
+            if ledger_object.version == NO_LEDGER_OBJECT:
+                # Never counted, so it grants nothing: if the call times out, the ledger may be created at any time later.
+                return self._with_spec(namespace, self.swap(namespace, ledger_object, ledger_object.ledger))
+            self._observed.observe(namespace, ledger_object)
+        if ledger_object.ledger.used is not None and self._has_spec(namespace, ledger_object):
+            return ledger_object
+        return self._with_spec(namespace, ledger_object)
+
+    def _has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
+        """Whether the ledger has the spec of the GPUQuota in the informer. Makes no call."""
+        granted = self._granted(namespace)
+        return granted is not None and spec_of(ledger_object.ledger) == spec_of(granted)
+
+    def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
+        written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
+        self._observed.observe(namespace, written)
+        return written
+
+    def _read(self, namespace: str) -> VersionedLedger | None:
+        try:
+            return self._store.read(namespace, CALL_SECONDS)
+        except LedgerError as error:
+            # An unreadable ledger denies requests, even after its quota was deleted.
+            if error.transient or not self._store.discard(namespace, CALL_SECONDS):
+                raise
+            return None
+
+    def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
+        """Read the GPUQuota, and write its spec into the ledger. Without a GPUQuota, delete the ledger and return None."""
+        granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
+        if granted is None:
+            self._store.delete(namespace, ledger_object.version, CALL_SECONDS)
+            self._observed.forget(namespace, ledger.ledger_uid)
+            return None
+        if spec_of(ledger) == spec_of(granted):
+            return ledger_object
+        updated = msgspec.structs.replace(
+            ledger,
+            quota_uid=granted.quota_uid,
+            generation=granted.generation,
+            hard=granted.hard,
+            unclassified_pods=granted.unclassified_pods,
+        )
+        return self.swap(namespace, ledger_object, updated)
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:

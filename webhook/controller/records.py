@@ -192,10 +192,7 @@ class RecordReader:
         return msgspec.structs.replace(claim, blueprint=blueprint)
 
     def demand_of_claim(
-        self,
-        record: ClaimRecord,
-        unclassified_pods: UnclassifiedPods,
-        pods: Mapping[tuple[str, str], Vector],
+        self, record: ClaimRecord, unclassified_pods: UnclassifiedPods, pods: Mapping[tuple[str, str], Vector]
     ) -> Vector:
         """Return the demand of the claim, less the demand of the pod for which the scheduler made it.
 

@@ -67,6 +67,9 @@ class UnmappedResourcesWatch:
             except errors.ApiError as error:
                 log.warning("nodes: %s", error)
                 self._due = monotonic() + RETRY_SECONDS
+            except Exception:  # a bug, or a node that cannot be read, must not end the thread
+                log.exception("nodes")
+                self._due = monotonic() + RETRY_SECONDS
 
     def look(self) -> None:
         """List the nodes now. Raises `errors.ApiError`."""

@@ -2,45 +2,32 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import WatchTimings
-from webhook.controller.records import ClaimHistory
 from webhook.controller.usage_counter import UsageCounter
-from webhook.controller.usage_log import Holding
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
 
 log = logging.getLogger("gpu_admission.controller")
 
 
 class UsageCache:
-    """The UsageCounters of a process by catalogue digest. For any number of threads. Holds no lock during a call to the API."""
+    """The UsageCounters of a process by catalogue digest. For any number of threads. Holds no lock during a call to the API.
+
+    `make` returns the UsageCounter of a catalogue.
+    """
 
     def __init__(
         self,
         api: ApiClient,
         namespace: str,
         catalogues: Catalogues,
-        changed: Callable[[str, bool], object],
-        *,
-        ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
-        awaited: Callable[[], Iterable[str]] = tuple,
-        timings: WatchTimings | None = None,
+        make: Callable[[Catalogues], UsageCounter],
     ) -> None:
-        self._make = partial(
-            UsageCounter,
-            api,
-            changed=changed,
-            ended=ended,
-            awaited=awaited,
-            history=ClaimHistory(),
-            timings=timings,
-        )
+        self._make = make
         self._lock = threading.Lock()
         self.own = self._make(catalogues)
         self._all = {self.own.digest: self.own}

@@ -34,15 +34,9 @@ class UsageLog:
     """Writes lines while `leads` returns true."""
 
     def __init__(
-        self,
-        write: Callable[[dict[str, Any]], object],
-        leads: Callable[[], bool],
-        *,
-        replica: str,
-        seconds: float = HELD_SECONDS,
+        self, write: Callable[[dict[str, Any]], object], leads: Callable[[], bool], *, replica: str
     ) -> None:
-        self._write, self._leads = write, leads
-        self._replica, self._seconds = replica, seconds
+        self._write, self._leads, self._replica = write, leads, replica
 
     def released(self, holding: Holding) -> None:
         if self._leads():
@@ -55,7 +49,7 @@ class UsageLog:
             if not self._leads():
                 due = 0.0
             elif monotonic() >= due:
-                due = monotonic() + self._seconds
+                due = monotonic() + HELD_SECONDS
                 for number, holding in enumerate(holdings(), start=1):
                     self._line(holding, "held")
                     if number % AT_ONCE == 0:

@@ -19,7 +19,7 @@ from time import monotonic, sleep
 import msgspec
 
 from policies.quota.demand import Catalogues
-from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.decide import ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
@@ -296,7 +296,7 @@ class ReservationBatcher:
         batch[:] = [waiting for waiting in batch if key in waiting.requests]
         requests = [waiting.requests[key] for waiting in batch]
         decided = decide(before.ledger, requests, limit=limit)
-        reserved = sum(verdict.reason is Reason.RESERVED for verdict in decided.verdicts)
+        reserved = sum(verdict.reason is VerdictReason.RESERVED for verdict in decided.verdicts)
         if requested is None and reserved < len(batch):
             return False
         if decided.ledger is not before.ledger:
@@ -304,7 +304,7 @@ class ReservationBatcher:
         if batch:
             self._metrics.batch_size.observe(len(batch))
         for waiting, request, verdict in zip(batch, requests, decided.verdicts, strict=True):
-            if verdict.reason is Reason.RESERVED or waiting in (requested or ()):
+            if verdict.reason is VerdictReason.RESERVED or waiting in (requested or ()):
                 waiting.finish(ReservationOutcome(before.ledger, request, verdict))
         return True
 

@@ -49,14 +49,9 @@ class ClusterStore:
             quota = None if found is None else documents.decode_quota(found)
         if quota is None:
             return None
-        if quota.spec is None:
+        if quota.granted is None:
             raise LedgerError(quota.problem, transient=False)
-        return QuotaLedger(
-            quota_uid=quota.uid,
-            generation=quota.generation,
-            hard=quota.spec.amounts,
-            unclassified_pods=quota.spec.unclassified_pods,
-        )
+        return quota.granted
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float

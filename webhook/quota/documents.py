@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from policies.quota.amounts import Vector, parse_amount
-from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import Condition, PartialObject
@@ -27,12 +27,14 @@ def quota_path(namespace: str, *rest: str) -> str:
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A copy of the ledger for people, some seconds old at most.
 
-    `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names.
+    `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names. `shown` has `used` and
+    `reserved` as decimals, for the columns of `kubectl get`.
     """
 
     hard: Vector = {}
     used: Vector | None = None
     reserved: Vector = {}
+    shown: Mapping[str, Mapping[str, str]] = {}
     holders: Mapping[str, tuple[Holder, ...]] = {}
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
@@ -55,6 +57,18 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     spec: QuotaSpec | None = None
     status: QuotaStatus = QuotaStatus()
     problem: str = ""
+
+    @property
+    def granted(self) -> QuotaLedger | None:
+        """The ledger that it grants, never counted. None if the spec cannot be read."""
+        if self.spec is None:
+            return None
+        return QuotaLedger(
+            quota_uid=self.uid,
+            generation=self.generation,
+            hard=self.spec.amounts,
+            unclassified_pods=self.spec.unclassified_pods,
+        )
 
     @property
     def hard(self) -> Vector:

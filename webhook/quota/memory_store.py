@@ -72,21 +72,14 @@ class MemoryStore:
         if spec is None:
             return None
         held = self._ledgers.get(namespace)
-        version = CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods)
-        ledger = (
-            held.ledger
-            if held is not None
-            else QuotaLedger(
-                quota_uid=f"memory/{namespace}",
-                generation=0,
-                hard={},
-                unclassified_pods=spec.unclassified_pods,
-            )
-        )
+        pods = spec.unclassified_pods
+        version = CatalogueVersion(catalogue_digest(configuration), pods)
+        new = QuotaLedger(quota_uid=f"memory/{namespace}", generation=0, hard={}, unclassified_pods=pods)
+        ledger = held.ledger if held else new
         granted = msgspec.structs.replace(
             ledger,
             hard=spec.amounts,
-            unclassified_pods=spec.unclassified_pods,
+            unclassified_pods=pods,
             used={**dict.fromkeys(spec.amounts, NOTHING), **(ledger.used or {})},
             class_catalogue=str(version),
         )

@@ -37,7 +37,7 @@ class CertificateState:
 
 
 class ServerContext(ssl.SSLContext):
-    """The context of server connections; client certificates are verified by `client_ca`, if they are asked for."""
+    """The context of server connections; client certificates are verified by `client_ca`, if it is set."""
 
     client_ca: bytes | None = None
 

@@ -132,12 +132,14 @@ def _finding_fields(evaluated: Violation) -> dict[str, Any]:
     finding = evaluated.finding
     fields = {
         "rule": finding.rule,
+        "reason": finding.reason,
         "outcome": evaluated.outcome.value,
         "path": truncate(finding.path, LONGEST_TEXT),
         "container": None if finding.container is None else truncate(finding.container, LONGEST_FIELD),
         "value": None if finding.value is None else truncate(finding.value),
         "message": truncate(finding.message, LONGEST_TEXT),
-        "remedy": truncate(finding.remedy, LONGEST_TEXT),
+        "remedy": truncate(finding.advice, LONGEST_TEXT),
         "ask": truncate(finding.escalation, LONGEST_TEXT),
+        "details": [truncate(detail, LONGEST_TEXT) for detail in finding.details],
     }
     return {key: value for key, value in fields.items() if value}

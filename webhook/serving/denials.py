@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from policies.printable import printable
 from webhook.quota.events import QuotaEvents
-from webhook.serving.engine import Decision
+from webhook.serving.engine import Decision, Outcome
 from webhook.serving.handling import Review, ReviewResult
 
 log = logging.getLogger("gpu_admission.denials")
@@ -32,14 +32,12 @@ MOST_GATHERED = 500
 OTHERS = "others"
 
 POD = "Pod"
-CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
-"""Reasons of Events on a GPUQuota: the request is larger than the whole quota, or the quota denied it otherwise."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """A denied request, and the first line of the message.
 
-    owner: the controller that repeats it, as `ReplicaSet/train-5d9`; empty for a pod without a controller.
+    owner: the controller that repeats it, as `Deployment/train`; empty for a pod without a controller.
     reason, quota_uid: of the Event and its GPUQuota; empty if it was not a quota that denied.
     """
 
@@ -75,9 +73,8 @@ def _denied_by_quota(decisions: Sequence[Decision]) -> tuple[str, str]:
     outcome = decisions[0].reservation if decisions else None
     if outcome is None or outcome.ledger is None:
         return "", ""
-    shortfalls = outcome.verdict.shortfalls if outcome.verdict else ()
-    never = any(shortfall.requested > shortfall.hard for shortfall in shortfalls)
-    return CAN_NEVER_FIT if never else REFUSED, outcome.ledger.quota_uid
+    reason = next((finding.reason.value for finding in decisions[0].findings(Outcome.DENIED)), "")
+    return reason, outcome.ledger.quota_uid if reason else ""
 
 
 class _Gathered:

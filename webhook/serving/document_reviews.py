@@ -11,7 +11,8 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.policy import Labels
-from policies.quota.spec import QuotaSpec, unheld_classes
+from policies.quota.spec import QuotaSpec, class_limits_warning
+from policies.reason import Reason
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
@@ -86,12 +87,12 @@ class DocumentReviews:
         for each in problems:
             if each.document != document.title and each not in already:
                 message = f"would make {each.document} unusable: {each.path}: {each.message}"
-                found.append(Finding(rule=ID, message=message))
+                found.append(Finding(rule=ID, reason=Reason.INVALID_DOCUMENT, message=message))
         return found
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
         if document.kind == documents.QUOTA:
-            if unheld := unheld_classes(msgspec.convert(document.spec, QuotaSpec)):
+            if unheld := class_limits_warning(msgspec.convert(document.spec, QuotaSpec)):
                 yield _warning(unheld, "spec.unclassifiedPods")
             return
         others = [each for each in self._known() if each.key != document.key]
@@ -113,14 +114,20 @@ class DocumentReviews:
         spec = load_objects([document]).resource_mappings[document.name]
         for path, key in unregistered(spec, self._registered()) if spec.fraction_annotations else ():
             yield Finding(
-                rule=ID, path=path, value=key, message=UNREGISTERED, remedy=REMEDY, severity=Severity.WARNING
+                rule=ID,
+                reason=Reason.INEFFECTIVE_ANNOTATION,
+                path=path,
+                value=key,
+                message=UNREGISTERED,
+                remedy=REMEDY,
+                severity=Severity.WARNING,
             )
 
 
 def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
     for problem in problems:
         if problem.document == document.title:
-            yield Finding(rule=ID, path=problem.path, message=problem.message)
+            yield Finding(rule=ID, reason=Reason.INVALID_DOCUMENT, path=problem.path, message=problem.message)
 
 
 def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
@@ -132,7 +139,9 @@ def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
 
 
 def _warning(message: str, path: str = "") -> Finding:
-    return Finding(rule=ID, path=path, message=message, severity=Severity.WARNING)
+    return Finding(
+        rule=ID, reason=Reason.INVALID_DOCUMENT, path=path, message=message, severity=Severity.WARNING
+    )
 
 
 _UNREAD = _warning("was checked by itself alone: the other documents could not be read yet")

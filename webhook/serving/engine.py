@@ -25,6 +25,7 @@ from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.amounts import Vector
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
+from policies.reason import Reason
 from policies.rule import FETCHER_IMAGE, Context, Mode
 from webhook.configuration.loader import Configuration
 
@@ -128,8 +129,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     def located(self, path_of: Callable[[str], str]) -> Self:
         """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
-        found = ((replace(e.finding, path=path_of(e.finding.path)), e.outcome) for e in self.evaluated)
-        return replace(self, evaluated=tuple(Violation(*each) for each in found))
+        located = (Violation(each.finding.at(path_of), each.outcome) for each in self.evaluated)
+        return replace(self, evaluated=tuple(located))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
         return (each.finding for each in self.evaluated if each.outcome is outcome)
@@ -251,6 +252,10 @@ class RulePass:
         if len(found) < MOST_FINDINGS:
             found[violation] = None
 
+    def _advise(self, binding: Binding, reason: Reason, message: str, mode: Mode) -> None:
+        rule_id = binding.rule.id
+        self._evaluate(Finding(rule=rule_id, reason=reason, message=message, severity=Severity.WARNING), mode)
+
     def _check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:
             OutOfTime.check(self._deadline)
@@ -266,7 +271,7 @@ class RulePass:
                 self.changes.append(replace(change, rule=binding.rule.id))
             else:
                 would = f"would add {change.what}"
-                self._evaluate(Finding(rule=binding.rule.id, message=would, severity=Severity.WARNING), mode)
+                self._advise(binding, Reason.WOULD_INJECT, would, mode)
 
     def _report_missing(self, binding: Binding, mode: Mode) -> None:
         """Report what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
@@ -276,9 +281,7 @@ class RulePass:
                     f"{change.what} is missing from the final pod: it was not injected, or a mutating webhook after "
                     "gpu-admission took it out"
                 )
-                self._evaluate(
-                    Finding(rule=binding.rule.id, message=missing, severity=Severity.WARNING), mode
-                )
+                self._advise(binding, Reason.INJECTION_MISSING, missing, mode)
 
     def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
         if binding.rule.mutate is None:

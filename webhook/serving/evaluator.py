@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any
@@ -35,6 +36,7 @@ from policies.quota.quota_request import (
 )
 from policies.quota.spec import resource_quota_findings
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
+from policies.rules.gpu_class import class_pins
 from policies.rules.gpu_quota import check_reservation, needs_grant
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
@@ -181,7 +183,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             demand = quota_request_for_pod("review", final, None, configuration, nodes)
             validated = self.reserve(validated, demand)
         known = {each.about for each in mutated.evaluated}
-        rest = tuple(each for each in validated.evaluated if each.about not in known)
+        denied = {each.about for each in mutated.evaluated if each.outcome is Outcome.DENIED}
+        rest = tuple(
+            each
+            for each in validated.evaluated
+            if each.about not in (denied if each.outcome is Outcome.DENIED else known)
+        )
         return [mutated, replace(validated, evaluated=rest)]
 
     def check_template(self, policy: EffectivePolicy, kind: str, pod: Pod) -> Decision:
@@ -234,9 +241,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     answer = outcome = quota.reserve(request)
                 except LedgerError as error:
                     answer = error
-                findings = check_reservation(answer, request, options, policy.namespace, self.now)
+                findings = check_reservation(
+                    answer, request, options, policy.namespace, self.now, partial(self._class_pins, policy)
+                )
                 decision = decision.adding(findings, mode)
         return replace(decision, request=request, reservation=outcome)
+
+    def _class_pins(self, policy: EffectivePolicy, pod: Pod) -> Mapping[str, tuple[str, str]]:
+        return class_pins(pod, self._rules(policy, Phase.VALIDATE, pod).context)
 
     def _grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
         """Return the grant of the quota, None if no rule reads it."""

@@ -24,8 +24,8 @@ class Metrics:
         )
         findings = counter(
             "gpu_admission_findings",
-            "Findings, by rule and by what became of them.",
-            ["phase", "rule", "outcome", "dry_run"],
+            "Findings, by rule, reason, and what became of them.",
+            ["phase", "rule", "reason", "outcome", "dry_run"],
         )
         injections = counter("gpu_admission_injections", "Pods that a rule changed.", ["rule", "dry_run"])
         duration = Histogram(
@@ -85,7 +85,8 @@ class Metrics:
         self._duration(phase, dry).observe(seconds)
         for decision in decisions:
             for evaluated in decision.evaluated:
-                self._findings(phase, evaluated.finding.rule, evaluated.outcome.value, dry).inc()
+                finding, outcome = evaluated.finding, evaluated.outcome.value
+                self._findings(phase, finding.rule, finding.reason.value, outcome, dry).inc()
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):
                     self._injections(rule, dry).inc()

@@ -17,7 +17,7 @@ from policies.placement.hardware import HARDWARE
 from policies.placement.label_keys import LabelKeys, known_keys
 from policies.placement.named_nodes import NO_NODES, Labels, NamedNode, NodeIndex
 from policies.placement.nodes import NodeFacts, NodeOffer
-from policies.rules import gpu_class
+from policies.rules import gpu_class, gpu_class_case
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource, WatchTimings
@@ -170,7 +170,7 @@ def keys_to_know(configuration: Configuration) -> LabelKeys:
     policies, chosen = configuration.policies, list[str]()
     for each in policies.policies:
         options = policies.binding(gpu_class.RULE, each).options
-        if isinstance(options, gpu_class.GPUClassOptions):
+        if isinstance(options, gpu_class_case.GPUClassOptions):
             chosen += options.hardware_labels
     return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))
 

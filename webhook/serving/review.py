@@ -5,7 +5,7 @@ never from a validating webhook. Warnings become HTTP headers: control character
 all there is for a request.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -77,18 +77,18 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One problem of a document; kubectl shows each on a line of its own."""
+    """One problem of an object. Of an invalid document, kubectl shows each on a line of its own."""
 
     field: str
     message: str
     reason: str = "FieldValueInvalid"
 
 
-class Details(msgspec.Struct, frozen=True):
-    group: str
-    kind: str
-    name: str
+class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     causes: tuple[Cause, ...]
+    group: str = ""
+    kind: str = ""
+    name: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -199,7 +199,7 @@ def invalid_document(
 ) -> AdmissionResponse:
     """Reject a document of our own with everything that is wrong, as the API server itself rejects an invalid object."""
     lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
-    details = Details(kind.group, kind.kind, name, causes[:MESSAGE_FINDINGS])
+    details = Details(causes[:MESSAGE_FINDINGS], kind.group, kind.kind, name)
     status = Status(INVALID, "Invalid", denial_message(lines, f"{kind.kind} {name}"), details)
     return _rejected(uid, status, warnings)
 
@@ -228,8 +228,7 @@ def decided(
 
     `subject` names the object in a denial ("pod ml/train"); only a mutating webhook may `patch`.
     """
-    denials = [finding.sentence() for finding in found(decisions, Outcome.DENIED)]
-    message = denial_message(denials, subject, decisions[0].policy.help) if denials else ""
+    denials = found(decisions, Outcome.DENIED)
     patched = decisions if patch and not denials else ()
     operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
@@ -241,12 +240,20 @@ def decided(
     return AdmissionResponse(
         uid=uid,
         allowed=not denials,
-        status=Status(FORBIDDEN, "Forbidden", message) if denials else None,
+        status=_forbidden(denials, subject, decisions[0].policy.help) if denials else None,
         patch=encode_operations(operations) if operations else None,
         patch_type="JSONPatch" if operations else None,
         warnings=warnings or None,
         audit_annotations=_audit_annotations(decisions, injected=injected),
     )
+
+
+def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
+    causes = [(finding, finding.sentence()) for finding in denials]
+    details = [detail for finding in denials for detail in finding.details]
+    message = denial_message([sentence for _, sentence in causes], subject, contact, details)
+    shown = (Cause(each.path, _printable(text), each.reason) for each, text in causes[:MESSAGE_FINDINGS])
+    return Status(FORBIDDEN, "Forbidden", message, Details(causes=tuple(shown)))
 
 
 def advised(uid: str, decisions: list[Decision]) -> AdmissionResponse:
@@ -274,8 +281,8 @@ def found(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
     return [finding for decision in decisions for finding in decision.findings(outcome)]
 
 
-def denial_message(denials: list[str], subject: str, contact: str = "") -> str:
-    """Return everything that is wrong, one line a finding.
+def denial_message(denials: list[str], subject: str, contact: str = "", details: Sequence[str] = ()) -> str:
+    """Return everything that is wrong, one line a finding, and the details.
 
     The first line is a sentence that stands alone: `kubectl get events` shows no other. It names the contact, unless its finding
     does.
@@ -287,6 +294,7 @@ def denial_message(denials: list[str], subject: str, contact: str = "") -> str:
     lines = [f"- {line}" for line in others[: MESSAGE_FINDINGS - 1]]
     if len(others) > len(lines):
         lines.append(f"- … and {len(others) - len(lines)} more")
+    lines += [f"- {_printable(detail)}" for detail in details[:MESSAGE_FINDINGS]]
     return "\n".join([f"{subject}: {first}" + (f" ({'; '.join(notes)})" if notes else ""), *lines])
 
 

@@ -8,7 +8,7 @@ import gzip
 import sys
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import Enum
@@ -108,8 +108,11 @@ MOST_REMEMBERED = 200_000
 UNKNOWN_CLASS = "(class not known)"
 UNKNOWN_USER = "(not in the log)"
 
-Total = tuple[str, Fraction, int]
-"""Name of a group, its GPU-hours, and the number of its objects."""
+Group = tuple[str, ...]
+"""Names, one for each `By`."""
+
+Total = tuple[Group, Fraction, int]
+"""A group, its GPU-hours, and the number of its objects."""
 
 CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
@@ -144,14 +147,16 @@ class Held(msgspec.Struct):
     since: float
     last: float
     gpus: Fraction
-    group: str
+    group: Group
 
 
 class Usage:
     """Adds up lines by group. Only what lies between `since` and `until` counts."""
 
-    def __init__(self, by: By, *, since: datetime | None = None, until: datetime | None = None) -> None:
-        self._by = by
+    def __init__(
+        self, by: Sequence[By], *, since: datetime | None = None, until: datetime | None = None
+    ) -> None:
+        self._by = tuple(by)
         self._since = since.timestamp() if since else float("-inf")
         self._until = until.timestamp() if until else float("inf")
         self._held: dict[str, Held] = {}
@@ -159,8 +164,8 @@ class Usage:
         self._authors = Recent[str, str]()
         self._owners = Recent[tuple[str, str], str]()
         self._admitted = Recent[str, None]()
-        self._objects: Counter[str] = Counter()
-        self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._objects: Counter[Group] = Counter()
+        self._used: defaultdict[Group, Counter[int]] = defaultdict(Counter)
         """GPU-milliseconds of each group by the denominator of the amount, so that sums are exact."""
         self.unreadable = 0
         self.open_ended = 0
@@ -198,10 +203,10 @@ class Usage:
             return
         uid = line.object_uid
         if line.kind not in {"Pod", "ResourceClaim"}:
-            if self._by is By.USER and not line.user.startswith(CONTROLLERS):
+            if By.USER in self._by and not line.user.startswith(CONTROLLERS):
                 self._owners[line.namespace, f"{line.kind}/{line.name}"] = line.user
         elif line.operation == "CREATE" and uid:
-            if self._by is By.USER:
+            if By.USER in self._by:
                 self._authors[uid] = line.user
             if line.demand and uid not in self._held and uid not in self._released:
                 self._admitted[uid] = None
@@ -211,7 +216,12 @@ class Usage:
         if not line.demand or not line.since or uid in self._released:
             return
         gpus = line.demand.get(GPUS, "0")
-        held = Held(seconds_of(line.since), seconds_of(line.time), amount_of(gpus), self._group(line))
+        held = Held(
+            seconds_of(line.since),
+            seconds_of(line.time),
+            amount_of(gpus),
+            tuple(self._name(by, line) for by in self._by),
+        )
         self._admitted.pop(uid, None)
         if line.verdict != "released":
             before = self._held.get(uid)
@@ -222,8 +232,8 @@ class Usage:
         self._released[uid] = None
         self._add(held)
 
-    def _group(self, line: AuditLine) -> str:
-        match self._by:
+    def _name(self, by: By, line: AuditLine) -> str:
+        match by:
             case By.NAMESPACE:
                 return line.namespace
             case By.CLASS:

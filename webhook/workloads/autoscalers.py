@@ -3,7 +3,6 @@
 A ClusterRole lets the webhook read the kinds in `_SCALED`. All of them count replicas in `spec.replicas`.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -58,16 +57,12 @@ class ScaleTarget(msgspec.Struct, frozen=True):
         return msgspec.json.encode({**data, "spec": {**spec, "replicas": self.most}})
 
 
-def target_reader(api: ApiClient) -> Callable[[str, ScaleTarget, float], Any]:
-    """Return a function that reads the target in a namespace before a `monotonic` deadline, or returns None."""
-
-    def read(namespace: str, target: ScaleTarget, deadline: float) -> Any:
-        if (seconds := deadline - monotonic()) > 0:
-            with suppress(errors.ApiError, msgspec.MsgspecError):
-                return msgspec.json.decode(api.get(target.path(namespace), timeout=seconds))
-        return None
-
-    return read
+def read_target(api: ApiClient, namespace: str, target: ScaleTarget, deadline: float) -> Any:
+    """Return the target in a namespace, read before a `monotonic` deadline, or None."""
+    if (seconds := deadline - monotonic()) > 0:
+        with suppress(errors.ApiError, msgspec.MsgspecError):
+            return msgspec.json.decode(api.get(target.path(namespace), timeout=seconds))
+    return None
 
 
 class _Reference(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,4 +1,4 @@
-"""Finds the pods in workload objects. A PodPlace translates paths in the pod to paths in the object."""
+"""Finds the pod templates in workload objects. A PodPlace translates paths in the pod to paths in the object."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -10,22 +10,17 @@ from policies.pods.field_paths import Parts, field_path, path_parts, with_value
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
-from webhook.configuration.workload_kinds import (
-    PodForm,
-    WorkloadKind,
-    WorkloadKinds,
-    steps,
-)
+from webhook.configuration.workload_kinds import PodForm, WorkloadKind, WorkloadKinds, steps
 from webhook.workloads.counts import follow, pod_count, together
 from webhook.workloads.forms import decided_template, pod_data
 
 MOST_PLACES = 100
-"""Pods of one object that are checked. An object of 3 MiB could have a hundred thousand."""
+"""Maximum number of pods of one object that are checked. An object of 3 MiB can have 100,000."""
 
 MOST_FOUND = 1_000
-"""Values at one path that are searched for pods. Many templates of a Workflow create no pod."""
+"""Maximum number of values at one path. More than MOST_PLACES, because many templates of a Workflow create no pod."""
 LONGEST_PATCHES = 8_192
-"""Characters of YAML patches of one object that are read. Parsing takes 2 µs for each."""
+"""Maximum number of characters in all YAML patches of one object. Parsing takes 2 µs for each character."""
 _SHORTEST_PATCH = 64
 """A shorter patch counts as this many characters, because each patch takes some time."""
 
@@ -54,10 +49,11 @@ class PodPlace(msgspec.Struct, frozen=True):
         return self.at
 
     def located(self, path: str) -> str:
+        """Translate a field path in the pod to a field path in the object."""
         return field_path(self.parts(path_parts(path)))
 
     def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
-        """Return the object with `pod` in place of the original. Return it unchanged if the pod is partial."""
+        """Return the object with its pod replaced by `pod`; unchanged if the pod is partial."""
         if self.is_partial:
             return whole
         if () in self.origins:
@@ -97,7 +93,7 @@ def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[P
 
 
 def _counted(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> list[PodPlace | Problem]:
-    """Return the first MOST_PLACES places, with the gang sizes that `together` computes over all of them."""
+    """Return the first MOST_PLACES places. `together` computes the gang size from all of them."""
     found = list(islice(_once(_places(kinds, workload_kind, data)), MOST_PLACES))
     if not workload_kind.together:
         return found
@@ -114,14 +110,14 @@ def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
     try:
         return place, decode_pod(msgspec.json.encode(place.data))
     except msgspec.ValidationError as error:
-        # msgspec gives the path from the pod ("… - at `$.spec`"); the reader needs the path from the object.
+        # msgspec reports the path in the pod ("… - at `$.spec`"). Users need the path in the object.
         message, _, path = str(error).partition(" - at `$")
         located = place.located(path.strip("`."))
         raise msgspec.ValidationError(f"{message} - at `$.{located}`") from None
 
 
 def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
-    """Skip Problems and places that an earlier path already found."""
+    """Skip duplicates: Problems and places that an earlier path has found."""
     known: set[Problem | Parts] = set()
     for place in places:
         key = place if isinstance(place, Problem) else place.at
@@ -148,7 +144,7 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
             if form.form is PodForm.OBJECT:
                 yield from _inner(kinds, at, value, count)
             elif any(at[: len(above)] == above for above in amounts):
-                continue  # the same pods: an enclosing part has their amounts
+                continue  # `amounts` already has an enclosing field, which describes the same pods
             elif (made := pod_data(form, data, at, value)) is not None:
                 if form.form is PodForm.AMOUNTS:
                     amounts.append(at)
@@ -156,7 +152,7 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
 
 
 def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
-    """Yield the pods of an object inside another. Skip pods in YAML patches, and objects that are wrapped twice."""
+    """Yield the pods of an object that is embedded in another. Skip YAML patches and objects embedded in it."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
         yield _decided_place(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
@@ -178,7 +174,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
 
 
 def _decided_place(place: PodPlace) -> PodPlace:
-    """Return the place unchanged, or as a partial pod of unknown count if it has parameters for quantities."""
+    """Return the place. If its quantities have template parameters, the pod is partial and its count unknown."""
     decided = decided_template(place.data)
     if decided is place.data:
         return place
@@ -187,7 +183,7 @@ def _decided_place(place: PodPlace) -> PodPlace:
 
 
 def _times(outer: PodCount, inner: PodCount) -> PodCount:
-    """Return the count of pods of an inner object that the outer object creates several times."""
+    """Return the count of the pods of an inner object, multiplied by the count of the outer object."""
     times = outer.running
     if 0 in {times, inner.running}:
         return PodCount(running=0)

@@ -10,6 +10,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
+from policies.reason import Reason
 
 ID = "workloads"
 """Rule id of the findings of this module."""
@@ -35,7 +36,16 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
     if kind in _OF_CHARTS:
         remedy = "render the chart, and check what it makes"
     path = field_path(found)
-    return [Finding(rule=ID, severity=Severity.WARNING, path=path, message=message, remedy=remedy)]
+    return [
+        Finding(
+            rule=ID,
+            reason=Reason.UNREAD_GPUS,
+            severity=Severity.WARNING,
+            path=path,
+            message=message,
+            remedy=remedy,
+        )
+    ]
 
 
 def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:

@@ -38,7 +38,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
             self.reservation.check()
 
 
-class Reason(Enum):
+class VerdictReason(Enum):
     """Why a request is allowed or denied."""
 
     RESERVED = "reserved"
@@ -52,7 +52,9 @@ class Reason(Enum):
     UNREADABLE = "unreadable"
 
 
-_ALLOWED = frozenset({Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE})
+_ALLOWED = frozenset(
+    {VerdictReason.RESERVED, VerdictReason.ALREADY_RESERVED, VerdictReason.NOTHING_TO_RESERVE}
+)
 
 
 class Shortfall(msgspec.Struct, frozen=True):
@@ -71,7 +73,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
     `reserved` is the demand of creations and updates in flight, with this one.
     """
 
-    reason: Reason
+    reason: VerdictReason
     shortfalls: tuple[Shortfall, ...] = ()
     reserved: Vector = {}
 
@@ -117,23 +119,23 @@ class _Batch:
         is_counted = ledger.catalogue_versions <= request.catalogues
         shortfalls: tuple[Shortfall, ...] = ()
         if request.denials:
-            reason = Reason.REFUSED
+            reason = VerdictReason.REFUSED
         elif is_counted and not reservation.demand:
-            reason = Reason.NOTHING_TO_RESERVE
+            reason = VerdictReason.NOTHING_TO_RESERVE
         elif reservation.id in reservations or reservation.id in self.added:
-            reason = Reason.ALREADY_RESERVED
+            reason = VerdictReason.ALREADY_RESERVED
         elif reservations.unreadable:
-            reason = Reason.UNREADABLE
+            reason = VerdictReason.UNREADABLE
         elif ledger.used is None or ledger.uncounted:
-            reason = Reason.UNCOUNTED
+            reason = VerdictReason.UNCOUNTED
         elif not is_counted or ledger.class_catalogue is None:
-            reason = Reason.OTHER_CATALOGUE
+            reason = VerdictReason.OTHER_CATALOGUE
         elif shortfalls := self._shortfalls(reservation, ledger.used):
-            reason = Reason.EXCEEDED
+            reason = VerdictReason.EXCEEDED
         elif reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
-            reason = Reason.FULL
+            reason = VerdictReason.FULL
         else:
-            reason = Reason.RESERVED
+            reason = VerdictReason.RESERVED
             self._add(reservation)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 

@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from tests.builders import JSON
@@ -44,9 +43,7 @@ class Creators:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -60,7 +57,6 @@ class Creators:
         return {attempt.name for attempt in self.attempts if attempt.name}
 
     def wait_for(self, more: int) -> None:
-        """Return after so many more pods."""
         want = len(self.created) + more
         deadline = time.monotonic() + 120
         while len(self.created) < want:

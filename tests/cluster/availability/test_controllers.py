@@ -1,7 +1,5 @@
 """Two controllers, as installed: how long nobody leads when the leader stops in order, and when it is killed."""
 
-import logging
-import time
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -10,8 +8,6 @@ import pytest
 from tests.cluster.controllers import Command, eventually
 from tests.controlplane import ControlPlane
 from webhook.cluster.leader import LeaseTimings
-
-log = logging.getLogger(__name__)
 
 LEASE_SECONDS = LeaseTimings().lease
 
@@ -22,7 +18,6 @@ def is_leader(controller: Command) -> bool:
 
 @pytest.fixture
 def pair(quotas: ControlPlane) -> Iterator[tuple[Command, Command]]:
-    """Return the leader and the follower."""
     lease = f"pair-{uuid4()}"
     first, second = (Command(quotas, f"{lease}-{number}", "--lease", lease) for number in (1, 2))
     first.start()
@@ -59,6 +54,4 @@ def test_follower_takes_over(
     leader, follower = pair
     assert not is_leader(follower)
     end(quotas, leader)
-    began = time.monotonic()
     assert eventually(lambda: is_leader(follower), seconds=within), follower.log()
-    log.info("%s: led again after %.1f s", end.__name__, time.monotonic() - began)

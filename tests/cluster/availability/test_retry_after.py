@@ -1,15 +1,84 @@
 """When kube-apiserver repeats a call to a webhook, and when it gives up: what shedding and draining are built on."""
 
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytest
 
 from tests.cases import cases
-from tests.cluster.availability.scripted import TIMEOUT_SECONDS, Called, Say, Script, ScriptedWebhook
 from tests.controlplane import ControlPlane
+from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
+
+NAME = "scripted"
+
+
+class Say(NamedTuple):
+    """One answer: an HTTP status and the value of Retry-After, if any. Status 0 closes the connection instead."""
+
+    status: int
+    retry_after: str | None = None
+
+
+ALLOW = Say(200)
+TIMEOUT_SECONDS = 15
+"""Of a script that does not wait for its end."""
+
+
+class Script(NamedTuple):
+    """What is said to the first calls, one after another; `last` to all others."""
+
+    first: tuple[Say, ...]
+    last: Say = ALLOW
+    timeout_seconds: int = TIMEOUT_SECONDS
+
+
+class Called(NamedTuple):
+    at: float
+    query: str
+
+
+class ScriptedWebhook(FakeWebhook):
+    """Registered for ConfigMaps that carry the label `script`, with the name of the script, for a `with` block."""
+
+    def __init__(self, plane: ControlPlane, scripts: dict[str, Script]) -> None:
+        super().__init__(plane, NAME, self._next, host=31)
+        self._scripts = scripts
+        self._lock = threading.Lock()
+        self.calls: dict[str, list[Called]] = defaultdict(list)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        entries = [
+            self.entry(
+                f"{name}.{NAME}.example.com",
+                "configmaps",
+                path=f"/{name}",
+                objectSelector={"matchLabels": {"script": name}},
+                failurePolicy="Fail",
+                timeoutSeconds=script.timeout_seconds,
+            )
+            for name, script in self._scripts.items()
+        ]
+        self.registration.enter_context(self.registered("validating", NAME, *entries))
+        return self
+
+    def _next(self, call: Call) -> Reply | None:
+        name, _, query = call.path.strip("/").partition("?")
+        with self._lock:
+            number = len(self.calls[name])
+            self.calls[name].append(Called(time.monotonic(), query))
+        script = self._scripts[name]
+        say = script.first[number] if number < len(script.first) else script.last
+        if not say.status:
+            return None
+        return Reply(
+            status=say.status, headers={} if say.retry_after is None else {"Retry-After": say.retry_after}
+        )
+
 
 SCRIPTS = {
     "unavailable": Script((Say(503, "1"),)),
@@ -60,14 +129,14 @@ def test_repeated_where_told_when(outcomes: dict[str, Outcome], script: str) -> 
     assert seconds < TIMEOUT_SECONDS
 
 
+UNABLE = "the server is currently unable to handle the request"
+
+
 @cases(
     ("script", "want"),
     {
-        "503-without-retry-after": (
-            "silent-about-when",
-            "the server is currently unable to handle the request",
-        ),
-        "503-with-a-date": ("by-date", "the server is currently unable to handle the request"),
+        "503-without-retry-after": ("silent-about-when", UNABLE),
+        "503-with-a-date": ("by-date", UNABLE),
         "403": ("forbidden", "forbidden"),
         "closed-without-an-answer": ("closed", "EOF"),
     },

@@ -44,7 +44,7 @@ def test_show_check_and_rotate(running: Installation) -> None:
     before = running.state()
     rotated = certs(running, "rotate", "--ca", "--wait", "--timeout-seconds", "120")
     assert rotated.exit_code == 0, rotated.output
-    assert rotated.output.splitlines()[0] == "asked for a new certificate authority"
+    assert rotated.output.splitlines()[0] == "requested a new certificate authority"
     assert {"propagating", "retiring", "steady"} <= set(rotated.output.splitlines())
     within(60, running.serve_the_secrets)
     report = msgspec.json.decode(certs(running, "show", "-o", "json").output)
@@ -98,8 +98,7 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
 
 
 def checks(result: Result) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = msgspec.json.decode(result.output)["checks"]
-    return found
+    return list(msgspec.json.decode(result.output)["checks"])
 
 
 def problems_of(result: Result) -> list[str]:

@@ -1,7 +1,9 @@
 """Certificates in a cluster: made once by many at a time, rotated without a failed call, repaired by whoever sees it first."""
 
+import threading
 import time
 from collections.abc import Callable
+from typing import Self
 
 import pytest
 
@@ -11,24 +13,75 @@ from tests.cluster.certificates.damage import (
     delete_both,
     remove_bundles,
 )
-from tests.cluster.certificates.load import Load
+from tests.cluster.test_burst import gpu_pod, webhook_calls
 from tests.controlplane.certificates import AUTHORITY_PATH, SECRET, Installation, Process, within
 from tests.controlplane.webhook import NAMESPACE
 
+PODS = "/api/v1/namespaces/certificates/pods"
 READY_SECONDS = REPAIR_SECONDS = 20.0
 """A second or two where the machine is idle; 24 is the least after which everybody looks by itself."""
 
 
-def test_replicas_that_start_together_agree_on_one_authority(
-    installation: Installation, record_property: Callable[[str, object], None]
-) -> None:
-    begun = time.monotonic()
+class Load:
+    """Pods created through the API server without pause, and handshakes by the caBundle of the moment, until it ends."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._create, args=(number,)) for number in range(2)]
+        self._threads.append(threading.Thread(target=self._shake_hands))
+        self.pods = self.handshakes = 0
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Self:
+        client = self._installation.client
+        assert client.post("/api/v1/namespaces", {"metadata": {"name": "certificates"}})[0] in {201, 409}
+        within(60, lambda: client.post(PODS, gpu_pod("probe"), {"dryRun": "All"})[0] == 201)
+        self._before = webhook_calls(self._installation.plane)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._installation.client.delete(PODS, {"gracePeriodSeconds": 0})
+
+    def broken_calls(self) -> dict[str, int]:
+        """Return what the API server could not call, including what it let pass for that."""
+        after = webhook_calls(self._installation.plane) - self._before
+        return {
+            f"{metric} {hook} {kind}": count
+            for (metric, hook, kind), count in after.items()
+            if metric == "fail_open_count" or kind == "calling_webhook_error"
+        }
+
+    def _create(self, number: int) -> None:
+        while not self._ended.is_set():
+            status, answer = self._installation.client.post(
+                PODS, gpu_pod(f"pod-{number}-{self.pods}-{time.monotonic_ns()}")
+            )
+            self.pods += 1
+            if status != 201:
+                self.failures.append(str(answer))
+
+    def _shake_hands(self) -> None:
+        while not self._ended.wait(0.02):
+            for bundle in set(self._installation.bundles()):
+                for server in self._installation.servers:
+                    try:
+                        self._installation.served(server.address, bundle)
+                    except OSError as error:
+                        self.failures.append(f"{server.name}: {error}")
+                    self.handshakes += 1
+
+
+def test_replicas_that_start_together_agree_on_one_authority(installation: Installation) -> None:
     installation.start()
     # Until then the test measures how fast five interpreters start on this machine.
     within(60, installation.listening)
-    record_property("listening after", round(time.monotonic() - begun, 2))
     within(READY_SECONDS, installation.ready)
-    record_property("ready after", round(time.monotonic() - begun, 2))
 
     within(READY_SECONDS, installation.serve_the_secrets)
     assert len(installation.state().authorities) == 1
@@ -60,16 +113,12 @@ def rotate_authority(installation: Installation, dies: Process) -> None:
 
 
 @pytest.mark.slow
-def test_rotations_cost_no_call(
-    running: Installation, record_property: Callable[[str, object], None]
-) -> None:
+def test_rotations_cost_no_call(running: Installation) -> None:
     with Load(running) as load:
         for _ in range(4):
             rotate_leaf(running)
         for each in running.reconcilers:
             rotate_authority(running, each)
-    record_property("pods", load.pods)
-    record_property("handshakes", load.handshakes)
     assert load.failures == [], running.logs()
     assert load.broken_calls() == {}
     assert load.pods > 50
@@ -82,28 +131,19 @@ def test_rotations_cost_no_call(
     [
         pytest.param(delete_both, False, id="secrets-deleted"),
         pytest.param(remove_bundles, True, id="bundles-removed", marks=pytest.mark.slow),
-        pytest.param(
-            delete_and_apply_configurations,
-            True,
-            id="configurations-installed-anew",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(delete_and_apply_configurations, True, id="installed-anew", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_broken_by_hand_is_repaired(
-    running: Installation,
-    damage: Callable[[Installation], None],
-    calls_fail_meanwhile: bool,
-    record_property: Callable[[str, object], None],
+    running: Installation, damage: Callable[[Installation], None], calls_fail_meanwhile: bool
 ) -> None:
     authority = running.state().authority.certificate
     with Load(running) as load:
         damage(running)
-        record_property("published after", round(within(REPAIR_SECONDS, lambda: whole(running)), 2))
+        within(REPAIR_SECONDS, lambda: whole(running))
         within(REPAIR_SECONDS, running.serve_the_secrets)
         assert authority in running.state().authorities, "the authority is remembered"
         within(READY_SECONDS, running.ready)
-    record_property("failed", len(load.failures))
     if not calls_fail_meanwhile:
         assert load.failures == []
         assert load.broken_calls() == {}

@@ -163,9 +163,21 @@ def test_why_leads_from_a_denial_to_its_reason(page: Page, consoles: Consoles) -
     page.get_by_role("link", name="Job/sweep").click()
 
     expect(page.locator("h1")).to_have_text("Job/sweep")
-    expect(page.locator("#answer")).to_contain_text("never fits")
+    expect(page.locator("#answer")).to_contain_text("can never fit")
     expect(page.locator(".minus")).to_contain_text("nvidia.com/gpu: '4'")
-    expect(page.locator(".plus").first).to_contain_text("nvidia.com/gpu: '2'")
+    expect(page.locator(".plus").first).to_contain_text("nvidia.com/gpu: 2")
+
+
+def test_why_lists_what_is_denied_and_leads_to_its_reason(page: Page, consoles: Consoles) -> None:
+    page.goto(consoles("admin") + "/why?namespace=students")
+    expect(page.locator("#problems a.name")).to_have_text(["Job/sweep"])
+    page.fill("#search", "nobody")
+    page.keyboard.press("Enter")
+    expect(page.locator("#problems")).to_contain_text("Nothing has these words.")
+    page.fill("#search", "sweep")
+    page.keyboard.press("Enter")
+    page.locator("#problems a.name").click()
+    expect(page.locator("h1")).to_have_text("Job/sweep")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +219,30 @@ def test_every_page_is_reached_by_keys(page: Page, consoles: Consoles) -> None:
     expect(page.locator("h1")).to_contain_text(min(QUOTAS))
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_quotas_are_searched_and_sorted_with_and_without_scripts(
+    browser: Browser, consoles: Consoles, scripts: bool
+) -> None:
+    context = browser.new_context(java_script_enabled=scripts)
+    page, names = context.new_page(), "#quotas a.name"
+    page.goto(
+        consoles("admin") + "/?sort=most+GPUs+first"
+    )  # with a few quotas there is no form until it was used
+    expect(page.locator(names)).to_have_count(len(QUOTAS))
+    expect(page.locator(names).first).to_have_text("foundation")
+    page.fill("#search", "whisper")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(names)).to_have_text([HOME])
+    page.fill("#search", "")
+    page.get_by_label("Only problems").check()
+    if not scripts:
+        page.get_by_role("button", name="Show").click()
+    expect(page.locator(names).first).to_be_visible()
+    expect(page.get_by_label("Only problems")).to_be_checked()
+    expect(page.locator("#quotas")).not_to_contain_text("recsys")
+    context.close()
+
+
 def test_a_page_that_stays_open_shows_what_changes(page: Page, consoles: Consoles) -> None:
     page.clock.install()
     page.goto(consoles("admin"))
@@ -241,7 +277,12 @@ def test_a_page_says_that_the_console_has_stopped(browser: Browser, working: Con
 def test_a_page_fits_and_can_be_read(browser: Browser, consoles: Consoles, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
-    for path in [*PAGES, "/why?object=job/sweep&namespace=students"]:
+    for path in [
+        *PAGES,
+        "/?problems=1",
+        "/why?namespace=students",
+        "/why?object=job/sweep&namespace=students",
+    ]:
         page.goto(consoles("admin") + path)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
         assert page.evaluate(CONTRAST) == [], path

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.deploy.installed import remove
 from tests.controlplane import ControlPlane
 from tests.deploy.helm_needed import need_helm
 
@@ -36,3 +37,9 @@ def plane(audit_log: Path) -> Iterator[ControlPlane]:
     arguments = (f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}")
     with ControlPlane(controllers=True, apiserver_args=arguments) as own:
         yield own
+
+
+@pytest.fixture
+def _afterwards(plane: ControlPlane) -> Iterator[None]:
+    yield
+    remove(plane)

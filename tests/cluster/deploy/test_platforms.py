@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
-from tests.cluster.deploy.install import apply_strictly, remove
+from tests.cluster.deploy.installed import apply_strictly
 from tests.controlplane import ControlPlane
 from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
 from tests.deploy.manifests import CHART, NAMESPACE, template
@@ -22,12 +22,6 @@ COMPONENT = "app.kubernetes.io/component"
 PROFILE = "pod-security.kubernetes.io"
 USERS = range(1_000_670_000, 1_000_680_000)
 """A range as OpenShift gives each namespace one (annotation openshift.io/sa.scc.uid-range: 1000670000/10000)."""
-
-
-@pytest.fixture
-def _afterwards(plane: ControlPlane) -> Iterator[None]:
-    yield
-    remove(plane)
 
 
 def pods(plane: ControlPlane) -> dict[str, JSON]:

@@ -9,18 +9,20 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.builders import gpu_container, pod
+from tests.builders import JSON, deployment, gpu_container, manifest
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
-from tests.controlplane import ControlPlane, helm
+from tests.controlplane import ControlPlane, accepted, helm
 from tests.deploy.manifests import CHART, IMAGE, NAMESPACE, RELEASE
 from webhook.commands.doctor import doctor
+from webhook.configuration.documents import Document
 
 TEAM = "paid-for"
 QUOTA = f"/apis/gpu-admission.dev/v1alpha1/namespaces/{TEAM}/gpuquotas"
 PODS = f"/api/v1/namespaces/{TEAM}/pods"
 LEDGERS = "gpuquotaledgers"
 READS = {"get", "list", "watch"}
+REVIEWS = "/apis/authorization.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
@@ -34,25 +36,25 @@ def running(plane: ControlPlane) -> Iterator[Installed]:
     installed.stop()
 
 
+def trainer(name: str) -> JSON:
+    return manifest("v1", "Pod", name, {"containers": [gpu_container()]})
+
+
 def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> None:
     client = plane.client()
-    quota = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "default"}}
-    assert client.post(QUOTA, {**quota, "spec": {"hard": {"gpus": "2"}}})[0] == 201
-    assert eventually(lambda: used(plane) == "0", seconds=30), plane.logs(CONTROLLER)
+    accepted(client.post(QUOTA, Document("GPUQuota", "default", {"hard": {"gpus": "2"}}).data))
+    assert eventually(lambda: used(plane) == "0"), plane.logs(CONTROLLER)
 
-    made = [
-        client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": f"train-{n}"}}) for n in (1, 2)
-    ]
-    assert [status for status, _ in made] == [201, 201], made
-    assert any(t["key"] == "nvidia.com/gpu" for t in made[0][1]["spec"]["tolerations"])
-    status, refused = client.post(PODS, {**pod(gpu_container("1")), "metadata": {"name": "train-3"}})
+    made = [accepted(client.post(PODS, trainer(f"train-{n}"))) for n in (1, 2)]
+    assert any(t["key"] == "nvidia.com/gpu" for t in made[0]["spec"]["tolerations"])
+    status, refused = client.post(PODS, trainer("train-3"))
     assert (status, "pods.validate.gpu-admission.dev" in refused["message"]) == (403, True), refused
-    assert eventually(lambda: used(plane) == "2", seconds=30), plane.logs(CONTROLLER)
+    assert eventually(lambda: used(plane) == "2"), plane.logs(CONTROLLER)
     assert client.delete(f"{PODS}/train-1", {"gracePeriodSeconds": 0})[0] == 200
-    assert eventually(lambda: used(plane) == "1", seconds=30), plane.logs(CONTROLLER)
+    assert eventually(lambda: used(plane) == "1"), plane.logs(CONTROLLER)
 
-    assert eventually(lambda: "gpu_admission_canary_success 1.0" in running.metrics(9444), seconds=30), (
-        plane.logs(CONTROLLER)
+    assert eventually(lambda: "gpu_admission_canary_success 1.0" in running.metrics(9444)), plane.logs(
+        CONTROLLER
     )
     lease = plane.kubectl(
         "get", "lease", CONTROLLER, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
@@ -65,78 +67,63 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     requests = requested(audit_log)
     assert {request.account for request in requests} == {WEBHOOK, CONTROLLER}
     written = {
-        (verb, resource)
-        for account, verb, resource, *_ in requests
-        if account == WEBHOOK and verb not in READS
+        request[1:3] for request in requests if request.account == WEBHOOK and request.verb not in READS
     }
     events = {("create", "events"), ("patch", "events")}
     assert written == {("update", LEDGERS), *events}, "serve writes ledgers and Events, and nothing else"
-    assert not [request for request in requests if request.forbidden]
+    assert not forbidden(audit_log)
 
 
 def test_the_webhook_reads_what_an_autoscaler_scales(
     plane: ControlPlane, running: Installed, audit_log: Path
 ) -> None:
-    named: Any = {"metadata": {"name": "chat", "namespace": TEAM}}
-    labels = {"app": "chat"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [gpu_container("1")]}}
-    deployment = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
     scaler = {"maxReplicas": 5, "scaleTargetRef": target}
     documents = [
-        {"apiVersion": "apps/v1", "kind": "Deployment", **named, "spec": deployment},
-        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **named, "spec": scaler},
+        deployment("chat", gpu_container(), replicas=0, namespace=TEAM),
+        manifest("autoscaling/v2", "HorizontalPodAutoscaler", "chat", scaler, namespace=TEAM),
     ]
 
     said = [plane.kubectl("apply", "-f", "-", stdin=json.dumps(each)).stderr for each in documents]
 
     assert "may grow to 5 pods and then needs 5 GPUs" in said[1], running
-    assert ("deployments", "get") in {(request.resource, request.verb) for request in requested(audit_log)}
-    assert not [request for request in requested(audit_log) if request.forbidden]
+    assert ("get", "deployments") in {request[1:3] for request in requested(audit_log)}
+    assert not forbidden(audit_log)
 
 
 POLICY = {
-    "apiVersion": "gpu-admission.dev/v1alpha1",
-    "kind": "GPUPolicy",
-    "metadata": {"name": "team"},
-    "spec": {
-        "priority": 5,
-        "match": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": TEAM}}},
-        "rules": {"gpu-toleration": {"tolerations": [{"key": "team", "operator": "Exists"}]}},
-    },
+    "priority": 5,
+    "match": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": TEAM}}},
+    "rules": {"gpu-toleration": {"tolerations": [{"key": "team", "operator": "Exists"}]}},
 }
 
 
 def test_policies_of_the_cluster_are_in_force(
     plane: ControlPlane, running: Installed, audit_log: Path
 ) -> None:
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(POLICY))
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(Document("GPUPolicy", "team", POLICY).data))
 
     def tolerated() -> set[str]:
-        made = plane.client().post(
-            PODS, {**pod(gpu_container("1")), "metadata": {"name": "dry"}}, {"dryRun": "All"}
-        )
-        return {toleration.get("key", "") for toleration in made[1]["spec"]["tolerations"]}
+        made = plane.client().post(PODS, trainer("dry"), {"dryRun": "All"})[1]
+        return {toleration.get("key", "") for toleration in made["spec"]["tolerations"]}
 
-    assert eventually(lambda: "team" in tolerated(), seconds=30), plane.logs(WEBHOOK)
-    told = "jsonpath={.status.conditions[?(@.type=='InForce')].status}"
-    assert eventually(
-        lambda: plane.kubectl("get", "gpupolicy", "team", "-o", told).stdout == "True", seconds=30
-    ), running
+    assert eventually(lambda: "team" in tolerated()), plane.logs(WEBHOOK)
+    reported = "jsonpath={.status.conditions[?(@.type=='InForce')].status}"
+    assert eventually(lambda: plane.kubectl("get", "gpupolicy", "team", "-o", reported).stdout == "True"), (
+        running
+    )
     plane.kubectl("delete", "gpupolicy", "team")
-    assert ("gpupolicies/status", "patch") in {
-        (request.resource, request.verb) for request in requested(audit_log)
-    }
-    assert not [request for request in requested(audit_log) if request.forbidden]
+    assert ("patch", "gpupolicies/status") in {request[1:3] for request in requested(audit_log)}
+    assert not forbidden(audit_log)
 
 
 def test_doctor_misses_nothing_but_pods(plane: ControlPlane, running: Installed) -> None:
     del running
-    told = CliRunner().invoke(doctor, ["--kubeconfig", str(plane.kubeconfig()), "-o", "json"]).output
+    reported = CliRunner().invoke(doctor, ["--kubeconfig", str(plane.kubeconfig()), "-o", "json"]).output
 
-    findings = {finding["id"] for check in json.loads(told)["checks"] for finding in check["findings"]}
+    findings = {finding["id"] for check in json.loads(reported)["checks"] for finding in check["findings"]}
     # Ours are processes, which no Service selects; and as installed the webhook answers any caller.
-    assert findings == {"no-endpoints", "callers-unknown"}, told
+    assert findings == {"no-endpoints", "callers-unknown"}, reported
 
 
 def test_the_test_of_the_release_sends_one_canary(plane: ControlPlane, running: Installed) -> None:
@@ -157,14 +144,12 @@ def test_the_test_of_the_release_sends_one_canary(plane: ControlPlane, running: 
 def test_a_damaged_secret_is_made_anew(plane: ControlPlane, running: Installed, audit_log: Path) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-admission-certificates"
     before = plane.client().get(path)[1]["metadata"]["uid"]
-    forbidden = [request for request in requested(audit_log) if request.forbidden]
+    refused = forbidden(audit_log)
     assert plane.client().delete(path)[0] == 200
 
-    assert eventually(
-        lambda: plane.client().get(path)[1].get("metadata", {}).get("uid", before) != before, seconds=30
-    )
+    assert eventually(lambda: plane.client().get(path)[1].get("metadata", {}).get("uid", before) != before)
     assert eventually(running.ready, seconds=60), plane.logs(WEBHOOK)
-    assert [request for request in requested(audit_log) if request.forbidden] == forbidden
+    assert forbidden(audit_log) == refused
 
 
 def used(plane: ControlPlane) -> str | None:
@@ -189,18 +174,16 @@ def requested(audit_log: Path) -> list[Request]:
         about = event.get("objectRef", {})
         if about.get("resource") == "selfsubjectaccessreviews":
             continue
-        found.append(
-            Request(
-                event["user"]["username"].rpartition(":")[2],
-                event["verb"],
-                about.get("resource", "")
-                + "/" * bool(about.get("subresource"))
-                + about.get("subresource", ""),
-                f"{about.get('namespace', '')}/{about.get('name', '')}",
-                event["annotations"].get("authorization.k8s.io/decision") == "forbid",
-            )
-        )
+        resource = "/".join(about[key] for key in ("resource", "subresource") if about.get(key))
+        name = f"{about.get('namespace', '')}/{about.get('name', '')}"
+        is_forbidden = event["annotations"].get("authorization.k8s.io/decision") == "forbid"
+        account = event["user"]["username"].rpartition(":")[2]
+        found.append(Request(account, event["verb"], resource, name, is_forbidden))
     return found
+
+
+def forbidden(audit_log: Path) -> list[Request]:
+    return [request for request in requested(audit_log) if request.forbidden]
 
 
 # ---- What they must not be able to do
@@ -318,32 +301,25 @@ def test_the_question_can_be_answered_yes(running: Installed, account: str, what
 
 def may(running: Installed, account: str, what: dict[str, str]) -> bool:
     client = running.client(account)
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": what},
-    }
     try:
-        status, answer = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        answer = accepted(
+            client.post(f"{REVIEWS}/selfsubjectaccessreviews", {"spec": {"resourceAttributes": what}})
+        )
     finally:
         client.close()
-    assert status == 201, answer
-    allowed: bool = answer["status"]["allowed"]
-    return allowed
+    return bool(answer["status"]["allowed"])
 
 
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
-def test_people_see_the_quotas_of_their_namespace_and_change_none(
-    plane: ControlPlane, running: Installed, role: str
-) -> None:
-    del running  # its roles are there
+@pytest.mark.usefixtures("running")  # its roles are there
+def test_people_see_the_quotas_of_their_namespace_and_change_none(plane: ControlPlane, role: str) -> None:
     user = f"{role}er"
     plane.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", TEAM)
 
     def may(verb: str, namespace: str = TEAM) -> bool:
         return user_may(plane, user, attributes(f"{verb} gpu:gpuquotas -n {namespace}"))
 
-    assert eventually(lambda: may("get"), seconds=30)  # a controller adds our rules to theirs
+    assert eventually(lambda: may("get"))  # a controller adds our rules to theirs
     assert not may("get", "default")
     assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))
     rows = (
@@ -355,11 +331,8 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(
 
 
 @pytest.mark.parametrize("resource", ["gpuclasses", "gpupolicies", "gpuresourcemappings"])
-def test_tenants_read_what_they_are_held_to_and_change_none_of_it(
-    plane: ControlPlane, running: Installed, resource: str
-) -> None:
-    del running  # its roles are there
-
+@pytest.mark.usefixtures("running")
+def test_tenants_read_what_they_are_held_to_and_change_none_of_it(plane: ControlPlane, resource: str) -> None:
     def may(verb: str) -> bool:
         return user_may(plane, "tenant", attributes(f"{verb} gpu:{resource}"))
 
@@ -368,9 +341,6 @@ def test_tenants_read_what_they_are_held_to_and_change_none_of_it(
 
 
 def user_may(plane: ControlPlane, user: str, what: dict[str, str]) -> bool:
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": what}
-    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    _, answer = plane.client().post(path, {**review, "spec": spec})
-    allowed: bool = answer["status"]["allowed"]
-    return allowed
+    answer = accepted(plane.client().post(f"{REVIEWS}/subjectaccessreviews", {"spec": spec}))
+    return bool(answer["status"]["allowed"])

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.builders import JSON
+from tests.builders import JSON, container, deployment
 from tests.cases import cases
-from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
+from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane, accepted
 from tests.controlplane.build import claims_api
 from tests.controlplane.webhook import Calls, Webhook
+from webhook.configuration.documents import Document
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 CPU = {"limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}}
@@ -37,16 +38,11 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
         running.unregister()
 
 
-def container(name: str = "main", **fields: Any) -> JSON:
-    return {"name": name, "image": "x", **fields}
-
-
 def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
+    containers = containers or (container(),)
     return {
-        "apiVersion": "v1",
-        "kind": "Pod",
         "metadata": {"generateName": "pod-", **(metadata or {})},
-        "spec": {"containers": list(containers) or [container()], **spec},
+        "spec": {"containers": containers, **spec},
     }
 
 
@@ -73,24 +69,22 @@ def pods(namespace: str = TEAM, name: str = "") -> str:
 
 @cases(
     "body",
-    {
-        "nothing-said": pod(),
-        "cpu-and-memory": pod(container(resources=CPU)),
-        "hugepages": (pod(container(resources={"limits": {"hugepages-2Mi": "2Mi", "memory": "1Gi"}}))),
-        "resources-null": pod(container(resources=None)),
-        "resources-empty": pod(container(resources={})),
-        "limits-null": pod(container(resources={"limits": None, "requests": None})),
-        "lists-null": pod(initContainers=None, resourceClaims=None),
-        "lists-empty": pod(initContainers=[], resourceClaims=[]),
-        "init-container-resources-null": (pod(initContainers=[container("init", resources=None)])),
-        "annotations-null": pod(metadata={"annotations": None, "labels": None}),
-        "annotations-empty": pod(metadata={"annotations": {}}),
-        "annotations-of-others": annotated(**{"nvidia.com/gpu": "1", "gpu": "1"}),
-        "pod-level-resources": pod(resources={"limits": {"cpu": "2"}}),
-        "on-gpu-nodes-without-asking": (
-            pod(nodeSelector={"nvidia.com/gpu.present": "true"}, tolerations=[{"operator": "Exists"}])
-        ),
-    },
+    nothing_said=pod(),
+    cpu_and_memory=pod(container(resources=CPU)),
+    hugepages=(pod(container(resources={"limits": {"hugepages-2Mi": "2Mi", "memory": "1Gi"}}))),
+    resources_null=pod(container(resources=None)),
+    resources_empty=pod(container(resources={})),
+    limits_null=pod(container(resources={"limits": None, "requests": None})),
+    lists_null=pod(initContainers=None, resourceClaims=None),
+    lists_empty=pod(initContainers=[], resourceClaims=[]),
+    init_container_resources_null=(pod(initContainers=[container("init", resources=None)])),
+    annotations_null=pod(metadata={"annotations": None, "labels": None}),
+    annotations_empty=pod(metadata={"annotations": {}}),
+    annotations_of_others=annotated(**{"nvidia.com/gpu": "1", "gpu": "1"}),
+    pod_level_resources=pod(resources={"limits": {"cpu": "2"}}),
+    on_gpu_nodes_without_asking=(
+        pod(nodeSelector={"nvidia.com/gpu.present": "true"}, tolerations=[{"operator": "Exists"}])
+    ),
 )
 def test_never(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
     assert calls(webhook, plane, "POST", pods(), body, query=DRY_RUN) == NEVER
@@ -98,31 +92,29 @@ def test_never(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
 
 @cases(
     "body",
-    {
-        "gpu": pod(container(resources=GPU)),
-        "gpu-and-null-lists": pod(container(resources=GPU), initContainers=None),
-        "second-container": (pod(container("sidecar", resources=None), container(resources=GPU))),
-        "init-container": pod(initContainers=[container("init", resources=GPU)]),
-        "second-init-container": (
-            pod(initContainers=[container("a", resources=None), container("b", resources=GPU)])
-        ),
-        "requests-null": pod(container(resources={**GPU, "requests": None})),
-        "mig": pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})),
-        "time-sliced": pod(container(resources={"limits": {"nvidia.com/gpu.shared": "1"}})),
-        "amd": pod(container(resources={"limits": {"amd.com/gpu": "1"}})),
-        "unheard-of": pod(container(resources={"limits": {"example.com/next-year": "1"}})),
-        "none-of-them": pod(container(resources={"limits": {"nvidia.com/gpu": "0"}})),
-        "claim-that-no-container-uses": (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])),
-        "claim-template": (
-            pod(
-                container(resources={"claims": [{"name": "gpu"}]}),
-                resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
-            )
-        ),
-        "fraction": annotated(**{"gpu-fraction": "0.5"}),
-        "fraction-by-memory": annotated(**{"gpu-memory": "4000"}),
-        "annotation-of-ours": annotated(**{"gpu-admission.dev/gpu-class": "nvidia-t4"}),
-    },
+    gpu=pod(container(resources=GPU)),
+    gpu_and_null_lists=pod(container(resources=GPU), initContainers=None),
+    second_container=(pod(container("sidecar", resources=None), container(resources=GPU))),
+    init_container=pod(initContainers=[container("init", resources=GPU)]),
+    second_init_container=(
+        pod(initContainers=[container("a", resources=None), container("b", resources=GPU)])
+    ),
+    requests_null=pod(container(resources={**GPU, "requests": None})),
+    mig=pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})),
+    time_sliced=pod(container(resources={"limits": {"nvidia.com/gpu.shared": "1"}})),
+    amd=pod(container(resources={"limits": {"amd.com/gpu": "1"}})),
+    unheard_of=pod(container(resources={"limits": {"example.com/next-year": "1"}})),
+    none_of_them=pod(container(resources={"limits": {"nvidia.com/gpu": "0"}})),
+    claim_that_no_container_uses=(pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])),
+    claim_template=(
+        pod(
+            container(resources={"claims": [{"name": "gpu"}]}),
+            resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
+        )
+    ),
+    fraction=annotated(**{"gpu-fraction": "0.5"}),
+    fraction_by_memory=annotated(**{"gpu-memory": "4000"}),
+    annotation_of_ours=annotated(**{"gpu-admission.dev/gpu-class": "nvidia-t4"}),
 )
 def test_always(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
     assert calls(webhook, plane, "POST", pods(), body, query=DRY_RUN) == BOTH
@@ -130,10 +122,8 @@ def test_always(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
 
 @cases(
     "resources",
-    {
-        "request-without-limit": {"requests": {"nvidia.com/gpu": "1"}},
-        "half-a-gpu": {"limits": {"nvidia.com/gpu": "500m"}},
-    },
+    request_without_limit={"requests": {"nvidia.com/gpu": "1"}},
+    half_a_gpu={"limits": {"nvidia.com/gpu": "500m"}},
 )
 def test_what_the_api_server_would_refuse_is_heard_before(
     webhook: Webhook, plane: ControlPlane, resources: JSON
@@ -145,14 +135,12 @@ def test_what_the_api_server_would_refuse_is_heard_before(
 
 @cases(
     ("namespace", "want"),
-    {
-        "kube-system": ("kube-system", NEVER),
-        "kube-node-lease": ("kube-node-lease", NEVER),
-        "our-own": ("gpu-admission", NEVER),
-        "a-name-that-anybody-could-have-created": ("gpu-operator", BOTH),
-        "the-canary": ("gpu-admission-canary", BOTH),
-        "default": ("default", BOTH),
-    },
+    kube_system=("kube-system", NEVER),
+    kube_node_lease=("kube-node-lease", NEVER),
+    our_own=("gpu-admission", NEVER),
+    a_name_that_anybody_could_have_created=("gpu-operator", BOTH),
+    the_canary=("gpu-admission-canary", BOTH),
+    default=("default", BOTH),
 )
 def test_namespaces(webhook: Webhook, plane: ControlPlane, namespace: str, want: Calls) -> None:
     # As the restricted profile wants it, which our own namespace enforces.
@@ -179,31 +167,28 @@ def merged(**fields: Any) -> dict[str, Any]:
 
 @cases(
     ("resources", "subresource", "change", "want"),
-    {
-        "gate-lifted-and-node-selected": (GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, BOTH),
-        "the-same-of-a-cpu-pod": (CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER),
-        "fraction": (GPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE),
-        "fraction-of-cpu-pod": (CPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE),
-        "other-annotation": (GPU, "", merged(metadata={"annotations": {"note": "x"}}), NEVER),
-        "label": (GPU, "", merged(metadata={"labels": {"note": "x"}}), NEVER),
-        "finalizer": (GPU, "", merged(metadata={"finalizers": ["example.com/f"]}), NEVER),
-        "image": (GPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, Counter(mutate=1)),
-        "image-of-a-cpu-pod": (CPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, NEVER),
-        "status": (GPU, "/status", merged(status={"phase": "Running"}), NEVER),
-        "ephemeral-container": (
-            GPU,
-            "/ephemeralcontainers",
-            merged(spec={"ephemeralContainers": [{"name": "debug", "image": "x"}]}),
-            NEVER,
-        ),
-    },
+    gate_lifted_and_node_selected=(GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, BOTH),
+    the_same_of_a_cpu_pod=(CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER),
+    fraction=(GPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE),
+    fraction_of_cpu_pod=(CPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE),
+    other_annotation=(GPU, "", merged(metadata={"annotations": {"note": "x"}}), NEVER),
+    label=(GPU, "", merged(metadata={"labels": {"note": "x"}}), NEVER),
+    finalizer=(GPU, "", merged(metadata={"finalizers": ["example.com/f"]}), NEVER),
+    image=(GPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, Counter(mutate=1)),
+    image_of_a_cpu_pod=(CPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, NEVER),
+    status=(GPU, "/status", merged(status={"phase": "Running"}), NEVER),
+    ephemeral_container=(
+        GPU,
+        "/ephemeralcontainers",
+        merged(spec={"ephemeralContainers": [{"name": "debug", "image": "x"}]}),
+        NEVER,
+    ),
 )
 def test_changes_of_a_stored_pod(
     webhook: Webhook, plane: ControlPlane, resources: JSON, subresource: str, change: Any, want: Calls
 ) -> None:
     gated = pod(container(resources=resources), schedulingGates=[{"name": "example.com/queue"}])
-    status, stored = plane.client().post(pods(), gated)
-    assert status == 201, stored
+    stored = accepted(plane.client().post(pods(), gated))
     path = pods(name=stored["metadata"]["name"])
 
     assert calls(webhook, plane, "PATCH", path + subresource, **change) == want
@@ -218,30 +203,29 @@ def test_a_toleration_that_is_added_later(webhook: Webhook, plane: ControlPlane)
     assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == BOTH
 
 
-def deployment(resources: JSON, **spec: Any) -> JSON:
-    labels = {"app": "server"}
-    template = {"metadata": {"labels": labels}, "spec": pod(container(resources=resources))["spec"]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"generateName": "server-"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template, **spec},
-    }
-
-
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{TEAM}/deployments"
 
 
-@cases(("resources", "want"), {"gpu": (GPU, ONCE), "cpu": (CPU, NEVER)})
+@cases(("resources", "want"), gpu=(GPU, ONCE), cpu=(CPU, NEVER))
 def test_workloads(webhook: Webhook, plane: ControlPlane, resources: JSON, want: Calls) -> None:
-    assert calls(webhook, plane, "POST", DEPLOYMENTS, deployment(resources), query=DRY_RUN) == want
+    assert (
+        calls(
+            webhook,
+            plane,
+            "POST",
+            DEPLOYMENTS,
+            deployment("server", container(resources=resources)),
+            query=DRY_RUN,
+        )
+        == want
+    )
 
 
 def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
     before = webhook.calls()
-    name = plane.client().post(DEPLOYMENTS, deployment(GPU))[1]["metadata"]["name"]
-    path = f"{DEPLOYMENTS}/{name}"
-    plane.kubectl("wait", f"deployment/{name}", "-n", TEAM, "--for=condition=Available", "--timeout=90s")
+    accepted(plane.client().post(DEPLOYMENTS, deployment("server", container(resources=GPU), replicas=0)))
+    path = f"{DEPLOYMENTS}/server"
+    plane.kubectl("wait", "deployment/server", "-n", TEAM, "--for=condition=Available", "--timeout=90s")
     assert webhook.calls() - before == ONCE  # and not for its ReplicaSet
 
     assert calls(webhook, plane, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}) == NEVER
@@ -254,12 +238,7 @@ def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
 def test_claims(webhook: Webhook, plane: ControlPlane) -> None:
     path = f"{claims_api()}/namespaces/{TEAM}/resourceclaims"
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-    claim = {
-        "apiVersion": claims_api().removeprefix("/apis/"),
-        "kind": "ResourceClaim",
-        "metadata": {"name": "one"},
-        "spec": {"devices": {"requests": [request]}},
-    }
+    claim = {"metadata": {"name": "one"}, "spec": {"devices": {"requests": [request]}}}
 
     assert calls(webhook, plane, "POST", path, claim) == ONCE
     assert calls(webhook, plane, "PATCH", f"{path}/one", {"metadata": {"labels": {"a": "b"}}}) == NEVER
@@ -271,11 +250,9 @@ def test_documents_wherever_they_are(webhook: Webhook, plane: ControlPlane) -> N
         (f"{group}/gpupolicies", "GPUPolicy", {"priority": 3, "match": {"namespaces": ["nowhere"]}}),
         (f"{group}/namespaces/gpu-admission/gpuquotas", "GPUQuota", {"hard": {"gpus": "1"}}),
     ):
-        body = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": kind, "metadata": {"name": "default"}}
-        assert calls(webhook, plane, "POST", path, {**body, "spec": spec}) == ONCE
-        assert (
-            calls(webhook, plane, "PATCH", f"{path}/default", {"metadata": {"labels": {"a": "b"}}}) == NEVER
-        )
+        assert calls(webhook, plane, "POST", path, Document(kind, "default", spec).data) == ONCE
+        label = {"metadata": {"labels": {"a": "b"}}}
+        assert calls(webhook, plane, "PATCH", f"{path}/default", label) == NEVER
         assert calls(webhook, plane, "DELETE", f"{path}/default") == NEVER
 
 
@@ -294,7 +271,7 @@ def test_what_the_api_server_counts_while_we_are_away(webhook: Webhook, plane: C
     webhook.stop()
     try:
         refused, answer = plane.client().post(pods(), pod(container(resources=GPU)), DRY_RUN)
-        let_in, _ = plane.client().post(DEPLOYMENTS, deployment(GPU), DRY_RUN)
+        let_in, _ = plane.client().post(DEPLOYMENTS, deployment("away", container(resources=GPU)), DRY_RUN)
         unaffected, _ = plane.client().post(pods(), pod(), DRY_RUN)
         exposed = plane.client().get("/metrics")[1]
     finally:
@@ -303,18 +280,12 @@ def test_what_the_api_server_counts_while_we_are_away(webhook: Webhook, plane: C
     assert (refused, let_in, unaffected) == (500, 201, 201), answer
     counted = {
         (name, dict(LABEL.findall(labels)).get("name"), dict(LABEL.findall(labels)).get("error_type"))
-        for name, labels in re.findall(r"^(\w+)\{(.*gpu-admission\.dev.*)\}", exposed, re.MULTILINE)
+        for name, labels in re.findall(
+            r"^apiserver_admission_webhook_(\w+)\{(.*gpu-admission\.dev.*)\}", exposed, re.MULTILINE
+        )
     }
     assert {
-        (
-            "apiserver_admission_webhook_rejection_count",
-            "pods.mutate.gpu-admission.dev",
-            "calling_webhook_error",
-        ),
-        ("apiserver_admission_webhook_fail_open_count", "workloads.validate.gpu-admission.dev", None),
-        (
-            "apiserver_admission_webhook_admission_duration_seconds_bucket",
-            "pods.mutate.gpu-admission.dev",
-            None,
-        ),
+        ("rejection_count", "pods.mutate.gpu-admission.dev", "calling_webhook_error"),
+        ("fail_open_count", "workloads.validate.gpu-admission.dev", None),
+        ("admission_duration_seconds_bucket", "pods.mutate.gpu-admission.dev", None),
     } <= counted

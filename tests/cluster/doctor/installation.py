@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.cluster.controllers import Command
-from tests.controlplane import Client, ControlPlane, create_gpu_node
+from tests.controlplane import Client, ControlPlane, accepted, create_gpu_node
 from tests.controlplane.webhook import NAMESPACE, Webhook, strict_manifests
 from webhook.commands.doctor import doctor
 
@@ -74,12 +74,11 @@ def installed(folder: Path) -> Iterator[Installation]:
     """Install everything on a control plane of its own: whatever else is in a cluster, doctor would look at it."""
     plane = ControlPlane(client_name=CALLER)
     plane.add_user("engineer", groups=["ml-engineers"])
-    with (
-        plane,
-        Webhook(
-            plane, arguments=(*_known_callers(plane), *cluster(plane)), installation=NAMESPACE
-        ) as webhook,
-    ):
+    with ExitStack() as running:
+        running.enter_context(plane)
+        known = ("--client-ca", plane.callers_ca, "--client-name", CALLER)
+        webhook = Webhook(plane, arguments=(*known, *cluster(plane)), installation=NAMESPACE)
+        running.enter_context(webhook)
         client = plane.client()
         for name in (CANARY_NAMESPACE, TEAM):
             client.post("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -98,10 +97,6 @@ def cluster(plane: ControlPlane) -> tuple[str | Path, ...]:
     return "--kubeconfig", plane.kubeconfig()
 
 
-def _known_callers(plane: ControlPlane) -> tuple[str | Path, ...]:
-    return "--client-ca", plane.callers_ca, "--client-name", CALLER
-
-
 def _ready_endpoint(client: Client) -> None:
     # As the EndpointSlice controller makes it; it may hold no loopback address, which is where this webhook listens.
     document = {
@@ -110,16 +105,13 @@ def _ready_endpoint(client: Client) -> None:
         "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}],
         "ports": [{"name": "webhook", "port": 8443, "protocol": "TCP"}],
     }
-    status, answer = client.post(SLICES, document)
-    assert status == 201, answer
+    accepted(client.post(SLICES, document))
 
 
 def _service_accounts(client: Client) -> None:
-    """Create the ServiceAccounts of deploy/ with their roles."""
     for document in strict_manifests():
         path = ACCOUNTS.get(document["kind"])
         if path is None:
             continue
         namespace = document["metadata"].get("namespace", "")
-        status, answer = client.post(path.format(namespace=namespace), document)
-        assert status == 201, answer
+        accepted(client.post(path.format(namespace=namespace), document))

@@ -1,34 +1,130 @@
 """`gpu-admission doctor` finds each fault of a real installation, and says what mends it."""
 
 import base64
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from tests.builders import deployment, gpu_container, manifest
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.doctor.faults import (
-    ADMISSION,
-    MUTATING,
-    VALIDATING,
-    Fault,
-    any_caller,
-    broken_client_ca,
-    controller_down,
-    created,
-    deleted,
-    deployment,
-    documents,
-    excluded_team,
-    node,
-    nothing,
-    patched,
-    patched_entry,
-    policy,
-    webhook_down,
-)
-from tests.cluster.doctor.installation import RBAC, SLICES, T4, TEAM, Installation
-from tests.controlplane import Authority
+from tests.cluster.doctor.installation import RBAC, SLICES, T4, TAINT, TEAM, Installation
+from tests.controlplane import JSON_PATCH, Authority, accepted, create_gpu_node
 from tests.controlplane.webhook import NAMESPACE
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
+VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
+Arguments = tuple[str | Path, ...]
+Fault = Callable[[Installation, ExitStack], Arguments]
+"""Breaks one thing, pushes what repairs it, and returns arguments of doctor."""
+
+
+def patched(path: str, *operations: tuple[str, str, Any]) -> Fault:
+    """Change an object by a JSON patch, and put back what it was."""
+
+    def fault(installation: Installation, repairs: ExitStack) -> Arguments:
+        client = installation.client
+        before = client.get(path)[1]
+        patch = [{"op": op, "path": at, "value": value} for op, at, value in operations]
+        accepted(client.patch(path, patch, content_type=JSON_PATCH))
+
+        def put_back() -> None:
+            before["metadata"]["resourceVersion"] = client.get(path)[1]["metadata"]["resourceVersion"]
+            accepted(client.put(path, before))
+
+        repairs.callback(put_back)
+        return ()
+
+    return fault
+
+
+def patched_entry(path: str, name: str, op: str, where: str, value: Any) -> Fault:
+
+    def fault(installation: Installation, repairs: ExitStack) -> Arguments:
+        entries = [entry["name"] for entry in installation.client.get(path)[1]["webhooks"]]
+        return patched(path, (op, f"/webhooks/{entries.index(name)}{where}", value))(installation, repairs)
+
+    return fault
+
+
+def deleted(path: str) -> Fault:
+    def fault(installation: Installation, repairs: ExitStack) -> Arguments:
+        before = installation.client.get(path)[1]
+        assert installation.client.delete(path)[0] == 200
+        for field in ("resourceVersion", "uid"):
+            before["metadata"].pop(field)
+        repairs.callback(lambda: accepted(installation.client.post(path.rpartition("/")[0], before)))
+        return ()
+
+    return fault
+
+
+def created(path: str, document: dict[str, Any]) -> Fault:
+    def fault(installation: Installation, repairs: ExitStack) -> Arguments:
+        accepted(installation.client.post(path, document))
+        name = f"{path}/{document['metadata']['name']}"
+        repairs.callback(installation.client.delete, name, {"gracePeriodSeconds": 0})
+        return ()
+
+    return fault
+
+
+def node(name: str, *, labels: dict[str, str], taints: tuple[dict[str, str], ...] = (TAINT,)) -> Fault:
+    def fault(installation: Installation, repairs: ExitStack) -> Arguments:
+        create_gpu_node(installation.client, name, labels=labels, taints=taints)
+        repairs.callback(installation.client.delete, f"/api/v1/nodes/{name}")
+        return ()
+
+    return fault
+
+
+def documents(*given: dict[str, Any]) -> Fault:
+    return lambda installation, _: ("--config", installation.configuration(*given))
+
+
+def nothing(_installation: Installation, _mend: ExitStack) -> Arguments:
+    """Break nothing more: what another fault broke is found twice."""
+    return ()
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    return {"kind": "GPUPolicy", "metadata": {"name": "default"}, "spec": spec}
+
+
+def workload(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Fault:
+    document = deployment(name, gpu_container(), namespace=TEAM, annotations=annotations or {})
+    document["spec"]["template"]["spec"] |= spec
+    return created(f"/apis/apps/v1/namespaces/{TEAM}/deployments", document)
+
+
+def webhook_down(installation: Installation, repairs: ExitStack) -> Arguments:
+    installation.webhook.stop()
+    repairs.callback(installation.webhook.start)
+    return ()
+
+
+def broken_client_ca(installation: Installation, repairs: ExitStack) -> Arguments:
+    file = installation.plane.callers_ca
+    repairs.callback(file.write_bytes, file.read_bytes())
+    file.write_text("-----BEGIN")
+    assert eventually(lambda: "keeping the client CA" in installation.webhook.log())
+    return ()
+
+
+def controller_down(installation: Installation, repairs: ExitStack) -> Arguments:
+    installation.plane.processes.terminate("controller", grace=30)
+    repairs.callback(installation.controller.start)
+    return ()
+
+
+def excluded_team(installation: Installation, repairs: ExitStack) -> Arguments:
+    pod = manifest("v1", "Pod", "trainer", {"containers": [gpu_container()]})
+    created(f"/api/v1/namespaces/{TEAM}/pods", pod)(installation, repairs)
+    at = "/webhooks/0/namespaceSelector/matchExpressions/0/values/-"
+    return patched(MUTATING, ("add", at, TEAM))(installation, repairs)
+
 
 ANOTHER_CA = base64.b64encode(Authority("another").certificate).decode()
 LATER = {
@@ -73,17 +169,17 @@ ML = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
 
 
 def mutating(op: str, at: str, value: object) -> Fault:
-    return patched_entry(MUTATING, MUTATE, (op, at, value))
+    return patched_entry(MUTATING, MUTATE, op, at, value)
 
 
 def validating(entry: str, op: str, at: str, value: object) -> Fault:
-    return patched_entry(VALIDATING, entry, (op, at, value))
+    return patched_entry(VALIDATING, entry, op, at, value)
 
 
 REGISTRATION = [
     Finding(validating(PLACEMENT, "remove", "", None), "entry-missing", PLACEMENT, APPLY),
     Finding(
-        mutating("replace", "/clientConfig/service/path", "/validate"), "wrong-service", MUTATE, "--namespace, --service"
+        mutating("replace", "/clientConfig/service/path", "/validate"), "wrong-service", MUTATE, "use --namespace"
     ),
     Finding(mutating("replace", "/failurePolicy", "Ignore"), "fails-open", MUTATE, "set failurePolicy: Fail"),
     Finding(
@@ -139,12 +235,7 @@ CLUSTER = [
     Finding(
         created(
             f"{API}/namespaces/{TEAM}/gpuquotas",
-            {
-                "apiVersion": "gpu-admission.dev/v1alpha1",
-                "kind": "GPUQuota",
-                "metadata": {"name": "default"},
-                "spec": {"hard": {"gpus": "4"}},
-            },
+            manifest("gpu-admission.dev/v1alpha1", "GPUQuota", "default", {"hard": {"gpus": "4"}}),
         ),
         "quota-not-ready", "GPUQuota/default in team", "wait ten seconds",
     ),
@@ -189,11 +280,11 @@ DOCUMENTS = [
     Finding(nothing, "policy-paused", DEFAULT, "remove spec.pausedUntil"),
     Finding(nothing, "exemption-over", DEFAULT, "remove it"),
     Finding(
-        deployment("runs", runtimeClassName="nvidia"),
+        workload("runs", runtimeClassName="nvidia"),
         "runtime-class-missing", "Deployment/runs in team", "the GPU operator brings nvidia",
     ),
     Finding(
-        deployment("cached", {**WARMED, "gpu-admission.dev/model-cache-claim": "models"}),
+        workload("cached", {**WARMED, "gpu-admission.dev/model-cache-claim": "models"}),
         "cache-claim-missing", "Deployment/cached in team", "create PersistentVolumeClaim models in team",
     ),
     Finding(
@@ -209,50 +300,28 @@ GONE = [
     ),
     Finding(documents(policy(rules={"gpu-clas": {}})), "document-refused", "configuration of", "correct it"),
 ]
-KNOWN_CALLERS = (
-    "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured"
-)
+CONTROLLER = "gpu-admission-controller in gpu-admission"
+LOGS = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 CLIENT_CA = "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication"
 
 
 @cases(
     "faults",
-    {
-        "entries-that-somebody-changed": REGISTRATION,
-        "objects-that-somebody-changed": CLUSTER,
-        "nodes": NODES,
-        "documents-and-workloads": DOCUMENTS,
-        "what-is-gone-or-cannot-be-read": GONE,
-        "anybody-may-call": [Finding(any_caller, "callers-unknown", SERVICE, KNOWN_CALLERS)],
-        "authorities-of-callers-broken": (
-            [Finding(broken_client_ca, "client-ca-unusable", SERVICE, CLIENT_CA)]
-        ),
-        "the-webhook-is-down": (
-            [
-                Finding(
-                    webhook_down,
-                    "canary-call-failed",
-                    "the canary in gpu-admission-canary",
-                    "start the webhook",
-                )
-            ]
-        ),
-        "the-controller-is-down": (
-            [
-                Finding(
-                    controller_down,
-                    "controller-away",
-                    "Lease/gpu-admission-controller in gpu-admission",
-                    "kubectl -n gpu-admission logs deployment/gpu-admission-controller",
-                )
-            ]
-        ),
-    },
+    entries_that_somebody_changed=REGISTRATION,
+    objects_that_somebody_changed=CLUSTER,
+    nodes=NODES,
+    documents_and_workloads=DOCUMENTS,
+    what_is_gone_or_cannot_be_read=GONE,
+    authorities_of_callers_broken=([Finding(broken_client_ca, "client-ca-unusable", SERVICE, CLIENT_CA)]),
+    the_webhook_is_down=[
+        Finding(webhook_down, "canary-call-failed", "the canary in gpu-admission-canary", "start the webhook")
+    ],
+    the_controller_is_down=[Finding(controller_down, "controller-away", f"Lease/{CONTROLLER}", LOGS)],
 )
 def test_doctor_finds(installation: Installation, faults: list[Finding]) -> None:
     """All of them at once: no fault hides another."""
     with ExitStack() as broken:
-        arguments = [part for each in faults for part in broken.enter_context(each.fault(installation))]
+        arguments = [part for each in faults for part in each.fault(installation, broken)]
 
         def missing() -> list[str]:
             status, printed = installation.run(*arguments)

@@ -1,7 +1,6 @@
 """A whole control plane with our webhook and controller installed, beside which others do what they do."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from tests.cluster.neighbours.team import Team
 from tests.cluster.other_webhook import OtherWebhook
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import serving
 from webhook.configuration.loader import load_directory
 
 POLICIES = """
@@ -33,16 +32,14 @@ spec:
 
 
 @pytest.fixture(scope="package")
-def installed(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    config: Path = tmp_path_factory.mktemp("config")
-    (config / "policies.yaml").write_text(POLICIES)
+def installed(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     install_quota_kind(full_plane.client())
     arguments = ("--kubeconfig", full_plane.kubeconfig())
-    with Webhook(full_plane, config=config, host=16, arguments=arguments) as webhook:
-        webhook.register()
-        with Running(full_plane, configuration=load_directory(config), expiry=5.0):
-            yield full_plane
-        webhook.unregister()
+    with (
+        serving(full_plane, POLICIES, host=16, arguments=arguments) as webhook,
+        Running(full_plane, configuration=load_directory(webhook.config), expiry=5.0),
+    ):
+        yield full_plane
 
 
 @pytest.fixture

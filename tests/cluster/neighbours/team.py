@@ -3,9 +3,10 @@
 from typing import Any
 
 from tests.builders import JSON
-from tests.cluster.controllers import eventually, is_there
+from tests.cluster.controllers import is_there
+from tests.cluster.quota.quotas import in_force
 from tests.controlplane import ControlPlane
-from tests.controlplane.client import JSON_PATCH
+from tests.controlplane.client import JSON_PATCH, accepted
 from tests.controlplane.gpuquota import Namespace
 
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -19,17 +20,11 @@ class Team(Namespace):
         assert is_there(plane, f"{self.path('serviceaccounts')}/default")
 
     def counted_quota(self, hard: JSON) -> None:
-        self.quota(hard)
-        assert eventually(lambda: self.used() is not None)
-
-    def create(self, body: JSON) -> tuple[int, Any]:
-        return self.client.post(self.path("pods"), body)
+        in_force(self, hard)
 
     def stored(self, name: str) -> JSON:
-        status, answer = self.client.get(self.path("pods", name))
-        assert status == 200, answer
-        stored: JSON = answer
-        return stored
+        answer = accepted(self.client.get(self.path("pods", name)))
+        return dict(answer)
 
     def json_patch(self, name: str, *operations: JSON) -> tuple[int, Any]:
         return self.client.patch(self.path("pods", name), list(operations), content_type=JSON_PATCH)

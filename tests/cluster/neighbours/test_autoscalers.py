@@ -10,7 +10,7 @@ import pytest
 from tests.builders import JSON, gpu_container
 from tests.cluster.controllers import eventually
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
-from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane import ControlPlane, accepted, create_gpu_node
 
 KEPT = {
     "karpenter.sh/do-not-disrupt": "true",
@@ -37,8 +37,7 @@ def is_unschedulable(pod: JSON) -> bool:
 
 def test_a_pool_is_scaled_up_from_zero(team: Team, empty_pool: ControlPlane) -> None:
     metadata = {"annotations": {**CLASS, **KEPT}}
-    status, answer = team.create(body("server", gpu_container(), metadata=metadata))
-    assert status == 201, answer
+    answer = accepted(team.create(body("server", gpu_container(), metadata=metadata)))
     # What an autoscaler goes by: the selector names the pool's label, and the toleration lets the pod onto its taint.
     assert answer["spec"]["nodeSelector"] == {"accelerator": "nvidia-l4"}
     assert ours(answer["spec"]["tolerations"]) == [TOLERATION]

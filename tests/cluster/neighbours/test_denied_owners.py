@@ -6,7 +6,7 @@ from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.neighbours.team import Team
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, accepted
 
 LABELS = {"app": "train"}
 
@@ -19,16 +19,18 @@ def replica_set(name: str, gpus: str, replicas: int) -> JSON:
 
 @cases(
     ("gpus", "replicas", "reason"),
-    {"more-than-the-quota-grants": ("8", 3, "CanNeverFit"), "more-than-is-left": ("1", 4, "Refused")},
+    more_than_the_quota_grants=("8", 3, "QuotaCanNeverFit"),
+    more_than_is_left=("1", 4, "QuotaExceeded"),
 )
 def test_an_owner_is_one_event(
     team: Team, installed: ControlPlane, gpus: str, replicas: int, reason: str
 ) -> None:
     team.counted_quota({"gpus": "2"})
-    status, answer = team.client.post(
-        f"/apis/apps/v1/namespaces/{team.name}/replicasets", replica_set("train", gpus, replicas)
+    accepted(
+        team.client.post(
+            f"/apis/apps/v1/namespaces/{team.name}/replicasets", replica_set("train", gpus, replicas)
+        )
     )
-    assert status == 201, answer
 
     def on_quota() -> list[JSON]:
         events: list[JSON] = team.client.get(team.path("events"))[1]["items"]

@@ -12,6 +12,7 @@ from tests.cases import cases
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
 from tests.cluster.other_webhook import OtherWebhook
+from tests.controlplane.client import accepted
 
 HAMI: JSON = {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3001", "nvidia.com/gpucores": "30"}}
 
@@ -20,11 +21,9 @@ def test_a_fraction_pod_of_kai_is_let_alone_and_charged_its_part(team: Team) -> 
     team.counted_quota({"gpus": "1"})
     metadata = {"labels": {"kai.scheduler/queue": "team"}, "annotations": {"gpu-fraction": "0.5"}}
 
-    status, answer = team.create(
-        body("half", container("main"), metadata=metadata, schedulerName="kai-scheduler")
+    answer = accepted(
+        team.create(body("half", container("main"), metadata=metadata, schedulerName="kai-scheduler"))
     )
-
-    assert status == 201, answer
     assert answer["spec"]["schedulerName"] == "kai-scheduler"
     assert answer["metadata"]["labels"] == metadata["labels"]
     (main,) = answer["spec"]["containers"]
@@ -48,10 +47,8 @@ def hami(document: JSON) -> None:
 
 @cases(
     ("name", "limits"),
-    {
-        "card-and-memory-before-us": ("hami-webhook", HAMI["limits"]),
-        "memory-alone-after-us": ("zzz-hami-webhook", {"nvidia.com/gpumem": "3001"}),
-    },
+    card_and_memory_before_us=("hami-webhook", HAMI["limits"]),
+    memory_alone_after_us=("zzz-hami-webhook", {"nvidia.com/gpumem": "3001"}),
 )
 def test_a_pod_of_hami_keeps_what_hami_wrote_and_counts_one_card(
     team: Team, other: OtherWebhook, name: str, limits: JSON

@@ -8,7 +8,7 @@ from typing import Any
 from tests.builders import JSON, gpu_container
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, accepted
 
 GATE = {"name": "kueue.x-k8s.io/admission"}
 GROUP: JSON = {
@@ -28,7 +28,6 @@ def held(name: str, gpus: str = "1") -> JSON:
 
 
 def admit(team: Team, name: str, gpu_class: str) -> tuple[int, Any]:
-    """Do in one change what Kueue does for the flavor that it has assigned."""
     tolerations = team.stored(name)["spec"]["tolerations"]
     return team.json_patch(
         name,
@@ -41,8 +40,7 @@ def admit(team: Team, name: str, gpu_class: str) -> tuple[int, Any]:
 def test_a_group_of_held_pods_is_placed_by_kueue_and_charged_to_that_class(team: Team) -> None:
     team.counted_quota({"gpus": "8", "classes": {"nvidia-t4": "4"}})
     for name in ("worker-0", "worker-1"):
-        status, answer = team.create(held(name))
-        assert status == 201, answer
+        answer = accepted(team.create(held(name)))
         metadata = answer["metadata"]
         assert metadata["labels"] == GROUP["labels"]
         assert metadata["finalizers"] == GROUP["finalizers"]
@@ -53,8 +51,7 @@ def test_a_group_of_held_pods_is_placed_by_kueue_and_charged_to_that_class(team:
     assert uses(team, 2)
 
     for name in ("worker-0", "worker-1"):
-        status, answer = admit(team, name, "nvidia-t4")
-        assert status == 200, answer
+        answer = accepted(admit(team, name, "nvidia-t4"))
         assert answer["spec"]["nodeSelector"] == {"accelerator": "nvidia-t4"}
         assert ours(answer["spec"]["tolerations"]) == [TOLERATION, SPOT]
 

@@ -4,9 +4,11 @@ The phantoms of a Deployment that a ResourceQuota keeps refusing stand in quota/
 """
 
 from policies.quota.amounts import GPUS
-from tests.builders import gpu_container
+from tests.builders import JSON, container, gpu_container
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.neighbours.team import Team, body
+from tests.controlplane import accepted
+from tests.controlplane.gpuquota import Namespace
 
 GPU = "requests.nvidia.com/gpu"
 
@@ -18,13 +20,15 @@ def resource_quota(team: Team, amount: str) -> None:
 
 
 def native_use(team: Team) -> str:
-    used: str = (
-        team.client.get(f"{team.path('resourcequotas')}/native")[1]
-        .get("status", {})
-        .get("used", {})
-        .get(GPU, "")
+    stored = team.client.get(f"{team.path('resourcequotas')}/native")[1]
+    return str(stored.get("status", {}).get("used", {}).get(GPU, ""))
+
+
+def limit_range(team: Namespace, **limit: JSON) -> None:
+    limits = [{"type": "Container", **limit}]
+    accepted(
+        team.client.post(team.path("limitranges"), {"metadata": {"name": "l"}, "spec": {"limits": limits}})
     )
-    return used
 
 
 def test_what_the_native_quota_refuses_is_given_back(team: Team) -> None:
@@ -57,11 +61,7 @@ def test_what_we_refuse_never_reaches_the_native_quota(team: Team) -> None:
 
 def test_a_limit_range_speaks_before_us_and_reserves_nothing(team: Team) -> None:
     team.counted_quota({"gpus": "8"})
-    limits = [{"type": "Container", "max": {"nvidia.com/gpu": "2"}, "default": {"nvidia.com/gpu": "1"}}]
-    assert (
-        team.client.post(team.path("limitranges"), {"metadata": {"name": "l"}, "spec": {"limits": limits}})[0]
-        == 201
-    )
+    limit_range(team, max={"nvidia.com/gpu": "2"}, default={"nvidia.com/gpu": "1"})
 
     status, answer = team.create(body("four", gpu_container("4")))
 
@@ -72,13 +72,9 @@ def test_a_limit_range_speaks_before_us_and_reserves_nothing(team: Team) -> None
 
 def test_a_gpu_that_a_limit_range_gives_by_default_is_a_gpu(team: Team) -> None:
     team.counted_quota({"gpus": "1"})
-    limits = [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]
-    assert (
-        team.client.post(team.path("limitranges"), {"metadata": {"name": "l"}, "spec": {"limits": limits}})[0]
-        == 201
-    )
+    limit_range(team, default={"nvidia.com/gpu": "1"})
 
-    first = {"name": "main", "image": "registry.example/image:1"}
+    first = container()
 
     assert eventually(lambda: team.create(body("first", first))[1].get("spec", {}).get("tolerations"))
     assert uses(team, 1)

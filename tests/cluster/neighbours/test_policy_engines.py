@@ -1,4 +1,4 @@
-"""Kyverno and Gatekeeper beside us: what they set is respected, what they break is told, and when they are down they say so.
+"""Kyverno and Gatekeeper beside us: what they set is respected, what they break is reported, and when they are down they say so.
 
 Reproduced, not the real ones. What is added or taken out after us, with and without reinvocation, stands in
 test_other_webhooks.py; what a validating webhook refuses after we reserved, in quota/test_leak.py.
@@ -33,10 +33,10 @@ def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
     assert status == 201, answer
     assert answer["spec"]["nodeSelector"] == T4
     assert second[0] == 403
-    assert "requested: classes/nvidia-t4=1, used: " in second[1]["message"]
+    assert "requested 1 nvidia-t4, " in second[1]["message"]
 
 
-@cases("name", {"before-us": KYVERNO, "after-us": "zzz-kyverno"})
+@cases("name", before_us=KYVERNO, after_us="zzz-kyverno")
 def test_a_class_that_contradicts_the_annotation_is_refused(
     team: Team, other: OtherWebhook, name: str
 ) -> None:

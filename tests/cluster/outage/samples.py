@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from tests.builders import JSON
-from tests.controlplane.webhook import ROOT
+from tests.controlplane.gpuquota import FILES
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 RESTRICTED = {
@@ -18,37 +18,26 @@ RESTRICTED = {
 
 
 def pod(name: str = "", *, gpu: bool, **metadata: Any) -> JSON:
-    container = {
-        "name": "main",
-        "image": "any",
-        "securityContext": RESTRICTED,
-        **({"resources": GPU} if gpu else {}),
-    }
+    container = {"name": "main", "image": "any", "securityContext": RESTRICTED}
+    container |= {"resources": GPU} if gpu else {}
     named = {"name": name} if name else {"generateName": "pod-"}
     return {"metadata": {**named, **metadata}, "spec": {"containers": [container]}}
 
 
-def _template() -> JSON:
-    return {
-        "metadata": {"labels": {"app": "training"}},
-        "spec": {"containers": pod(gpu=True)["spec"]["containers"], "restartPolicy": "Never"},
-    }
-
-
-def _long_running() -> JSON:
-    template = _template()
-    template["spec"].pop("restartPolicy")
-    return template
+def _template(**spec: str) -> JSON:
+    containers = pod(gpu=True)["spec"]["containers"]
+    return {"metadata": {"labels": {"app": "training"}}, "spec": {"containers": containers, **spec}}
 
 
 DEPLOYMENT = {
     "metadata": {"name": "serving"},
-    "spec": {"selector": {"matchLabels": {"app": "training"}}, "template": _long_running()},
+    "spec": {"selector": {"matchLabels": {"app": "training"}}, "template": _template()},
 }
-JOB = {"metadata": {"name": "training"}, "spec": {"template": _template()}}
+_ONCE = _template(restartPolicy="Never")
+JOB = {"metadata": {"name": "training"}, "spec": {"template": _ONCE}}
 CRON_JOB = {
     "metadata": {"name": "nightly"},
-    "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": _template()}}},
+    "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": _ONCE}}},
 }
 RESOURCE_QUOTA = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
 
@@ -62,13 +51,7 @@ OURS: dict[str, JSON] = {
 """One of each of our kinds, by the plural under which the API server serves it."""
 
 
-def definitions() -> dict[str, JSON]:
-    """Return the CustomResourceDefinitions that deploy/ holds, by their plurals; those in a rendered file are the same."""
-    found: dict[str, JSON] = {}
-    for path in sorted((ROOT / "deploy").rglob("*.yaml")):
-        text = path.read_text()
-        if "kind: CustomResourceDefinition" in text and "{{" not in text:
-            for document in yaml.safe_load_all(text):
-                if document["kind"] == "CustomResourceDefinition":
-                    found.setdefault(document["spec"]["names"]["plural"], document)
-    return found
+DEFINITIONS: dict[str, JSON] = {
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted(FILES.glob("*.yaml"))
+}
+"""The CustomResourceDefinitions of the chart, by their plurals."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import container, gpu_container, pod
-from tests.cluster.exported import ALL, VOID, create, mutations
+from tests.cluster.exported import ALL, create
 from tests.cluster.outage import absence
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import apply_all, manifests, uninstall
@@ -17,7 +17,6 @@ HOST = 70
 
 @pytest.fixture(scope="module")
 def down(exported: ControlPlane, authority: Path) -> Iterator[ControlPlane]:
-    """Install both, and nobody behind the Service."""
     client, address = exported.client(), exported.service_address(HOST)
     with absence.refusing(address):
         apply_all(exported, manifests(address, authority))
@@ -32,15 +31,6 @@ def test_gpu_pods_wait_for_the_webhook(down: ControlPlane) -> None:
 
     assert status == 500
     assert "gpu-pods-are-refused-while-this-webhook-is-away" in answer["message"]
-
-
-def test_pods_without_gpus_get_void(down: ControlPlane) -> None:
-    if mutations(down.client()) is None:
-        pytest.skip("this API server has no MutatingAdmissionPolicy")
-    status, answer = create(down.client(), pod(container("main")))
-
-    assert status == 201
-    assert answer["spec"]["containers"][0]["env"] == [VOID]
 
 
 def test_pods_without_gpus_may_not_look_at_them(down: ControlPlane) -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 import urllib3
 
 from tests.builders import JSON
+from tests.cluster.quota.quotas import CLAIMS, PODS, claim, gpu_pod
 from tests.cluster.quota.referee import GPU, SLICE, Cost, cost
-from tests.controlplane import claims_api
 from tests.controlplane.client import Client
 
 CLIENTS = 32
@@ -22,8 +22,6 @@ UNDECIDED_AFTER = 120.0
 PAUSE = 0.1
 
 A100, H100, T4 = "nvidia-a100-80gb", "nvidia-h100-80gb", "nvidia-t4"
-CLAIMS = claims_api() + "/namespaces/{}/resourceclaims"
-PODS = "/api/v1/namespaces/{}/pods"
 MIX = {"1": 35, "2": 20, "8": 15, "slices": 20, "claim": 10}
 """Kinds of requests and their shares in a hundred."""
 
@@ -38,11 +36,6 @@ class Request(NamedTuple):
         return cost(self.body)
 
 
-def gpu_pod(name: str, resource: str, amount: int, **spec: Any) -> JSON:
-    container = {"name": "train", "image": "trainer", "resources": {"limits": {resource: str(amount)}}}
-    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
-
-
 def requests(namespace: str, number: int, seed: int) -> list[Request]:
     """Return pods with 1, 2 and 8 GPUs and with slices, each pinned to one of three classes, and claims: always the same."""
     draw = random.Random(seed)  # noqa: S311  the same requests in every run
@@ -55,20 +48,17 @@ def _request(namespace: str, name: str, kind: str, draw: random.Random) -> Reque
         return _claim(namespace, name, draw.randint(1, 2))
     resource, amount = (SLICE, draw.randint(1, 3)) if kind == "slices" else (GPU, int(kind))
     pinned = draw.choice([A100, H100] if kind == "slices" else [A100, H100, T4])
-    body = gpu_pod(name, resource, amount, nodeSelector={"accelerator": pinned})
+    body = gpu_pod(name, amount, resource, nodeSelector={"accelerator": pinned})
     return Request(name, PODS.format(namespace), body)
 
 
 def _claim(namespace: str, name: str, count: int) -> Request:
-    exactly = {"deviceClassName": "gpu.nvidia.com", "count": count}
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    return Request(name, CLAIMS.format(namespace), {"metadata": {"name": name}, "spec": spec})
+    return Request(name, CLAIMS.format(namespace), claim(name, count))
 
 
 def crowd(namespace: str, number: int, **spec: Any) -> list[Request]:
-    """Return pods that cost the same."""
     names = [f"crowd-{index:04}" for index in range(number)]
-    return [Request(name, PODS.format(namespace), gpu_pod(name, GPU, 1, **spec)) for name in names]
+    return [Request(name, PODS.format(namespace), gpu_pod(name, **spec)) for name in names]
 
 
 def crowds(namespace: str, number: int) -> list[Request]:
@@ -111,7 +101,6 @@ class Burst:
         return len(self.admitted) + len(self.refused) + len(self.undecided)
 
     def stop(self) -> None:
-        """Ask for nothing that was not begun."""
         with self._lock:
             self._queue = iter(())
 

@@ -1,23 +1,33 @@
-"""GPUQuota objects as people write them."""
+"""GPUQuotas, and the pods and claims that they count, as people write them."""
 
 from typing import Any
 
-from tests.builders import JSON
+from tests.builders import JSON, manifest
 from tests.cluster.controllers import eventually
+from tests.controlplane import claims_api
 from tests.controlplane.gpuquota import Namespace
+from webhook.configuration.documents import Document
 
+PODS = "/api/v1/namespaces/{}/pods"
+CLAIMS = claims_api() + "/namespaces/{}/resourceclaims"
 QUOTAS = "/apis/gpu-admission.dev/v1alpha1/namespaces/{}/gpuquotas"
 EXPIRY = 10.0
 """Seconds; all that is said of a damaged ledger meanwhile has to be read within them."""
 
 
+def gpu_pod(name: str, gpus: int = 1, resource: str = "nvidia.com/gpu", **spec: Any) -> JSON:
+    container = {"name": "train", "image": "trainer", "resources": {"limits": {resource: str(gpus)}}}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def claim(name: str, count: int, device_class: str = "gpu.nvidia.com") -> JSON:
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class, "count": count}}]
+    version = claims_api().removeprefix("/apis/")
+    return manifest(version, "ResourceClaim", name, {"devices": {"requests": requests}})
+
+
 def gpu_quota(namespace: str, name: str = "default", **spec: Any) -> JSON:
-    return {
-        "apiVersion": "gpu-admission.dev/v1alpha1",
-        "kind": "GPUQuota",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec or {"hard": {"gpus": "8"}},
-    }
+    return Document("GPUQuota", name, spec or {"hard": {"gpus": "8"}}, namespace).data
 
 
 def in_force(team: Namespace, hard: JSON, **spec: Any) -> None:

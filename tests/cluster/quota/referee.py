@@ -82,25 +82,11 @@ def fits(requested: Cost, held: Cost, hard: Cost) -> bool:
 
 @dataclass
 class Replay:
-    """What the referee saw.
+    """What the referee saw. `unmapped_resources`: what was stored under a quota in force without being in its ledger."""
 
-    `free`: how much was stored while no quota was in force, neither refusing nor counting. `unmapped_resources`: what was
-    stored under a quota in force without being in its ledger.
-    """
-
-    events: int = 0
-    row_writes: int = 0
-    decided: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
-    peak: dict[str, Fraction] = field(default_factory=dict)
     over: list[str] = field(default_factory=list)
-    free: int = 0
     unmapped_resources: list[str] = field(default_factory=list)
-
-    @property
-    def phantoms(self) -> int:
-        """Reservations whose object was never stored."""
-        return len(self.decided - self.stored)
 
 
 WeightsOf = Callable[[Mapping[str, Any]], Weights]
@@ -137,10 +123,8 @@ class _Referee:
 
     def row_event(self, event: Event) -> None:
         ledger_object = json.loads(event.value["ledger"]) if event.value else {}
-        self.seen.row_writes += 1
         entries = " ".join(_IDS.findall(ledger_object.get("reservations", ""))).split()
         self._entries = frozenset(each.partition(":")[0] for each in entries)
-        self.seen.decided |= self._entries
         in_force = "used" in ledger_object
         weights = self._weights_of(ledger_object) if in_force else self._weights
         before, self._hard = self._hard, granted(ledger_object) if in_force else None
@@ -156,12 +140,11 @@ class _Referee:
             uid = event.value["metadata"]["uid"]
             if uid not in self.seen.stored:
                 self.seen.stored.add(uid)
-                self.seen.free += self._hard is None
                 if self._hard is not None and uid not in self._entries and any(self._costs[uid].values()):
                     self.seen.unmapped_resources.append(event.value["metadata"]["name"])
                     self._promised = total(
                         [self._promised, self._costs[uid]]
-                    )  # told apart, and no breach here
+                    )  # reported apart, and no breach here
             self._live[event.key] = event.value
         self._evaluate(event)
 
@@ -179,11 +162,8 @@ class _Referee:
         return total([*self._held(), *(self._costs.get(uid, {}) for uid in coming)])
 
     def _evaluate(self, event: Event) -> None:
-        self.seen.events += 1
         before, self._promised = self._promised, self._count()
-        live = total(self._held())
         for key, amount in (self._hard or {}).items():
-            self.seen.peak[key] = max(self.seen.peak.get(key, Fraction(0)), live.get(key, Fraction(0)))
             promised = self._promised.get(key, Fraction(0))
             if promised > amount and promised > before.get(key, Fraction(0)):
                 self.seen.over.append(

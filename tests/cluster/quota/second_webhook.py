@@ -5,12 +5,10 @@ The API server asks validating webhooks at once, so what this one does comes whe
 
 import threading
 from collections import Counter
-from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self
 
-from tests.controlplane import ControlPlane
-from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
+from tests.controlplane import ControlPlane, accepted
+from tests.controlplane.fake_webhook import FakeWebhook, Reply
 
 COLLIDES = "collides-"
 """Prefix of the names that are taken by a pod without GPU in the moment in which the API server has chosen them."""
@@ -19,16 +17,13 @@ COLLIDES = "collides-"
 class SecondWebhook(FakeWebhook):
     """Served and registered for the pods of `namespace`, for the length of a `with` block. Of two pods it denies one."""
 
-    def __init__(
-        self, plane: ControlPlane, namespace: str, *, host: int = 30, operation: str = "CREATE"
-    ) -> None:
-        super().__init__(plane, "second", self._decided, host=host)
+    def __init__(self, plane: ControlPlane, namespace: str, operation: str = "CREATE") -> None:
+        super().__init__(plane, "second", lambda call: Reply({"allowed": self.decide(call.request)}), host=30)
         self._client = plane.client()
         self._namespace = namespace
         self._operation = operation
         self._lock = threading.Lock()
-        self._registration = ExitStack()
-        self.told: Counter[str] = Counter()
+        self.reported: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -39,28 +34,18 @@ class SecondWebhook(FakeWebhook):
             namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": self._namespace}},
             objectSelector={"matchLabels": {"second": "asks"}},
         )
-        self._registration.enter_context(self.registered("validating", "second.example.com", entry))
+        self.registration.enter_context(self.registered("validating", "second.example.com", entry))
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._registration.close()
-        super().__exit__(kind, error, trace)
 
     def decide(self, request: Any) -> bool:
         """Return whether the pod may come in."""
         name: str = request["name"]
         with self._lock:
-            self.told["asked"] += 1
+            self.reported["asked"] += 1
             refusal = "taken" if name.startswith(COLLIDES) else "denied"
-            what = "allowed" if self.told["asked"] % 2 else refusal
-            self.told[what] += 1
+            what = "allowed" if self.reported["asked"] % 2 else refusal
+            self.reported[what] += 1
         if what == "taken":
             thief = {"metadata": {"name": name}, "spec": {"containers": [{"name": "any", "image": "any"}]}}
-            status, answer = self._client.post(f"/api/v1/namespaces/{self._namespace}/pods", thief)
-            assert status == 201, answer
+            accepted(self._client.post(f"/api/v1/namespaces/{self._namespace}/pods", thief))
         return what != "denied"
-
-    def _decided(self, call: Call) -> Reply:
-        return Reply({"allowed": self.decide(call.request)})

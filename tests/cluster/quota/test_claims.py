@@ -12,9 +12,8 @@ import pytest
 from policies.quota.amounts import GPUS
 from tests.builders import JSON
 from tests.cluster.controllers import eventually, uses
-from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
-from tests.cluster.quota.quotas import in_force
-from tests.controlplane import ControlPlane, claims_api, create_gpu_node
+from tests.cluster.quota.quotas import CLAIMS, PODS, claim, gpu_pod, in_force
+from tests.controlplane import ControlPlane, accepted, claims_api, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
 MARK = "resource.kubernetes.io/extended-resource-claim"
@@ -46,8 +45,7 @@ def device_classes(plane: ControlPlane) -> Iterator[Any]:
         spec: JSON = {"selectors": [{"cel": {"expression": each}} for each in selectors]}
         if extended:
             spec["extendedResourceName"] = extended
-        status, answer = client.post(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec})
-        assert status == 201, answer["message"]
+        accepted(client.post(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec}))
         made.append(name)
 
     yield make
@@ -55,40 +53,33 @@ def device_classes(plane: ControlPlane) -> Iterator[Any]:
         client.delete(f"{DEVICE_CLASSES}/{name}")
 
 
-def claim(name: str, device_class: str, count: int, owner: JSON | None = None) -> JSON:
-    exactly = {"deviceClassName": device_class, "count": count}
-    metadata: JSON = {"name": name}
-    if owner is not None:
-        identity = {key: owner["metadata"][key] for key in ("name", "uid")}
-        controller = {"apiVersion": "v1", "kind": "Pod", **identity}
-        metadata["annotations"] = {MARK: "true"}
-        metadata["ownerReferences"] = [{**controller, "controller": True}]
-    requests = [{"name": "gpu", "exactly": exactly}]
-    body = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
-    return {"apiVersion": claims_api().removeprefix("/apis/"), "kind": "ResourceClaim", **body}
+def claim_of(owner: JSON, name: str, device_class: str, count: int) -> JSON:
+    """Return a claim as the scheduler makes it for a pod."""
+    identity = {key: owner["metadata"][key] for key in ("name", "uid")}
+    reference = {"apiVersion": "v1", "kind": "Pod", **identity, "controller": True}
+    body = claim(name, count, device_class)
+    body["metadata"] |= {"annotations": {MARK: "true"}, "ownerReferences": [reference]}
+    return body
 
 
 def created(team: Namespace, name: str, resource: str, gpus: int) -> JSON:
-    status, pod = team.client.post(PODS.format(team.name), gpu_pod(name, resource, gpus))
-    assert status == 201, pod["message"]
+    pod = accepted(team.create(gpu_pod(name, gpus, resource)))
     return dict(pod)
 
 
 def scheduled(plane: ControlPlane, team: Namespace, pod: JSON, device_class: str, count: int) -> str:
     """Do what the scheduler does for a pod with DRA extended resources; return the name of its claim."""
     scheduler, name = plane.client(SCHEDULER), f"{pod['metadata']['name']}-extended-resources-x"
-    body = claim(name, device_class, count, pod)
+    body = claim_of(pod, name, device_class, count)
     body["metadata"]["finalizers"] = [FINALIZER]
-    status, answer = scheduler.post(CLAIMS.format(team.name), body)
-    assert status == 201, answer["message"]
+    accepted(scheduler.post(CLAIMS.format(team.name), body))
     container = pod["spec"]["containers"][0]
     (resource,) = (each for each in container["resources"]["limits"] if "/" in each)
     mapping = {"containerName": container["name"], "resourceName": resource, "requestName": "gpu"}
     extended = {"resourceClaimName": name, "requestMappings": [mapping]}
     path = f"{PODS.format(team.name)}/{pod['metadata']['name']}/status"
     patch = {"status": {"extendedResourceClaimStatus": extended}}
-    status, answer = team.client.patch(path, patch)
-    assert status == 200, answer["message"]
+    accepted(team.client.patch(path, patch))
     return name
 
 
@@ -105,7 +96,7 @@ def test_a_claim_made_again_is_charged_whatever_its_name_says(
     assert eventually(lambda: tenant.patch(one, {"metadata": {"finalizers": None}})[0] == 200)
     assert tenant.delete(one)[0] == 200
 
-    remade = claim(name, "remade.example", 3, pod)
+    remade = claim_of(pod, name, "remade.example", 3)
     refused = tenant.post(claims, remade)
     del remade["metadata"]["annotations"]
     honest = tenant.post(claims, remade)
@@ -117,26 +108,6 @@ def test_a_claim_made_again_is_charged_whatever_its_name_says(
         want = f'metadata.annotations[{MARK}] = "true": remove the annotation; must be omitted'
         assert want in answer["message"]
     assert eventually(lambda: (team.used() or {}).get(GPUS) == 4)
-
-
-def test_a_claim_that_was_made_again_unreviewed_is_charged_in_full(
-    team: Namespace, plane: ControlPlane, device_classes: Any
-) -> None:
-    """While the webhook is away nobody reviews; the count remembers the uid of the claim that the pod was given."""
-    device_classes("unreviewed.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
-    in_force(team, {"gpus": "8"})
-    pod = created(team, "trainer", "nvidia.com/gpu", 1)
-    name = scheduled(plane, team, pod, "unreviewed.example", 1)
-    assert uses(team, 1)
-    path = f"{CLAIMS.format(team.name)}/{name}"
-    assert team.client.patch(path, {"metadata": {"finalizers": None}})[0] == 200
-    assert team.client.delete(path)[0] == 200
-
-    # The scheduler's name, because a review of anybody else's refuses it.
-    remade = claim(name, "unreviewed.example", 3, pod)
-    assert plane.client(SCHEDULER).post(CLAIMS.format(team.name), remade)[0] == 201
-
-    assert uses(team, 4)
 
 
 def test_what_the_schedulers_claim_asks_beyond_its_pod_is_charged(
@@ -156,10 +127,10 @@ def test_a_device_class_gives_its_extended_name_to_the_quota(
 ) -> None:
     device_classes("fast.example", "example.com/fastgpu", 'device.driver == "gpu.nvidia.com"')
     in_force(team, {"gpus": "4"})
-    pods = PODS.format(team.name)
+    pods = team.path("pods")
 
     def refused(gpus: int) -> bool:
-        answer = team.client.post(pods, gpu_pod("fast", "example.com/fastgpu", gpus), {"dryRun": "All"})
+        answer = team.client.post(pods, gpu_pod("fast", gpus, "example.com/fastgpu"), {"dryRun": "All"})
         return answer[0] == 403 and "exceeded quota" in answer[1]["message"]
 
     assert eventually(lambda: refused(8))
@@ -189,8 +160,8 @@ def test_what_nothing_charges_is_shown_on_the_quota(
 def test_a_name_of_a_vendors_domain_is_charged(team: Namespace) -> None:
     """Which names are GPUs: tests/policies/gpus/test_resource_mapping.py."""
     in_force(team, {"gpus": "4"})
-    pods, name = PODS.format(team.name), "nvidia.com/GA102GL_A10"
+    pods, name = team.path("pods"), "nvidia.com/GA102GL_A10"
 
-    assert team.client.post(pods, gpu_pod("fits", name, 4))[0] == 201
-    assert team.client.post(pods, gpu_pod("too-many", name, 1))[0] == 403
+    assert team.client.post(pods, gpu_pod("fits", 4, name))[0] == 201
+    assert team.client.post(pods, gpu_pod("too-many", 1, name))[0] == 403
     assert uses(team, 4)

@@ -11,11 +11,10 @@ import pytest
 
 from tests.builders import JSON
 from tests.cluster.controllers import counting, eventually, uses
-from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
-from tests.cluster.quota.quotas import in_force
-from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER, RBAC, claim
+from tests.cluster.quota.quotas import PODS, claim, in_force
+from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER, RBAC
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
-from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
+from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, accepted
 from tests.controlplane.gpuquota import Namespace
 
 NODE, DEVICE_CLASS, EXTENDED = "with-taken-devices", "taken.example", "example.com/taken"
@@ -43,8 +42,7 @@ def devices(full_plane: ControlPlane) -> Iterator[ControlPlane]:
         (DEVICE_CLASSES, DEVICE_CLASS, device_class),
         (slices, NODE, {"driver": "gpu.nvidia.com", "nodeName": NODE, "pool": pool, "devices": cards}),
     ):
-        status, answer = client.post(path, {"metadata": {"name": name}, "spec": spec})
-        assert status == 201, answer["message"]
+        accepted(client.post(path, {"metadata": {"name": name}, "spec": spec}))
     with counting(full_plane):
         yield full_plane
     for path in (f"{slices}/{NODE}", f"{DEVICE_CLASSES}/{DEVICE_CLASS}", f"/api/v1/nodes/{NODE}"):
@@ -58,7 +56,7 @@ def team(devices: ControlPlane) -> Iterator[Namespace]:
     bind(team, "admin")
     in_force(team, {"gpus": "2"})
     yield team
-    team.client.request("DELETE", PODS.format(team.name), {"gracePeriodSeconds": 0})
+    team.client.request("DELETE", team.path("pods"), {"gracePeriodSeconds": 0})
     team.client.delete(f"/api/v1/namespaces/{team.name}")
 
 
@@ -72,11 +70,6 @@ def bind(team: Namespace, role: str) -> None:
     }
     path = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
     assert team.client.post(path, binding)[0] == 201
-
-
-def unbind(team: Namespace, role: str) -> None:
-    path = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings/is-{role}"
-    assert team.client.delete(path)[0] == 200
 
 
 def claims(team: Namespace, name: str = "", *, version: str = "") -> str:
@@ -96,9 +89,9 @@ def is_bound(team: Namespace, name: str) -> bool:
     return "nodeName" in team.client.get(f"{PODS.format(team.name)}/{name}")[1].get("spec", {})
 
 
-def in_use(team: Namespace, tenant: Client, name: str = "taken", *, gpus: int = 2) -> None:
+def in_use(team: Namespace, tenant: Client, name: str = "taken") -> None:
     """Have a claim of two GPUs that a bound pod of the tenant uses."""
-    assert eventually(lambda: tenant.post(claims(team), claim(name, DEVICE_CLASS, gpus))[0] in {201, 409})
+    assert eventually(lambda: tenant.post(claims(team), claim(name, 2, DEVICE_CLASS))[0] in {201, 409})
     body = {
         "metadata": {"name": f"uses-{name}"},
         "spec": {
@@ -106,9 +99,8 @@ def in_use(team: Namespace, tenant: Client, name: str = "taken", *, gpus: int = 
             "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
         },
     }
-    status, answer = tenant.post(PODS.format(team.name), body)
-    assert status == 201, answer["message"]
-    assert eventually(lambda: is_bound(team, f"uses-{name}")), team.client.get(PODS.format(team.name))
+    accepted(tenant.post(team.path("pods"), body))
+    assert eventually(lambda: is_bound(team, f"uses-{name}")), team.client.get(team.path("pods"))
     assert is_allocated(team, name)
 
 
@@ -166,14 +158,14 @@ def test_a_tenant_cannot_have_a_claim_vanish_that_a_pod_uses(
     tenant = devices.client(TENANT)
     in_use(team, tenant)
     if role != "admin":
-        unbind(team, "admin")
+        assert team.client.delete(f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings/is-admin")[0] == 200
         bind(team, role)
         assert eventually(lambda: tenant.get(claims(team))[0] == 200)
 
     refuses_all(team, tenant)
     # Of a set that others wrote into, too, an apply takes away only what is its own.
     for finalizers in ([FINALIZER, "example.com/mine"], []):
-        applied = claim("taken", DEVICE_CLASS, 2)
+        applied = claim("taken", 2, DEVICE_CLASS)
         applied["metadata"]["finalizers"] = finalizers
         query = {"fieldManager": "mine", "force": "true"}
         assert tenant.patch(claims(team, "taken"), applied, query, content_type=APPLY_PATCH)[0] == 200
@@ -186,7 +178,7 @@ def test_a_tenant_cannot_have_a_claim_vanish_that_a_pod_uses(
 
     assert FINALIZER in stored(team, "taken")["metadata"]["finalizers"]
     assert is_allocated(team, "taken")
-    status, answer = tenant.post(claims(team), claim("more", DEVICE_CLASS, 2))
+    status, answer = tenant.post(claims(team), claim("more", 2, DEVICE_CLASS))
     assert (status, "exceeded quota" in answer["message"]) == (403, True), answer
     assert uses(team, 2)
 
@@ -212,7 +204,7 @@ def test_a_claim_goes_in_peace_once_its_pod_has_ended(team: Namespace, devices: 
 def test_a_finalizer_that_is_removed_before_is_there_again_with_the_allocation(
     team: Namespace, devices: ControlPlane
 ) -> None:
-    tenant, body = devices.client(TENANT), claim("taken", DEVICE_CLASS, 2)
+    tenant, body = devices.client(TENANT), claim("taken", 2, DEVICE_CLASS)
     body["metadata"]["finalizers"] = [FINALIZER]
     assert eventually(lambda: tenant.post(claims(team), body)[0] in {201, 409})
 
@@ -223,8 +215,10 @@ def test_a_finalizer_that_is_removed_before_is_there_again_with_the_allocation(
 
 
 @pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
-def test_a_claim_of_the_scheduler_is_kept_like_any_other(team: Namespace, devices: ControlPlane) -> None:
-    tenant, pods = devices.client(TENANT), PODS.format(team.name)
+def test_a_claim_of_the_scheduler_is_charged_with_its_pod_and_kept_like_any_other(
+    team: Namespace, devices: ControlPlane
+) -> None:
+    tenant, pods = devices.client(TENANT), team.path("pods")
     container = {"name": "train", "image": "trainer", "resources": {"limits": {EXTENDED: "2"}}}
     body = {"metadata": {"name": "fast"}, "spec": {"containers": [container]}}
     assert eventually(lambda: tenant.post(pods, body)[0] in {201, 409})
@@ -239,7 +233,8 @@ def test_a_claim_of_the_scheduler_is_kept_like_any_other(team: Namespace, device
     status, answer = tenant.patch(claims(team, made), unmark)
 
     assert (status, REFUSED in answer.get("message", "")) == (403, True), answer
-    assert uses(team, 2)
+    assert eventually(lambda: not team.ledger_object().reservations)
+    assert uses(team, 2), "pod and claim are charged once"
     end(team, "fast")
     assert eventually(lambda: not stored(team, made)), stored(team, made)
     assert uses(team, 0)
@@ -275,9 +270,9 @@ def test_a_claim_that_is_gone_is_charged_until_its_pod_has_ended(
     assert tenant.delete(claims(team, "taken"))[0] == 200
     assert not stored(team, "taken")
 
-    assert tenant.post(claims(team), claim("taken", DEVICE_CLASS, 2))[0] == 201
+    assert tenant.post(claims(team), claim("taken", 2, DEVICE_CLASS))[0] == 201
     assert uses(team, 4)
-    status, answer = tenant.post(claims(team), claim("more", DEVICE_CLASS, 1))
+    status, answer = tenant.post(claims(team), claim("more", 1, DEVICE_CLASS))
     assert (status, "exceeded quota" in answer.get("message", "")) == (403, True), answer
     assert tenant.delete(claims(team, "taken"))[0] == 200
     assert uses(team, 2)
@@ -295,45 +290,3 @@ def test_a_namespace_goes_with_its_claims(team: Namespace, devices: ControlPlane
     assert eventually(lambda: team.client.get(f"/api/v1/namespaces/{team.name}")[0] == 404), stored(
         team, "taken"
     )
-
-
-@pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
-def test_a_pod_that_the_real_scheduler_makes_a_claim_for_is_charged_once(devices: ControlPlane) -> None:
-    client, team = devices.client(), Namespace(devices)
-    cards = [{"name": f"gpu-{index}"} for index in range(4)]
-    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
-    create_gpu_node(client, "with-dra", resources={})
-    slice_spec = {"driver": "gpu.nvidia.com", "nodeName": "with-dra", "pool": pool, "devices": cards}
-    fast = {
-        "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
-        "extendedResourceName": "example.com/fastgpu",
-    }
-    assert client.post(DEVICE_CLASSES, {"metadata": {"name": "fast"}, "spec": fast})[0] == 201
-    slices = f"{claims_api()}/resourceslices"
-    status, answer = client.post(slices, {"metadata": {"name": "slice"}, "spec": slice_spec})
-    assert status == 201, answer["message"]
-    try:
-        in_force(team, {"gpus": "4"})
-        pods, pod = PODS.format(team.name), gpu_pod("fast", "example.com/fastgpu", 3)
-
-        def is_refused() -> bool:
-            more = gpu_pod("more", "example.com/fastgpu", 5)
-            return bool(client.post(pods, more, {"dryRun": "All"})[0] == 403)
-
-        assert eventually(is_refused)
-        assert eventually(lambda: client.post(pods, pod)[0] in {201, 409})
-
-        def scheduled_claim() -> str:
-            stored = client.get(f"{pods}/fast")[1]
-            named = stored["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName", "")
-            return named if stored["spec"].get("nodeName") else ""
-
-        assert eventually(scheduled_claim, seconds=30), client.get(f"{pods}/fast")[1]["status"]
-        assert client.get(f"{CLAIMS.format(team.name)}/{scheduled_claim()}")[0] == 200
-        assert uses(team, 3)
-        assert eventually(lambda: not team.ledger_object().reservations)
-        assert uses(team, 3)
-    finally:
-        client.delete(f"{slices}/slice")
-        client.delete(f"{DEVICE_CLASSES}/fast")
-        client.delete("/api/v1/nodes/with-dra")

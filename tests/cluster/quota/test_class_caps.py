@@ -6,9 +6,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.cluster.controllers import Counting, eventually
-from tests.cluster.quota.burst import PODS, gpu_pod
-from tests.cluster.quota.quotas import in_force
-from tests.cluster.quota.referee import GPU
+from tests.cluster.quota.quotas import gpu_pod, in_force
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
@@ -24,15 +22,11 @@ def nodes(counted: Counting) -> None:
     create_gpu_node(client, OTHER_T4_NODE, labels={"nvidia.com/gpu.product": "Tesla-T4"})
     limited(team, {A100: "0"})
     # Until the webhook knows the nodes, it charges every class.
-    assert eventually(lambda: create(team, "probe", 1, nodeName=T4_NODE)[0] == 201)
+    assert eventually(lambda: team.create(gpu_pod("probe", 1, nodeName=T4_NODE))[0] == 201)
 
 
 def limited(team: Namespace, classes: dict[str, str], **spec: Any) -> None:
     in_force(team, {"gpus": "100", "classes": classes}, **spec)
-
-
-def create(team: Namespace, name: str, gpus: int, **spec: Any) -> tuple[int, Any]:
-    return team.client.post(PODS.format(team.name), gpu_pod(name, GPU, gpus, **spec))
 
 
 def affinity(kind: str, key: str, *values: str) -> JSON:
@@ -44,11 +38,12 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(team: Names
     limited(team, {T4: "20"}, unclassifiedPods="Deny")
 
     answers = [
-        create(team, f"p{n}", 8, nodeName=T4_NODE, nodeSelector={"accelerator": A100}) for n in range(4)
+        team.create(gpu_pod(f"p{n}", 8, nodeName=T4_NODE, nodeSelector={"accelerator": A100}))
+        for n in range(4)
     ]
 
     assert [status for status, _ in answers] == [201, 201, 403, 403]
-    assert "requested: classes/nvidia-t4=8, used: classes/nvidia-t4=" in answers[-1][1]["message"]
+    assert "requested 8 nvidia-t4, " in answers[-1][1]["message"]
     assert "counted for nvidia-t4: its node is nvidia-t4" in answers[-1][1]["message"]
     assert eventually(lambda: (team.used() or {}).get(f"classes/{T4}") == 16)
     assert eventually(lambda: not team.ledger_object().reservations)
@@ -67,7 +62,7 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(team: Names
 def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespace, spec: JSON) -> None:
     limited(team, {T4: "2", A100: "0"}, unclassifiedPods="TotalOnly")
 
-    statuses = [create(team, f"p{n}", 1, **spec)[0] for n in range(8)]
+    statuses = [team.create(gpu_pod(f"p{n}", 1, **spec))[0] for n in range(8)]
 
     assert statuses == [201, 201, 403, 403, 403, 403, 403, 403]
     assert eventually(
@@ -78,7 +73,7 @@ def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespa
 def test_a_node_that_comes_later_is_charged_by_its_class_then(team: Namespace, plane: ControlPlane) -> None:
     node = f"later-of-{team.name}"
     limited(team, {T4: "4", A100: "4"})
-    assert create(team, "waits", 3, nodeSelector={HOSTNAME: node})[0] == 201
+    assert team.create(gpu_pod("waits", 3, nodeSelector={HOSTNAME: node}))[0] == 201
     assert eventually(lambda: (team.used() or {}).get(f"classes/{A100}") == 3)
 
     create_gpu_node(plane.client(), node, labels={"accelerator": T4})

@@ -10,10 +10,8 @@ from click.testing import CliRunner
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from tests.cluster.controllers import Counting, Running, eventually, is_ready, uses
-from tests.cluster.quota.burst import PODS, gpu_pod
-from tests.cluster.quota.quotas import EXPIRY
-from tests.cluster.quota.referee import GPU
-from tests.controlplane import ControlPlane
+from tests.cluster.quota.quotas import EXPIRY, gpu_pod
+from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from webhook.cluster.objects import Condition
 from webhook.commands.quota import quota
@@ -33,18 +31,12 @@ def team(team: Namespace) -> Namespace:
     return team
 
 
-def create(team: Namespace, name: str) -> tuple[int, Any]:
-    return team.client.post(PODS.format(team.name), gpu_pod(name, GPU, 1))
-
-
 def damage(team: Namespace, **fields: Any) -> dict[str, Any]:
     """Write fields of the ledger; return what they were."""
-    status, ledger_object = team.client.get(team.row_path)
-    assert status == 200, ledger_object
+    ledger_object = accepted(team.client.get(team.ledger_object_path))
     before = json.loads(ledger_object["ledger"])
     written = {key: each for key, each in {**before, **fields}.items() if each is not None}
-    status, answer = team.client.patch(team.row_path, {"ledger": json.dumps(written)})
-    assert status == 200, answer
+    accepted(team.client.patch(team.ledger_object_path, {"ledger": json.dumps(written)}))
     return {key: before.get(key) for key in fields}
 
 
@@ -59,26 +51,21 @@ def dropped(team: Namespace) -> list[Any]:
     return [each for each in events if each["reason"] == "UnreadableReservations"]
 
 
-def is_unreadable(team: Namespace) -> bool:
-    condition = team.condition("Ready")
-    return condition is not None and condition.reason == "Unreadable"
-
-
 def shown(plane: ControlPlane, team: Namespace) -> str:
     return CliRunner().invoke(quota, ["--kubeconfig", str(plane.kubeconfig()), "-n", team.name]).output
 
 
 @pytest.mark.slow
-def test_a_row_with_a_line_that_cannot_be_read_heals(
+def test_a_ledger_with_an_unreadable_reservation_is_repaired(
     plane: ControlPlane, running: Running, team: Namespace
 ) -> None:
     """Which lines cannot be read: tests/policies/quota/ledger/test_reservations.py."""
     line = "gpus=1 | x x"
-    assert create(team, "before")[0] == 201
+    assert team.create(gpu_pod("before"))[0] == 201
     assert uses(team, 1)
     damage(team, reservations=f"{READABLE}\n{line}")
 
-    status, answer = create(team, "meanwhile")
+    status, answer = team.create(gpu_pod("meanwhile"))
     assert status == 403, answer["message"]
     assert "cannot be decided: its ledger has reservations that cannot be read" in answer["message"]
     assert eventually(lambda: ready(team).reason == "Unreadable", seconds=EXPIRY)
@@ -90,7 +77,7 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
 
     assert eventually(lambda: team.ledger_object().reservations.text == "", seconds=EXPIRY + 30)
     assert eventually(lambda: is_ready(team))
-    assert create(team, "after")[0] == 201
+    assert team.create(gpu_pod("after"))[0] == 201
     (event,) = eventually(lambda: dropped(team))
     assert (event["source"]["component"], event["type"]) == ("gpu-admission-controller", "Warning")
     assert event["involvedObject"]["kind"] == "GPUQuota"
@@ -111,40 +98,40 @@ def test_any_other_field_that_cannot_be_read_waits_for_somebody(
 ) -> None:
     before = damage(team, **field)
 
-    status, answer = create(team, "meanwhile")
+    status, answer = team.create(gpu_pod("meanwhile"))
     assert status == 403, answer["message"]
     assert "the quota could not be checked: the GPUQuotaLedger cannot be read: " in answer["message"]
     assert want in answer["message"]
-    assert eventually(lambda: is_unreadable(team))
+    assert eventually(lambda: ready(team).reason == "Unreadable")
     assert "not ready: every GPU pod is denied" in shown(plane, team)
 
     damage(team, **before)
-    assert eventually(lambda: create(team, "after")[0] == 201)
+    assert eventually(lambda: team.create(gpu_pod("after"))[0] == 201)
 
 
-def test_a_row_that_grants_more_than_its_quota_is_taken_back(team: Namespace) -> None:
+def test_a_ledger_that_grants_more_than_its_quota_is_corrected(team: Namespace) -> None:
     damage(team, hard={"gpus": "1000"}, unclassifiedPods="MostExpensive")
 
     assert eventually(lambda: team.ledger_object().hard == {GPUS: Fraction(8)})
     assert team.ledger_object().unclassified_pods is UnclassifiedPods.TOTAL_ONLY
 
 
-def test_a_row_of_the_future_is_said_and_not_listed_for_again_and_again(
+def test_a_ledger_of_the_future_is_reported_and_not_listed_for_repeatedly(
     running: Running, team: Namespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after etcd was restored from a backup, in which revisions have gone back."""
     metrics = running.metrics
     failed, refused = metrics.failures._value.get(), metrics.refused.labels("older")._value.get()
-    revisions = json.loads(team.client.get(team.row_path)[1]["ledger"])["revisions"]
+    revisions = json.loads(team.client.get(team.ledger_object_path)[1]["ledger"])["revisions"]
     damage(team, revisions={kind: str(int(each) + 10**6) for kind, each in revisions.items()})
-    assert create(team, "meanwhile")[0] == 201
+    assert team.create(gpu_pod("meanwhile"))[0] == 201
 
     said = f"{team.name}: the ledger was counted from newer lists than the API server has"
     assert eventually(lambda: caplog.text.count(said) >= 2)
     listed = metrics.refused.labels("older")._value.get() - refused
-    assert listed <= metrics.failures._value.get() - failed + 1, (
-        "once for each failure, and the one under way"
-    )
+    assert (
+        listed <= metrics.failures._value.get() - failed + 1
+    )  # once for each failure, and the one under way
 
-    assert team.client.delete(team.row_path)[0] == 200
+    assert team.client.delete(team.ledger_object_path)[0] == 200
     assert uses(team, 1)

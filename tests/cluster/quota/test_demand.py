@@ -7,11 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from policies.quota.amounts import GPUS
-from tests.builders import JSON
 from tests.cluster.controllers import eventually, is_ready, uses
-from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
-from tests.cluster.quota.quotas import in_force
-from tests.cluster.quota.referee import GPU
+from tests.cluster.quota.quotas import CLAIMS, PODS, claim, gpu_pod, in_force
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
@@ -20,44 +17,32 @@ A100, FAMILY, T4 = "nvidia-a100-80gb", "nvidia-a100", "nvidia-t4"
 DRY_RUN = {"dryRun": "All"}
 
 
-def create(team: Namespace, body: JSON, query: dict[str, str] | None = None) -> tuple[int, Any]:
-    return team.client.post(PODS.format(team.name), body, query)
-
-
 def gpu_pods(team: Namespace, *names: str, gpus: int = 1, **spec: Any) -> list[int]:
-    return [create(team, gpu_pod(name, GPU, gpus, **spec))[0] for name in names]
+    return [team.create(gpu_pod(name, gpus, **spec))[0] for name in names]
 
 
 def used(team: Namespace, key: str) -> Fraction | None:
     return (team.used() or {}).get(key)
 
 
-def claim(name: str, count: int) -> JSON:
-    exactly = {"deviceClassName": "gpu.nvidia.com", "count": count}
-    return {
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
-
-
-def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
+def test_a_dry_run_never_changes_the_ledger(team: Namespace) -> None:
     in_force(team, {"gpus": "4"})
-    gated = gpu_pod("gated", GPU, 1, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    gated = gpu_pod("gated", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
     gated["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
     del gated["spec"]["containers"][0]["resources"]
-    assert create(team, gated)[0] == 201
+    assert team.create(gated)[0] == 201
     assert eventually(lambda: used(team, GPUS) == Fraction(1, 2) and not team.ledger_object().reservations)
-    before = team.client.get(team.row_path)[1]["metadata"]["resourceVersion"]
+    before = team.client.get(team.ledger_object_path)[1]["metadata"]["resourceVersion"]
     more = {"metadata": {"annotations": {"gpu-fraction": "0.9"}}}
 
-    created = create(team, gpu_pod("dry", GPU, 3), DRY_RUN)
-    refused = create(team, gpu_pod("dry", GPU, 4), DRY_RUN)
+    created = team.create(gpu_pod("dry", 3), DRY_RUN)
+    refused = team.create(gpu_pod("dry", 4), DRY_RUN)
     claimed = team.client.post(CLAIMS.format(team.name), claim("dry", 2), DRY_RUN)
     changed = team.client.patch(f"{PODS.format(team.name)}/gated", more, DRY_RUN)
 
     assert (created[0], refused[0], claimed[0], changed[0]) == (201, 403, 201, 200)
-    assert "requested: gpus=4, used: gpus=0.5, limited: gpus=4" in refused[1]["message"]
-    assert team.client.get(team.row_path)[1]["metadata"]["resourceVersion"] == before
+    assert "requested 4 GPUs, 0.5 of 4 used" in refused[1]["message"]
+    assert team.client.get(team.ledger_object_path)[1]["metadata"]["resourceVersion"] == before
 
 
 def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None:
@@ -80,10 +65,10 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Names
     )
 
     team.change_quota({"unclassifiedPods": "MostExpensive"})
-    at_once = create(team, gpu_pod("at-once", GPU, 1))
+    at_once = team.create(gpu_pod("at-once"))
     assert eventually(lambda: team.ledger_object().next_catalogue is not None)
-    on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
-    too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
+    on_the_way = team.create(gpu_pod("on-the-way"))
+    too_much = team.create(gpu_pod("too-much", 3, nodeSelector={"accelerator": T4}))
 
     assert [at_once[0], on_the_way[0]] == [201, 201]
     assert too_much[0] == 403
@@ -125,10 +110,10 @@ def _lift(team: Namespace, name: str, accelerator: str) -> tuple[int, Any]:
 
 def test_a_share_of_a_card_that_grows_is_charged(team: Namespace) -> None:
     in_force(team, {"gpus": "1"})
-    pod = gpu_pod("notebook", GPU, 1)
+    pod = gpu_pod("notebook")
     pod["metadata"]["annotations"] = {"gpu-fraction": "0.25"}
     del pod["spec"]["containers"][0]["resources"]
-    assert create(team, pod)[0] == 201
+    assert team.create(pod)[0] == 201
     assert gpu_pods(team, "whole") == [403]
     path = f"{PODS.format(team.name)}/notebook"
 
@@ -138,4 +123,4 @@ def test_a_share_of_a_card_that_grows_is_charged(team: Namespace) -> None:
     assert grown[0] == 200
     assert eventually(lambda: used(team, GPUS) == Fraction(3, 4) and not team.ledger_object().reservations)
     assert several[0] == 403
-    assert "requested: gpus=0.75, used: " in several[1]["message"]
+    assert "requested 0.75 GPUs, " in several[1]["message"]

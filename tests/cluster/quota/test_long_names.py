@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, Holder
 from tests.cluster.controllers import Counting, eventually, is_ready, uses
-from tests.cluster.quota.burst import PODS, gpu_pod
+from tests.cluster.quota.quotas import gpu_pod
 from tests.cluster.quota.referee import GPU
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from webhook.serving.audit import LONGEST_LINE
 
@@ -27,7 +27,7 @@ def team(counted: Counting) -> Namespace:
 
 
 def owned(name: str, owner: str) -> dict[str, Any]:
-    pod = gpu_pod(name, GPU, 1)
+    pod = gpu_pod(name)
     pod["spec"]["containers"] += [
         {"name": f"slice-{number}", "image": "x", "resources": {"limits": {each: 1}}}
         for number, each in enumerate(MIG)
@@ -49,8 +49,7 @@ def test_long_names_of_owners_neither_freeze_a_quota_nor_fill_a_log(
     pods = {"of-letters": "x", "of-four-bytes": "\N{BUG}", "of-quotes": '"'}
     for name, character in pods.items():
         long = character * (LONG // len(character.encode()))
-        status, answer = team.client.post(PODS.format(team.name), owned(name, long))
-        assert status == 201, answer["message"][:1000]
+        accepted(team.create(owned(name, long)))
         assert eventually(lambda: len(team.ledger_object().reservations.text) == 0), "not counted"
 
     found = team.ledger_object().holders
@@ -71,7 +70,7 @@ def lines(counted: Counting, team: Namespace) -> list[dict[str, Any]]:
     return [line for line in counted.lines if line["namespace"] == team.name]
 
 
-def test_a_row_that_is_too_large_is_written_without_holders(quotas: ControlPlane) -> None:
+def test_a_ledger_that_is_too_large_is_written_without_holders(quotas: ControlPlane) -> None:
     """As a version before may have left it: what waits for it must not wait for ever."""
     elsewhere = Namespace(quotas)
     team = Namespace(quotas, installation=elsewhere.name)  # where no controller looks

@@ -4,7 +4,6 @@ A referee that shares no code with us replays every revision of etcd. Every faul
 while pods end and others take their place. GPU_ADMISSION_ALL_FAULTS=1 runs the faults that take longer.
 """
 
-import json
 import os
 import signal
 import time
@@ -22,10 +21,8 @@ from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.burst import (
     A100,
-    CLAIMS,
     NO_ROOM,
     PAUSE,
-    PODS,
     Burst,
     Churn,
     Request,
@@ -34,7 +31,7 @@ from tests.cluster.quota.burst import (
     crowds,
     requests,
 )
-from tests.cluster.quota.quotas import gpu_quota
+from tests.cluster.quota.quotas import CLAIMS, PODS, gpu_quota
 from tests.cluster.quota.referee import Cost, Replay, cost, fits, replay, total
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
@@ -138,10 +135,6 @@ def create_the_quota(scene: Scene) -> None:
 
 def replace_the_quota(scene: Scene) -> None:
     scene.admitted(60)
-    replace(scene)
-
-
-def replace(scene: Scene) -> None:
     document = yaml.safe_dump(gpu_quota(scene.team.name, hard=scene.load.hard, unclassifiedPods="TotalOnly"))
     scene.plane.kubectl("replace", "--force", "-f", "-", stdin=document)
     scene.await_force()
@@ -229,10 +222,8 @@ slow = pytest.mark.slow
         pytest.param(replace_the_quota, True, MANY, id="quota-replaced", marks=[slow, longer]),
     ],
 )
-def test_never_over(
-    scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
-) -> None:
-    seen = evaluated(scene, fault, churn, record_property)
+def test_never_over(scene: Scene, fault: Fault, churn: bool) -> None:
+    seen = evaluated(scene, fault, churn)
     if fault not in {create_the_quota, replace_the_quota}:
         assert seen.unmapped_resources == []
 
@@ -245,10 +236,8 @@ def test_never_over(
         pytest.param(everything, True, EQUAL, id="all-in-turn", marks=[slow, cut]),
     ],
 )
-def test_never_over_and_full_at_last(
-    scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
-) -> None:
-    seen = evaluated(scene, fault, churn, record_property)
+def test_never_over_and_full_at_last(scene: Scene, fault: Fault, churn: bool) -> None:
+    seen = evaluated(scene, fault, churn)
     assert seen.unmapped_resources == []
     assert held(scene)["gpus"] == Fraction(scene.load.hard["gpus"])
     if fault is nothing:
@@ -305,9 +294,7 @@ def test_names_that_come_again_and_changes_beside_a_burst(scene: Scene) -> None:
     assert used == {key: amount for key, amount in held(scene).items() if key in used}
 
 
-def evaluated(
-    scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
-) -> Replay:
+def evaluated(scene: Scene, fault: Fault, churn: bool) -> Replay:
     """Have the burst and the fault; assert what holds after each, and return what the referee saw."""
     since = history.revision(scene.plane)
     if fault is create_the_quota:
@@ -322,14 +309,13 @@ def evaluated(
                 scene.answered(0.9)
         else:
             fault(scene)
-    left = fitting(scene)
     if fault is nothing and not churn:
-        assert not left, "the end of a burst without faults leaves room for none of what was refused"
-    began = time.monotonic()
+        assert not fitting(scene), (
+            "the end of a burst without faults leaves room for none of what was refused"
+        )
     eventually(lambda: not retried(scene), seconds=FULL_WITHIN)
 
     seen = replay(scene.team.name, history.events(scene.plane, since))
-    record_property("figures", json.dumps(figures(scene, seen, len(left), time.monotonic() - began)))
     assert seen.over == []
     assert scene.burst.undecided == []
     assert fitting(scene) == []
@@ -357,22 +343,3 @@ def retried(scene: Scene) -> bool:
     if left:
         time.sleep(0.5)
     return bool(left)
-
-
-def figures(scene: Scene, seen: Replay, left: int, seconds: float) -> dict[str, object]:
-    return {
-        "burst s": round(scene.burst.seconds, 1),
-        "admitted": len(scene.burst.admitted),
-        "refused": len(scene.burst.refused),
-        "asked again": dict(scene.burst.troubles),
-        "events": seen.events,
-        "row writes": seen.row_writes,
-        "peak GPUs": str(seen.peak.get("gpus")),
-        "held GPUs": str(held(scene).get("gpus")),
-        "over": len(seen.over),
-        "let in while none was in force": seen.free,
-        "unmapped": len(seen.unmapped_resources),
-        "phantoms": seen.phantoms,
-        "fitting at the end": left,
-        "full after s": round(seconds, 1),
-    }

@@ -21,7 +21,7 @@ class Overtaken(SecondWebhook):
 
     def decide(self, request: Any) -> bool:
         """Return whether the update may be stored: always."""
-        self.told["asked"] += 1
+        self.reported["asked"] += 1
         changed, before = (_annotations(request[key]) for key in ("object", "oldObject"))
         if SLOW in changed.keys() - before.keys():
             self.slow.append(request)
@@ -38,7 +38,7 @@ def test_an_update_that_met_a_conflict_is_reviewed_again(plane: ControlPlane) ->
     }
     assert team.client.post(team.path("pods"), body)[0] == 201
     with Overtaken(plane, team) as webhook:
-        assert eventually(lambda: annotate(team, "example.com/probe")[0] == 200 and webhook.told["asked"])
+        assert eventually(lambda: annotate(team, "example.com/probe")[0] == 200 and webhook.reported["asked"])
 
         status, stored = annotate(team, SLOW)
 

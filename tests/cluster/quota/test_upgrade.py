@@ -3,9 +3,8 @@
 Nobody is denied because of it, nothing is admitted that does not fit by the catalogue in force, and nothing is left over.
 """
 
-import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from policies.quota.amounts import GPUS
 from tests.cases import cases
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
-from tests.cluster.quota.burst import CLAIMS, PODS, Burst, Churn, Request, gpu_pod, requests
+from tests.cluster.quota.burst import Burst, Churn, Request, requests
+from tests.cluster.quota.quotas import CLAIMS, PODS, gpu_pod
 from tests.cluster.quota.referee import BUILT_IN, SPOT, Weights, cost, replay, total
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
@@ -115,7 +115,7 @@ def restarted(replica: Webhook, release: Release) -> None:
 def requested(namespace: str) -> list[Request]:
     """Return the mix of all bursts, and pods with the name that only the new catalogue knows."""
     spots = [
-        Request(f"spot-{number}", PODS.format(namespace), gpu_pod(f"spot-{number}", SPOT, 1))
+        Request(f"spot-{number}", PODS.format(namespace), gpu_pod(f"spot-{number}", 1, SPOT))
         for number in range(OBJECTS // 20)
     ]
     mixed = [*requests(namespace, OBJECTS - len(spots), seed=len(namespace)), *spots]
@@ -125,7 +125,8 @@ def requested(namespace: str) -> list[Request]:
 
 @cases(
     ("before", "after", "in_flight"),
-    {"upgrade-with-a-creation-that-fails": ("old", "new", True), "rollback": ("new", "old", False)},
+    upgrade_with_a_creation_that_fails=("old", "new", True),
+    rollback=("new", "old", False),
 )
 def test_an_upgrade_denies_nothing_and_admits_nothing_over(
     readable: ControlPlane,
@@ -133,7 +134,6 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
     before: str,
     after: str,
     in_flight: bool,
-    record_property: Callable[[str, object], None],
 ) -> None:
     old, new, since = releases[before], releases[after], history.revision(readable)
     arguments = ("--kubeconfig", readable.kubeconfig())
@@ -168,7 +168,8 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             assert eventually(lambda: not team.ledger_object().reservations, seconds=60), (
                 team.ledger_object().reservations
             )
-            pods, claims = (team.client.get(path)[1]["items"] for path in paths(team.name))
+            paths = team.path("pods"), CLAIMS.format(team.name)
+            pods, claims = (team.client.get(path)[1]["items"] for path in paths)
             held = total(cost(each, new.weights) for each in (*pods, *claims)).get("gpus", 0)
             assert eventually(lambda: (team.used() or {}).get(GPUS) == held), "nothing is left over"
         finally:
@@ -181,23 +182,8 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
         history.events(readable, since),
         lambda ledger_object: weights[ledger_object["classCatalogue"]],
     )
-    figures = {
-        "admitted": len(burst.admitted),
-        "refused": len(burst.refused),
-        "asked again": dict(burst.troubles),
-        "seconds": round(burst.seconds),
-        "answered when it had moved": moved,
-        "events": seen.events,
-        "over": len(seen.over),
-        "unmapped": len(seen.unmapped_resources),
-    }
-    record_property("figures", json.dumps(figures))
     assert burst.troubles["is being recalculated"] == 0, "the upgrade denies nothing"
     assert burst.troubles["could not be checked"] == 0
     assert burst.undecided == []
     assert seen.over == []
     assert seen.unmapped_resources == []
-
-
-def paths(namespace: str) -> tuple[str, str]:
-    return PODS.format(namespace), CLAIMS.format(namespace)

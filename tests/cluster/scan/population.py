@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.builders import JSON, container, gpu_container
-from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane import ControlPlane, accepted, create_gpu_node
 
 A100, NEW = "nvidia-a100-80gb", "NVIDIA-X900"
 NODES = ("a100-1", "a100-2", "new-1")
@@ -15,8 +15,6 @@ PLUGINS = "/var/lib/kubelet/device-plugins"
 
 
 class Population:
-    """Creates objects as `admin`, some at a time."""
-
     def __init__(self, plane: ControlPlane) -> None:
         self._client = plane.client()
 
@@ -44,7 +42,6 @@ class Population:
         self._pod(name, "peek", container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
 
     def stack(self) -> None:
-        """Create a device plugin of a DaemonSet, on each node."""
         self._create("/api/v1/namespaces", {"metadata": {"name": STACK}})
         mount = {"name": "plugins", "mountPath": PLUGINS}
         volumes = [{"name": "plugins", "hostPath": {"path": PLUGINS}}]
@@ -83,8 +80,7 @@ class Population:
         self._create(f"{path}/{name}/binding", binding)
 
     def _create(self, path: str, body: JSON) -> JSON:
-        status, answer = self._client.post(path, body)
-        assert status == 201, (path, answer)
+        answer = accepted(self._client.post(path, body))
         return dict(answer)
 
 

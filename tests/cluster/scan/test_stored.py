@@ -10,8 +10,8 @@ import pytest
 from policies.pods.annotations import INJECTED
 from tests.builders import JSON, container, gpu_container
 from tests.cases import cases
-from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane import ControlPlane, accepted, create_gpu_node
+from tests.controlplane.webhook import serving
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import evaluate
@@ -31,48 +31,33 @@ spec:
 """
 NODE = "stored-1"
 PODS = "/api/v1/namespaces/stored/pods"
+WARMED = {"gpu-admission.dev/model-uri": "s3://models/llama-3"}
 PROBE = {"httpGet": {"path": "/health", "port": 8000}}
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("config")
-    (directory / "policy.yaml").write_text(POLICY)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
+def config(plane: ControlPlane) -> Iterator[Path]:
+    """Return the directory of documents by which a webhook is called for the pods of the namespace."""
     create_gpu_node(plane.client(), NODE, labels={"accelerator": "nvidia-a100-80gb", "pool": "spot"})
-    plane.client().post("/api/v1/namespaces", {"metadata": {"name": "stored"}})
-    with Webhook(plane, config=config, host=44) as running:
-        running.register()
-        yield running
-        running.unregister()
+    with serving(plane, POLICY, "stored", host=44) as webhook:
+        assert webhook.config is not None
+        yield webhook.config
     plane.client().delete(f"/api/v1/nodes/{NODE}")
 
 
-@pytest.mark.usefixtures("webhook")
 @cases(
     ("name", "containers", "annotations"),
-    {
-        "class-and-toleration": ("plain", [gpu_container()], {}),
-        "shared-memory-and-isolation": ("several", [gpu_container("2"), container("side")], {}),
-        "startup-probe": ("serving", [gpu_container(readinessProbe=PROBE)], {}),
-        "fetcher": (
-            "warmed",
-            [gpu_container(readinessProbe=PROBE)],
-            {"gpu-admission.dev/model-uri": "s3://models/llama-3"},
-        ),
-    },
+    class_and_toleration=("plain", [gpu_container()], {}),
+    shared_memory_and_isolation=("several", [gpu_container("2"), container("side")], {}),
+    startup_probe=("serving", [gpu_container(readinessProbe=PROBE)], {}),
+    fetcher=("warmed", [gpu_container(readinessProbe=PROBE)], WARMED),
 )
 def test_what_was_injected_would_be_injected_again(
     plane: ControlPlane, config: Path, name: str, containers: list[JSON], annotations: dict[str, str]
 ) -> None:
     client = plane.client()
     body = {"metadata": {"name": name, "annotations": annotations}, "spec": {"containers": containers}}
-    status, made = client.post(PODS, body)
-    assert status == 201, made
+    accepted(client.post(PODS, body))
     binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
     assert client.post(f"{PODS}/{name}/binding", binding)[0] == 201
     _, stored = client.get(f"{PODS}/{name}")

@@ -17,7 +17,7 @@ VIDEO = {"key": "dedicated", "value": "video", "effect": "NoSchedule"}
 MIG = {"name": "main", "image": "pytorch", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
 """A slice that no 80 GB card has."""
 TRAINING, SERVING = "ml-training", "serving"
-TENANT = "engineer"
+TENANT, EDITOR, PIPELINE = "engineer", "developer", "pipeline"
 PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
@@ -27,9 +27,11 @@ PATHS = {
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[ControlPlane]:
-    """Serve everything, with nodes of three classes; TENANT may see namespace TRAINING and nothing else."""
+    """Serve everything, with nodes of three classes; TENANT may see namespace TRAINING and nothing else, the others nothing."""
     plane = ControlPlane(controllers=True, scheduler=True)
     plane.add_user(TENANT)
+    plane.add_user(EDITOR)
+    plane.add_user(PIPELINE)
     with plane, serving(plane, host=71, arguments=("--kubeconfig", plane.kubeconfig())):
         client = plane.client()
         create_gpu_node(client, "a100-0", labels={"accelerator": "nvidia-a100-80gb"}, taints=(TAINT,))

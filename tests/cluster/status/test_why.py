@@ -14,6 +14,7 @@ from webhook.commands import main
 
 ONE_NODE = "the only node of class {} cannot take it: Node {}"
 NO_SLICE = "no 1g.5gb"
+EXCEEDED = "exceeded quota: ml-training/default, requested 4 nvidia-a100, 6 of 8 used; and 1 more"
 
 
 def why(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
@@ -40,38 +41,36 @@ def _denied(name: str) -> tuple[str, str, str]:
 
 @cases(
     ("name", "namespace", "answer", "want"),
-    {
-        "over-quota-for-now": (
-            "statefulsets.apps/over",
-            TRAINING,
-            "refused",
-            [
-                (
-                    "quota",
-                    "a pod asks for 4 of classes/nvidia-a100: 6 of 8 are used",
-                    "wait until others finish, delete pods that are not needed any more, or ask the platform team "
-                    "to raise spec.hard.classes[nvidia-a100]",
-                ),
-                _denied("over"),
-            ],
-        ),
-        "the-nodes-have-a-taint": (
-            "sts/tainted",
-            SERVING,
-            "pending",
-            [
-                ("scheduler", "Pod tainted-0 finds no node: 0/3 nodes are available", ""),
-                (
-                    "nodes",
-                    ONE_NODE.format("nvidia-l4", "l4-0")
-                    + " has the taint dedicated=video:NoSchedule, which the pod does not tolerate",
-                    "if its pods belong there, add to spec.tolerations: {key: dedicated, operator: Equal, value: video, "
-                    "effect: NoSchedule}",
-                ),
-            ],
-        ),
-        "scaled-to-zero": ("sts/none", SERVING, "stopped", []),
-    },
+    over_quota_for_now=(
+        "statefulsets.apps/over",
+        TRAINING,
+        "refused",
+        [
+            (
+                "quota",
+                f"{EXCEEDED} [gpu-quota]",
+                "set nvidia.com/gpu: 2, or wait until others release 1 GPU and 2 nvidia-a100, or ask the platform "
+                "team to raise spec.hard",
+            ),
+            _denied("over"),
+        ],
+    ),
+    the_nodes_have_a_taint=(
+        "sts/tainted",
+        SERVING,
+        "pending",
+        [
+            ("scheduler", "Pod tainted-0 finds no node: 0/3 nodes are available", ""),
+            (
+                "nodes",
+                ONE_NODE.format("nvidia-l4", "l4-0")
+                + " has the taint dedicated=video:NoSchedule, which the pod does not tolerate",
+                "if its pods belong there, add to spec.tolerations: {key: dedicated, operator: Equal, value: video, "
+                "effect: NoSchedule}",
+            ),
+        ],
+    ),
+    scaled_to_zero=("sts/none", SERVING, "stopped", []),
 )
 def test_the_answer(
     cluster: ControlPlane, name: str, namespace: str, answer: str, want: list[tuple[str, str, str]]
@@ -84,6 +83,16 @@ def test_the_answer(
     last = explained(cluster, name, namespace)
     assert (last["answer"], reasons(last)) == (answer, want)
     assert last["omitted"] == []
+
+
+def test_what_is_said_of_the_quota_is_what_the_pods_were_denied_with(cluster: ControlPlane) -> None:
+    def denial() -> str:
+        events = explained(cluster, "sts/over", TRAINING)["events"]
+        return next((each["message"] for each in events if EXCEEDED in each["message"]), "")
+
+    assert eventually(denial, seconds=30)
+    cause = explained(cluster, "sts/over", TRAINING)["reasons"][0]
+    assert all(part in denial() for part in cause["remedy"].split(", or "))
 
 
 def test_a_workload_is_refused_by_the_policy(cluster: ControlPlane) -> None:
@@ -163,11 +172,9 @@ def test_a_tenant_gets_the_same_less_what_he_may_not_read(cluster: ControlPlane)
 
 @cases(
     ("arguments", "want"),
-    {
-        "no-such-object": (("pod/nobody", "-n", SERVING), 'pods "nobody" not found in namespace serving'),
-        "no-name": (("job",), "name one object as KIND/NAME or KIND NAME"),
-        "too-many": (("a/b/c",), "name one object as KIND/NAME or KIND NAME"),
-    },
+    no_such_object=(("pod/nobody", "-n", SERVING), 'pods "nobody" not found in namespace serving'),
+    no_name=(("job",), "name one object as KIND/NAME or KIND NAME"),
+    too_many=(("a/b/c",), "name one object as KIND/NAME or KIND NAME"),
 )
 def test_what_cannot_be_explained(cluster: ControlPlane, arguments: tuple[str, ...], want: str) -> None:
     result = why(cluster, *arguments)

@@ -2,6 +2,8 @@
 
 from fractions import Fraction
 
+import pytest
+
 from policies.gpus.cards import (
     UNKNOWN_CARD,
     Card,
@@ -10,6 +12,8 @@ from policies.gpus.cards import (
     card_of,
     cards,
     container_amounts,
+    is_shared,
+    too_many_resources,
     weight,
 )
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -25,17 +29,46 @@ QUARTER = Fraction(1, 4)
 SHARED_CARD, OF_16 = Card(((GPU.name, QUARTER),)), Card((), 16)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "want"), [(16, 16, []), (32, 0, []), (16, 17, ["b"]), (33, 0, ["a"])]
+)
+def test_a_pod_names_at_most_thirty_two_resources(first: int, second: int, want: list[str]) -> None:
+    def naming(name: str, start: int, count: int) -> JSON:
+        limits = {f"nvidia.com/mig-1g.{number}gb": "1" for number in range(start, start + count)}
+        return container(name, resources={"limits": limits, "requests": limits})
+
+    containers = (naming("a", 0, first), naming("b", first, second), naming("c", 0, first))
+
+    found = too_many_resources(view(pod(*containers)), RESOURCE_MAPPING)
+
+    assert [each.container for each in found] == want
+
+
+@cases(
+    ("requested", "want"),
+    devices_with_memory=([GPU, MEMORY], True),
+    shares_with_memory=([SHARED, MEMORY], True),
+    memory_alone=([MEMORY], False),
+    devices_with_cores=([GPU, GPUResource("nvidia.com/gpucores", Measure.CORE_PERCENT)], False),
+    devices_with_memory_of_another_vendor=(
+        [GPUResource("amd.com/gpu", Measure.DEVICES), MEMORY],
+        False,
+    ),
+    slices_with_memory=([SLICE, MEMORY], False),
+)
+def test_memory_divides_devices_of_its_vendor(requested: list[GPUResource], want: bool) -> None:
+    assert is_shared({each: Fraction(1) for each in requested}) is want
+
+
 @cases(
     ("resources", "want"),
-    {
-        "limit": ({"limits": {"nvidia.com/gpu": "2"}}, {GPU: 2}),
-        "request": ({"requests": {"nvidia.com/gpu": 1}}, {GPU: 1}),
-        "request-wins": ({"limits": {GPU.name: "2"}, "requests": {GPU.name: "1"}}, {GPU: 1}),
-        "rounded-up-to-milli": ({"limits": {GPU.name: "0.0001"}}, {GPU: Fraction(1, 1000)}),
-        "no-gpu": ({"limits": {"cpu": "2", "example.com/dongle": "1"}}, {}),
-        "unreadable": ({"limits": {GPU.name: "x", SHARED.name: "1"}}, {SHARED: 1}),
-        "null": ({"limits": None, "requests": None}, {}),
-    },
+    limit=({"limits": {"nvidia.com/gpu": "2"}}, {GPU: 2}),
+    request=({"requests": {"nvidia.com/gpu": 1}}, {GPU: 1}),
+    request_wins=({"limits": {GPU.name: "2"}, "requests": {GPU.name: "1"}}, {GPU: 1}),
+    rounded_up_to_milli=({"limits": {GPU.name: "0.0001"}}, {GPU: Fraction(1, 1000)}),
+    no_gpu=({"limits": {"cpu": "2", "example.com/dongle": "1"}}, {}),
+    unreadable=({"limits": {GPU.name: "x", SHARED.name: "1"}}, {SHARED: 1}),
+    null=({"limits": None, "requests": None}, {}),
 )
 def test_amounts(resources: JSON, want: dict[GPUResource, Fraction]) -> None:
     place, *_ = view(pod(container(resources=resources))).places
@@ -49,13 +82,11 @@ def test_no_list_of_resources_has_no_amounts() -> None:
 
 @cases(
     ("name", "resource", "want"),
-    {
-        "a-card": ("nvidia-t4", GPU, 1),
-        "stated-by-the-class": ("t4-shared", GPU, QUARTER),
-        "slice-by-its-memory": ("nvidia-a100-80gb", SLICE, QUARTER),
-        "slice-that-the-class-has-not": ("nvidia-t4", SLICE, 1),
-        "share-that-nobody-weighs": ("nvidia-t4", SHARED, 1),
-    },
+    a_card=("nvidia-t4", GPU, 1),
+    stated_by_the_class=("t4-shared", GPU, QUARTER),
+    slice_by_its_memory=("nvidia-a100-80gb", SLICE, QUARTER),
+    slice_that_the_class_has_not=("nvidia-t4", SLICE, 1),
+    share_that_nobody_weighs=("nvidia-t4", SHARED, 1),
 )
 def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
     gpu_class = CLASSES.get(name)
@@ -66,16 +97,12 @@ def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
 
 @cases(
     ("name", "requested", "is_certain", "want"),
-    {
-        "all-weigh-one": ("nvidia-t4", [GPU], True, UNKNOWN_CARD),
-        "weights-are-those-of-the-class": ("t4-shared", [GPU], False, SHARED_CARD),
-        "asked-by-memory": ("nvidia-t4", [GPU, MEMORY], True, OF_16),
-        "card-that-may-be-another": ("nvidia-t4", [GPU, MEMORY], False, UNKNOWN_CARD),
-    },
+    all_weigh_one=("nvidia-t4", [GPU], True, UNKNOWN_CARD),
+    weights_are_those_of_the_class=("t4-shared", [GPU], False, SHARED_CARD),
+    asked_by_memory=("nvidia-t4", [GPU, MEMORY], True, OF_16),
+    card_that_may_be_another=("nvidia-t4", [GPU, MEMORY], False, UNKNOWN_CARD),
 )
-def test_what_matters_of_a_card(
-    name: str, requested: list[GPUResource], is_certain: bool, want: Card
-) -> None:
+def test_what_matters(name: str, requested: list[GPUResource], is_certain: bool, want: Card) -> None:
     gpu_class = CLASSES.get(name)
     assert gpu_class is not None
 
@@ -84,17 +111,15 @@ def test_what_matters_of_a_card(
 
 @cases(
     ("requested", "card", "want"),
-    {
-        "cards": ({GPU: Fraction(2)}, UNKNOWN_CARD, {GPU: Fraction(2)}),
-        "weighed": ({GPU: Fraction(2)}, SHARED_CARD, {GPU: Fraction(1, 2)}),
-        "limited-each": ({GPU: Fraction(2), MEMORY: Fraction(4096)}, OF_16, {GPU: Fraction(1, 2)}),
-        "limit-alone": ({MEMORY: Fraction(4096)}, OF_16, {MEMORY: QUARTER}),
-        "a-slice-is-not-limited-by-memory": (
-            {SLICE: Fraction(1), MEMORY: Fraction(4096)},
-            Card(((SLICE.name, QUARTER),), 16),
-            {SLICE: QUARTER, MEMORY: QUARTER},
-        ),
-    },
+    cards=({GPU: Fraction(2)}, UNKNOWN_CARD, {GPU: Fraction(2)}),
+    weighed=({GPU: Fraction(2)}, SHARED_CARD, {GPU: Fraction(1, 2)}),
+    limited_each=({GPU: Fraction(2), MEMORY: Fraction(4096)}, OF_16, {GPU: Fraction(1, 2)}),
+    limit_alone=({MEMORY: Fraction(4096)}, OF_16, {MEMORY: QUARTER}),
+    a_slice_is_not_limited_by_memory=(
+        {SLICE: Fraction(1), MEMORY: Fraction(4096)},
+        Card(((SLICE.name, QUARTER),), 16),
+        {SLICE: QUARTER, MEMORY: QUARTER},
+    ),
 )
 def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GPUResource, Fraction]) -> None:
     assert cards(requested, card) == want
@@ -102,15 +127,13 @@ def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GP
 
 @cases(
     ("annotations", "card", "want"),
-    {
-        "none": ({}, UNKNOWN_CARD, []),
-        "fraction": ({"gpu-fraction": "0.25"}, UNKNOWN_CARD, [QUARTER]),
-        "memory": ({"gpu-memory": "4096"}, OF_16, [QUARTER]),
-        "more-memory-than-the-card-has": ({"gpu-memory": "99999"}, OF_16, [Fraction(1)]),
-        "less-than-schedulers-count": ({"gpu-fraction": "0.001"}, UNKNOWN_CARD, [Fraction(1, 100)]),
-        "both-is-one-too-many": ({"gpu-fraction": "0.25", "gpu-memory": "8192"}, OF_16, [QUARTER]),
-        "unreadable-is-a-card": ({"gpu-fraction": "2"}, UNKNOWN_CARD, [Fraction(1)]),
-    },
+    none=({}, UNKNOWN_CARD, []),
+    fraction=({"gpu-fraction": "0.25"}, UNKNOWN_CARD, [QUARTER]),
+    memory=({"gpu-memory": "4096"}, OF_16, [QUARTER]),
+    more_memory_than_the_card_has=({"gpu-memory": "99999"}, OF_16, [Fraction(1)]),
+    less_than_schedulers_count=({"gpu-fraction": "0.001"}, UNKNOWN_CARD, [Fraction(1, 100)]),
+    both_is_one_too_many=({"gpu-fraction": "0.25", "gpu-memory": "8192"}, OF_16, [QUARTER]),
+    unreadable_is_a_card=({"gpu-fraction": "2"}, UNKNOWN_CARD, [Fraction(1)]),
 )
 def test_annotated_cards(annotations: dict[str, str], card: Card, want: list[Fraction]) -> None:
     found = annotated_cards(view(pod(annotations=annotations)), card, RESOURCE_MAPPING)

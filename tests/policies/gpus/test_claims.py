@@ -5,9 +5,15 @@ from typing import Any
 import msgspec
 
 from policies.gpus.claims import (
+    CLAIM,
+    RECORD_OF,
+    TEMPLATE,
+    ClaimName,
+    ClaimRecord,
     as_rules_see_it,
     decode_claim,
     device_class_names,
+    requested_by,
 )
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
@@ -20,13 +26,51 @@ from policies.pods.pod import Pod
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 
-GPU = DeviceClassPattern(pattern="gpu.example.com", resource="example.com/gpu")
-NIC = DeviceClassPattern(pattern="nic.example.com", measure=Measure.NOTHING)
+GPU_CLASS, NIC_CLASS, WHAT_CLASS = "gpu.example.com", "nic.example.com", "what.example.com"
+Known = dict[str, frozenset[str]]
+GPU = DeviceClassPattern(pattern=GPU_CLASS, resource="example.com/gpu")
+NIC = DeviceClassPattern(pattern=NIC_CLASS, measure=Measure.NOTHING)
 MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=(GPU, NIC)),))
 
 
 def classes(*names: str) -> frozenset[str]:
     return frozenset(names)
+
+
+@cases(
+    ("owner", "made_for_pod"),
+    of_a_pod=({"kind": "Pod", "controller": True}, True),
+    of_a_pod_that_does_not_control_it=({"kind": "Pod"}, False),
+    of_a_job=({"kind": "Job", "controller": True}, False),
+)
+def test_records_of_claims_and_templates(owner: JSON, made_for_pod: bool) -> None:
+    metadata = {"name": "c", "namespace": "team", "uid": "u", "ownerReferences": [{"name": "o", **owner}]}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+
+    for kind, written in ((CLAIM, spec), (TEMPLATE, {"spec": spec})):
+        found = RECORD_OF[kind](msgspec.json.encode({"metadata": metadata, "spec": written}))
+        assert found == ClaimRecord("u", kind, "team", "c", classes("gpu.example.com"), made_for_pod)
+        assert found.key == ClaimName(kind, "team", "c")
+    assert RECORD_OF[TEMPLATE](b"{}") == ClaimRecord("", TEMPLATE, "", "", classes())
+
+
+def test_what_a_pod_requests_by_claims() -> None:
+    known = {
+        ClaimName(TEMPLATE, "team", "t"): classes("gpu.example.com"),
+        ClaimName(CLAIM, "team", "c"): classes("nic.example.com"),
+        ClaimName(CLAIM, "elsewhere", "far"): classes("gpu.example.com"),
+    }
+    written: list[JSON] = [
+        {"name": "by-template", "resourceClaimTemplateName": "t"},
+        {"name": "by-claim", "resourceClaimName": "c"},
+        {"name": "of-another-namespace", "resourceClaimName": "far"},
+        {"name": "a-template-of-that-name", "resourceClaimTemplateName": "c"},
+        {"name": "nameless"},
+    ]
+
+    found = requested_by(view(pod(resourceClaims=written)), "team", known.get)
+
+    assert found == {"by-template": classes("gpu.example.com"), "by-claim": classes("nic.example.com")}
 
 
 def claiming(*names: str) -> Pod:
@@ -49,21 +93,13 @@ def exactly(name: str) -> JSON:
 
 @cases(
     ("requests", "named"),
-    {
-        "v1": ([exactly("gpu.example.com")], {"gpu.example.com"}),
-        "v1beta1": ([{"name": "flat", "deviceClassName": "gpu.example.com"}], {"gpu.example.com"}),
-        "two-requests": (
-            [exactly("gpu.example.com"), exactly("nic.example.com")],
-            {"gpu.example.com", "nic.example.com"},
-        ),
-        "alternatives": (
-            [{"name": "any", "firstAvailable": [{"deviceClassName": "a"}, {"deviceClassName": "b"}]}],
-            {"a", "b"},
-        ),
-        "a-kind-of-request-that-nobody-knows": ([{"name": "new", "byMagic": {}}], None),
-        "one-of-them-is-unknown": ([exactly("nic.example.com"), {"name": "new"}], None),
-        "nothing": ([], set()),
-    },
+    v1=([exactly(GPU_CLASS)], {GPU_CLASS}),
+    v1beta1=([{"name": "flat", "deviceClassName": GPU_CLASS}], {GPU_CLASS}),
+    two_requests=([exactly(GPU_CLASS), exactly(NIC_CLASS)], {GPU_CLASS, NIC_CLASS}),
+    either=([{"firstAvailable": [{"deviceClassName": "a"}, {"deviceClassName": "b"}]}], {"a", "b"}),
+    a_kind_of_request_that_nobody_knows=([{"name": "new", "byMagic": {}}], None),
+    one_of_them_is_unknown=([exactly(NIC_CLASS), {"name": "new"}], None),
+    nothing=([], set()),
 )
 def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
@@ -71,24 +107,17 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
     assert device_class_names(claim.spec) == named
 
 
-GPU_CLASS, NIC_CLASS, WHAT_CLASS = "gpu.example.com", "nic.example.com", "what.example.com"
-
-
 @cases(
     ("known", "left", "claimed"),
-    {
-        "a-nic": ({"a": classes(NIC_CLASS)}, [], ()),
-        "nothing-is-requested": ({"a": classes()}, [], ()),
-        "a-gpu": ({"a": classes(GPU_CLASS)}, ["a"], (GPU_CLASS,)),
-        "a-gpu-and-a-nic-in-one-claim": ({"a": classes(GPU_CLASS, NIC_CLASS)}, ["a"], (GPU_CLASS,)),
-        "nobody-knows-the-claim": ({}, ["a"], ()),
-        "nothing-says-what-the-device-class-has": ({"a": classes(WHAT_CLASS)}, ["a"], ()),
-        "a-gpu-and-perhaps-more": ({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,)),
-    },
+    a_nic=({"a": classes(NIC_CLASS)}, [], ()),
+    nothing_is_requested=({"a": classes()}, [], ()),
+    a_gpu=({"a": classes(GPU_CLASS)}, ["a"], (GPU_CLASS,)),
+    a_gpu_and_a_nic_in_one_claim=({"a": classes(GPU_CLASS, NIC_CLASS)}, ["a"], (GPU_CLASS,)),
+    nobody_knows_the_claim=({}, ["a"], ()),
+    nothing_says_what_the_device_class_has=({"a": classes(WHAT_CLASS)}, ["a"], ()),
+    a_gpu_and_perhaps_more=({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,)),
 )
-def test_the_claims_that_rules_see(
-    known: dict[str, frozenset[str]], left: list[str], claimed: tuple[str, ...]
-) -> None:
+def test_the_claims_that_rules_see(known: Known, left: list[str], claimed: tuple[str, ...]) -> None:
     seen, found = as_rules_see_it(claiming("a"), known, MAPPING)
 
     assert found == claimed
@@ -108,19 +137,13 @@ IGNORING = ResourceMapping(
 
 @cases(
     ("mapping", "of_a", "of_b"),
-    {
-        "of-a-nic": (MAPPING, classes("nic.example.com"), classes("gpu.example.com")),
-        "of-what-is-ignored": (
-            IGNORING,
-            classes("what.example.com"),
-            classes("gpu.example.com", "what.example.com"),
-        ),
-    },
+    of_a_nic=(MAPPING, classes(NIC_CLASS), classes(GPU_CLASS)),
+    ignored=(IGNORING, classes(WHAT_CLASS), classes(GPU_CLASS, WHAT_CLASS)),
 )
 def test_a_claim_beside_one_of_a_gpu_is_not_seen(mapping: ResourceMapping, of_a: Any, of_b: Any) -> None:
     seen, claimed = as_rules_see_it(claiming("a", "b"), {"a": of_a, "b": of_b}, mapping)
 
-    assert claimed == ("gpu.example.com",)
+    assert claimed == (GPU_CLASS,)
     assert seen == claiming("b")
 
 
@@ -128,7 +151,7 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
     """What a rule adds to an empty list is added behind its last item, and a list that is not there has none."""
     document = pod(resourceClaims=[{"name": "a", "resourceClaimName": "mine"}])
 
-    seen, _ = as_rules_see_it(view(document), {"a": classes("nic.example.com")}, MAPPING)
+    seen, _ = as_rules_see_it(view(document), {"a": classes(NIC_CLASS)}, MAPPING)
 
     assert seen.spec.init_containers is None
 

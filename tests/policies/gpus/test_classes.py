@@ -46,12 +46,8 @@ def test_a_document_reads_as_it_is_written() -> None:
         ),
     )
 
-    assert (got.name, got.family, got.memory_gib, got.resource) == (
-        "nvidia-a100-80gb",
-        "nvidia-a100",
-        80,
-        "nvidia.com/gpu",
-    )
+    assert (got.name, got.family) == ("nvidia-a100-80gb", "nvidia-a100")
+    assert (got.memory_gib, got.resource) == (80, "nvidia.com/gpu")
     assert got.tolerations[0].toleration_seconds == 5
     assert got.node_labels == (NodeLabel(key="accelerator", values=("nvidia-a100-80gb",)),)
     assert got.mig_profiles == {"1g.10gb": MigProfile(sevenths=1, memory_gib=10, per_gpu=7)}
@@ -64,15 +60,10 @@ def test_a_class_without_family_is_its_own() -> None:
 
 @cases(
     ("fields", "want"),
-    {
-        "in-the-spec": ({"memory": 80}, "unknown field `memory`"),
-        "in-a-profile": ({"migProfiles": {"1g.10gb": {**A100, "sms": 14}}}, "unknown field `sms`"),
-        "in-a-label": ({"nodeLabels": [{"name": "accelerator", "values": []}]}, "unknown field `name`"),
-        "decimal-number-for-a-share": (
-            {"equivalents": {"nvidia.com/gpu": 0.25}},
-            "Expected `int | str`, got `float`",
-        ),
-    },
+    in_the_spec=({"memory": 80}, "unknown field `memory`"),
+    in_a_profile=({"migProfiles": {"1g.10gb": {**A100, "sms": 14}}}, "unknown field `sms`"),
+    in_a_label=({"nodeLabels": [{"name": "accelerator", "values": []}]}, "unknown field `name`"),
+    decimal_share=({"equivalents": {"nvidia.com/gpu": 0.25}}, "Expected `int | str`, got `float`"),
 )
 def test_unknown_fields_and_wrong_types_are_refused(fields: dict[str, Any], want: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=want):
@@ -177,13 +168,11 @@ def test_profile_names(name: str) -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "all": ("1", Fraction(1)),
-        "number": (1, Fraction(1)),
-        "fraction": ("1/4", Fraction(1, 4)),
-        "decimal": ("0.25", Fraction(1, 4)),
-        "not-in-lowest-terms": ("2/8", Fraction(1, 4)),
-    },
+    all=("1", Fraction(1)),
+    number=(1, Fraction(1)),
+    fraction=("1/4", Fraction(1, 4)),
+    decimal=("0.25", Fraction(1, 4)),
+    not_in_lowest_terms=("2/8", Fraction(1, 4)),
 )
 def test_share(text: str | int, want: Fraction) -> None:
     assert parse_share(text) == want
@@ -212,59 +201,22 @@ def test_resolve(name: str, want: list[str]) -> None:
 
 
 @cases(
-    ("key", "value", "want"),
-    {
-        "our-own-label": ("accelerator", "nvidia-t4", ["nvidia-t4"]),
-        "a-family-is-not-on-nodes": ("accelerator", "nvidia-a100", []),
-        "time-sliced": ("nvidia.com/gpu.product", "Tesla-T4-SHARED", ["nvidia-t4"]),
-        "gke-a100-is-40": ("cloud.google.com/gke-accelerator", "nvidia-tesla-a100", ["nvidia-a100-40gb"]),
-        "aws-tells-only-the-family": ("karpenter.k8s.aws/instance-gpu-name", "a100", A100S),
-        "amd": ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", ["amd-mi300x"]),
-        "single-mig-is-no-whole-card": ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", []),
-    },
-)
-def test_matching_label(key: str, value: str, want: list[str]) -> None:
-    assert [found.name for found in BUILT_IN.matching_label(key, value)] == want
-
-
-@cases(
     ("word", "want"),
-    {
-        "family-without-vendor": ("a100", "nvidia-a100"),
-        "upper-case": ("A100-80GB", "nvidia-a100-80gb"),
-        "not-the-l4": ("l40s", "nvidia-l40s"),
-        "misspelt": ("nvdia-l4", "nvidia-l4"),
-        "name-on-gke": ("nvidia-tesla-t4", "nvidia-t4"),
-        "product-name": ("Tesla-T4", "nvidia-t4"),
-        "label-of-the-family": ("v100", "nvidia-v100"),
-        "amd": ("mi300x", "amd-mi300x"),
-        "part-of-a-name": ("gaudi2", "intel-gaudi2"),
-        "nothing-like-it": ("banana", None),
-        "empty": ("", None),
-        "very-long": ("x" * 100_000, None),
-    },
+    family_without_vendor=("a100", "nvidia-a100"),
+    upper_case=("A100-80GB", "nvidia-a100-80gb"),
+    not_the_l4=("l40s", "nvidia-l40s"),
+    misspelt=("nvdia-l4", "nvidia-l4"),
+    name_on_gke=("nvidia-tesla-t4", "nvidia-t4"),
+    product_name=("Tesla-T4", "nvidia-t4"),
+    label_of_the_family=("v100", "nvidia-v100"),
+    amd=("mi300x", "amd-mi300x"),
+    part_of_a_name=("gaudi2", "intel-gaudi2"),
+    nothing_like_it=("banana", None),
+    empty=("", None),
+    very_long=("x" * 100_000, None),
 )
 def test_nearest(word: str, want: str | None) -> None:
     assert BUILT_IN.nearest(word) == want
-
-
-@cases(
-    ("name", "profile", "want"),
-    {
-        "a-seventh-by-compute": ("nvidia-a100-80gb", "1g.10gb", Fraction(1, 7)),
-        "a-quarter-by-memory": ("nvidia-a100-80gb", "1g.20gb", Fraction(1, 4)),
-        "half-by-memory": ("nvidia-a100-80gb", "3g.40gb", Fraction(1, 2)),
-        "four-sevenths-by-compute": ("nvidia-a100-80gb", "4g.40gb", Fraction(4, 7)),
-        "the-whole-card": ("nvidia-a100-80gb", "7g.80gb", Fraction(1)),
-        "as-the-resource-is-named": ("nvidia-a100-80gb", "1g.10gb.me", Fraction(1, 7)),
-        "a30-has-four-slices": ("nvidia-a30", "1g.6gb", Fraction(1, 4)),
-        "stated-because-the-name-is-rounded": ("nvidia-h200", "3g.71gb", Fraction(1, 2)),
-    },
-)
-def test_mig_weight(name: str, profile: str, want: Fraction) -> None:
-    (found,) = BUILT_IN.resolve(name)
-
-    assert BUILT_IN.mig_weight(found, profile) == want
 
 
 def test_a_profile_that_the_class_does_not_have() -> None:
@@ -291,10 +243,8 @@ def test_a_label_of_several_families_suggests_none() -> None:
         ]
     )
 
-    assert [found.name for found in catalogue.matching_label("accelerator", "gpu-node")] == [
-        "nvidia-l4",
-        "nvidia-t4",
-    ]
+    found = catalogue.matching_label("accelerator", "gpu-node")
+    assert [each.name for each in found] == ["nvidia-l4", "nvidia-t4"]
     assert catalogue.nearest("gpu-node") is None
 
 

@@ -101,13 +101,11 @@ def test_two_device_classes_with_one_extended_name() -> None:
 
 @cases(
     ("expressions", "unknown", "want"),
-    {
-        "gpus": (["device.driver == 'gpu.nvidia.com'"], UnknownDeviceClasses.IGNORE, ()),
-        "known-to-be-none": (["device.driver == 'dra.net'"], UnknownDeviceClasses.COUNT, ()),
-        "other-driver": (["device.driver == 'x.example'"], UnknownDeviceClasses.COUNT, ("mine",)),
-        "unknown-and-counted": ([], UnknownDeviceClasses.COUNT, ()),
-        "unknown-and-ignored": ([], UnknownDeviceClasses.IGNORE, ("mine",)),
-    },
+    gpus=(["device.driver == 'gpu.nvidia.com'"], UnknownDeviceClasses.IGNORE, ()),
+    known_to_be_none=(["device.driver == 'dra.net'"], UnknownDeviceClasses.COUNT, ()),
+    other_driver=(["device.driver == 'x.example'"], UnknownDeviceClasses.COUNT, ("mine",)),
+    unknown_and_counted=([], UnknownDeviceClasses.COUNT, ()),
+    unknown_and_ignored=([], UnknownDeviceClasses.IGNORE, ("mine",)),
 )
 def test_device_classes_that_nothing_charges(
     expressions: list[str], unknown: UnknownDeviceClasses, want: tuple[str, ...]

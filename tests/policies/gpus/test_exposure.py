@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 from policies.gpus.exposure import (
     NODE_PATHS,
     canonical,
+    hiding_values,
+    is_device_list,
     is_of_the_gpu_stack,
     leads_to_gpus,
     may_set_devices,
     names_devices,
+    shows_devices,
 )
+from tests.cases import cases
 
 NO_WAY = """
 /dev/infiniband /dev/driver /dev/nvme0n1 /dev/null /dev/shm /data /home/dev/nvidia0 /var/log /run/udev /run/nvidia/validations
@@ -21,7 +25,10 @@ NO_WAY = """
 WAYS = """
 /var/lib/kubelet/plugins /var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock /var/lib/kubelet/plugins_registry /run/docker
 /var/run/docker/containerd /run/docker/containerd/containerd.sock.ttrpc /dev/vfio /dev/vfio/17 /proc /proc/1 /proc/self/task
-/proc/self/task/1/ /proc/1/root
+/proc/self/task/1/ /proc/1/root /proc/1/root/dev/nvidia0 /dev/nvidia0 //dev/./nvidia-uvm/ /dev/dri/card0 /dev/char /dev/char/195:0
+/dev / /run/nvidia/driver /var/run/nvidia/driver/dev/nvidia0 /run/nvidia /var/lib/kubelet/device-plugins/kubelet.sock
+/var/lib/kubelet/pod-resources /var/lib /run/containerd/containerd.sock /var/run/containerd /var/run/crio/crio.sock
+/var/run/docker.sock /run /etc/cdi /var/run/cdi/nvidia.yaml /tmp/../dev/nvidia0
 """
 
 
@@ -35,6 +42,29 @@ def test_paths_that_lead_to_gpus(path: str) -> None:
     assert leads_to_gpus(path)
 
 
+@cases(
+    ("variable", "shows", "hiding"),
+    nvidia=("NVIDIA_VISIBLE_DEVICES", True, "void"),
+    docker_swarm=("DOCKER_RESOURCE_GPU", True, "void"),
+    another=("HOME", False, "void"),
+)
+def test_variables_by_which_runtimes_show_devices(variable: str, shows: bool, hiding: str) -> None:
+    assert shows_devices(variable) is shows
+    assert hiding_values(variable)[-1] == hiding
+
+
+@pytest.mark.parametrize(
+    ("path", "want"),
+    [
+        ("/var/run/nvidia-container-devices/all", True),
+        ("/./var/run//nvidia-container-devices/0", True),
+        ("/var/run/nvidia", False),
+    ],
+)
+def test_mounts_that_list_devices(path: str, want: bool) -> None:
+    assert is_device_list(path) is want
+
+
 SPELLINGS = st.sampled_from(["/", "//", "/./", "/x/../"])
 
 
@@ -42,9 +72,8 @@ SPELLINGS = st.sampled_from(["/", "//", "/./", "/x/../"])
 def test_a_path_is_the_same_however_it_is_written(path: str, data: st.DataObject) -> None:
     parts = path.strip("/").split("/")
     at_run = ["var", *parts] if parts[0] == "run" and data.draw(st.booleans()) else parts
-    written = "".join(data.draw(SPELLINGS) + part for part in at_run) + data.draw(
-        st.sampled_from(["", "/", "/."])
-    )
+    end = data.draw(st.sampled_from(["", "/", "/."]))
+    written = "".join(data.draw(SPELLINGS) + part for part in at_run) + end
 
     assert canonical(written) == "/" + "/".join(parts) + "/"
     assert leads_to_gpus(written)

@@ -10,10 +10,8 @@ NO_FRACTION = "must be a decimal number between 0 and 1"
 
 
 def found(annotations: dict[str, str]) -> list[tuple[str, str]]:
-    return [
-        (bad.key, bad.message)
-        for bad in fraction_problems(view(pod(annotations=annotations)), RESOURCE_MAPPING)
-    ]
+    problems = fraction_problems(view(pod(annotations=annotations)), RESOURCE_MAPPING)
+    return [(bad.key, bad.message) for bad in problems]
 
 
 @pytest.mark.parametrize("text", ["0.5", ".5", "0.25", "0.999", "00.1"])
@@ -48,13 +46,11 @@ KAI, HALF = {"schedulerName": "kai-scheduler"}, {"gpu-fraction": "0.5"}
 
 @cases(
     ("annotations", "spec", "want"),
-    {
-        "the-first": (HALF, KAI, "main"),
-        "the-one-by-annotation": ({**HALF, FRACTION_CONTAINER: "other"}, KAI, "other"),
-        "without-a-part": ({}, KAI, None),
-        "of-another-scheduler": (HALF, {}, None),
-        "on-a-node-already": (HALF, {**KAI, "nodeName": "n"}, None),
-    },
+    the_first=(HALF, KAI, "main"),
+    the_one_by_annotation=({**HALF, FRACTION_CONTAINER: "other"}, KAI, "other"),
+    without_a_part=({}, KAI, None),
+    of_another_scheduler=(HALF, {}, None),
+    on_a_node_already=(HALF, {**KAI, "nodeName": "n"}, None),
 )
 def test_the_container_that_gets_the_part(annotations: dict[str, str], spec: JSON, want: str | None) -> None:
     document = pod(container(), container("other"), annotations=annotations, **spec)

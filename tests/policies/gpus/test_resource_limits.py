@@ -17,17 +17,15 @@ LIMITS = {
 
 @cases(
     ("most", "resource", "gpu_class"),
-    {
-        "by-name": (8, "nvidia.com/gpu", ""),
-        "by-pattern": (4, "nvidia.com/mig-1g.10gb", ""),
-        "by-the-longest-pattern": (16, "aws.amazon.com/neuroncore", ""),
-        "all-others": (2, "amd.com/gpu", ""),
-        "by-class": (4, "nvidia.com/gpu", "nvidia-a100-80gb"),
-        "by-family": (6, "nvidia.com/gpu", "nvidia-a100-40gb"),
-        "the-largest-of-the-classes": (6, "nvidia.com/gpu", "nvidia-a100"),
-        "a-class-without-a-limit-of-its-own": (8, "nvidia.com/gpu", "nvidia-t4"),
-        "a-class-limits-whole-cards": (4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb"),
-    },
+    by_name=(8, "nvidia.com/gpu", ""),
+    by_pattern=(4, "nvidia.com/mig-1g.10gb", ""),
+    by_the_longest_pattern=(16, "aws.amazon.com/neuroncore", ""),
+    all_others=(2, "amd.com/gpu", ""),
+    by_class=(4, "nvidia.com/gpu", "nvidia-a100-80gb"),
+    by_family=(6, "nvidia.com/gpu", "nvidia-a100-40gb"),
+    the_largest_of_the_classes=(6, "nvidia.com/gpu", "nvidia-a100"),
+    a_class_without_a_limit_of_its_own=(8, "nvidia.com/gpu", "nvidia-t4"),
+    a_class_limits_whole_cards=(4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb"),
 )
 def test_the_most_specific_limit_decides(most: int, resource: str, gpu_class: str) -> None:
     found = RESOURCE_MAPPING.resource(resource)
@@ -37,13 +35,11 @@ def test_the_most_specific_limit_decides(most: int, resource: str, gpu_class: st
 
 @cases(
     ("limits", "resource", "gpu_class"),
-    {
-        "no-limits": (None, "nvidia.com/gpu", ""),
-        "another-resource": (OF_ONE_CLASS, "amd.com/gpu", ""),
-        "another-class": (OF_ONE_CLASS, "nvidia.com/gpu", "nvidia-t4"),
-        "no-class": (OF_ONE_CLASS, "nvidia.com/gpu", ""),
-        "one-of-two-classes": ({"nvidia-a100-80gb": 8}, "nvidia.com/gpu", "nvidia-a100"),
-    },
+    no_limits=(None, "nvidia.com/gpu", ""),
+    another_resource=(OF_ONE_CLASS, "amd.com/gpu", ""),
+    another_class=(OF_ONE_CLASS, "nvidia.com/gpu", "nvidia-t4"),
+    no_class=(OF_ONE_CLASS, "nvidia.com/gpu", ""),
+    one_of_two_classes=({"nvidia-a100-80gb": 8}, "nvidia.com/gpu", "nvidia-a100"),
 )
 def test_no_name_fits(limits: ResourceLimits, resource: str, gpu_class: str) -> None:
     found = RESOURCE_MAPPING.resource(resource)
@@ -53,30 +49,28 @@ def test_no_name_fits(limits: ResourceLimits, resource: str, gpu_class: str) -> 
 
 @cases(
     ("limits", "want"),
-    {
-        "valid": (LIMITS, []),
-        "negative": ({"nvidia.com/gpu": -1}, [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")]),
-        "no-resource": (
-            {"*/gpu": 1, "nvidia.com/*g*": 1},
-            [
-                (
-                    f"maxPerPod[{name}]",
-                    "must be a resource name such as example.com/gpu, with at most one * after the /",
-                )
-                for name in ("*/gpu", "nvidia.com/*g*")
-            ],
-        ),
-        "no-class": (
-            {"nvidia-a1000": 1, "what": 1},
-            [
-                (
-                    "maxPerPod[nvidia-a1000]",
-                    'must be a resource, a class or a family: did you mean "nvidia-a100"?',
-                ),
-                ("maxPerPod[what]", "must be a resource, a class or a family"),
-            ],
-        ),
-    },
+    valid=(LIMITS, []),
+    negative=({"nvidia.com/gpu": -1}, [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")]),
+    no_resource=(
+        {"*/gpu": 1, "nvidia.com/*g*": 1},
+        [
+            (
+                f"maxPerPod[{name}]",
+                "must be a resource name such as example.com/gpu, with at most one * after the /",
+            )
+            for name in ("*/gpu", "nvidia.com/*g*")
+        ],
+    ),
+    no_class=(
+        {"nvidia-a1000": 1, "what": 1},
+        [
+            (
+                "maxPerPod[nvidia-a1000]",
+                'must be a resource, a class or a family: did you mean "nvidia-a100"?',
+            ),
+            ("maxPerPod[what]", "must be a resource, a class or a family"),
+        ],
+    ),
 )
 def test_problems(limits: ResourceLimits, want: list[tuple[str, str]]) -> None:
     found = [*limit_problems(limits, "maxPerPod"), *unknown_names(limits, CLASSES, "maxPerPod")]

@@ -33,14 +33,12 @@ RESOURCE_MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS)
 
 @cases(
     ("name", "want"),
-    {
-        "by-name": ("gpu.nvidia.com", PATTERNS[0]),
-        "star-in-front": ("team.gpu.example.com", PATTERNS[1]),
-        "star-behind": ("a100-shared", PATTERNS[2]),
-        "star-is-one-character-at-least": ("a100-", None),
-        "longer": ("xgpu.nvidia.com", None),
-        "unknown": ("rdma.example.com", None),
-    },
+    by_name=("gpu.nvidia.com", PATTERNS[0]),
+    star_in_front=("team.gpu.example.com", PATTERNS[1]),
+    star_behind=("a100-shared", PATTERNS[2]),
+    star_is_one_character_at_least=("a100-", None),
+    longer=("xgpu.nvidia.com", None),
+    unknown=("rdma.example.com", None),
 )
 def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
     assert RESOURCE_MAPPING.stated_device_class(name) == want
@@ -59,14 +57,12 @@ def mapping(*unknown: UnknownDeviceClasses | None) -> ResourceMapping:
 
 @cases(
     ("unknown", "counted", "refused"),
-    {
-        "counted-by-default": ((), True, False),
-        "counted": ((UnknownDeviceClasses.COUNT,), True, False),
-        "ignored": ((UnknownDeviceClasses.IGNORE, None), False, False),
-        "denied-and-counted-if-it-is-stored": ((UnknownDeviceClasses.DENY,), True, True),
-        "the-strictest-holds": ((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.COUNT), True, False),
-        "in-any-document": ((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.DENY), True, True),
-    },
+    counted_by_default=((), True, False),
+    counted=((UnknownDeviceClasses.COUNT,), True, False),
+    ignored=((UnknownDeviceClasses.IGNORE, None), False, False),
+    denied_and_counted_if_it_is_stored=((UnknownDeviceClasses.DENY,), True, True),
+    the_strictest_holds=((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.COUNT), True, False),
+    in_any_document=((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.DENY), True, True),
 )
 @pytest.mark.parametrize("name", ["nobody-knows", "silent"])
 def test_unknown_device_classes(
@@ -155,34 +151,29 @@ NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at
 
 @cases(
     ("spec", "want"),
-    {
-        "fine": ({"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, []),
-        "schedulers-that-share-nothing": (
-            {"fractionSchedulers": ["kai-scheduler", "default-scheduler", ""]},
-            [f"fractionSchedulers[1]: {NO_SCHEDULER}", f"fractionSchedulers[2]: {NO_SCHEDULER}"],
-        ),
-        "no-name": ({"deviceClasses": [{"pattern": "GPU"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
-        "two-stars": (
-            {"deviceClasses": [{"pattern": "a"}, {"pattern": "*.*.com"}]},
-            [f"deviceClasses[1].pattern: {NO_PATTERN}"],
-        ),
-        "stars-of-a-resource": (
-            {"resources": [{"pattern": each, "measure": "devices"} for each in ("x.com/*-*", "*.com/gpu")]},
-            [f"resources[{index}].pattern: must have at most one *, after the /" for index in (0, 1)],
-        ),
-        "resource-without-domain": (
-            {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
-            ["deviceClasses[0].resource: must be a resource name such as example.com/gpu"],
-        ),
-        "device-class-of-shares": (
-            {"deviceClasses": [{"pattern": "a", "measure": "shares"}]},
-            ["deviceClasses[0].measure: must be devices or nothing"],
-        ),
-        "annotation-of-slices": (
-            {"fractionAnnotations": [{"key": "k", "measure": "slices"}]},
-            ["fractionAnnotations[0].measure: must be fraction, memoryMiB or devices"],
-        ),
-    },
+    fine=({"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, []),
+    schedulers_that_share_nothing=(
+        {"fractionSchedulers": ["kai-scheduler", "default-scheduler", ""]},
+        [f"fractionSchedulers[1]: {NO_SCHEDULER}", f"fractionSchedulers[2]: {NO_SCHEDULER}"],
+    ),
+    no_name=({"deviceClasses": [{"pattern": "GPU"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
+    two_stars=({"deviceClasses": [{"pattern": "*.*"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
+    stars_of_a_resource=(
+        {"resources": [{"pattern": each, "measure": "devices"} for each in ("x.com/*-*", "*.com/gpu")]},
+        [f"resources[{index}].pattern: must have at most one *, after the /" for index in (0, 1)],
+    ),
+    resource_without_domain=(
+        {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
+        ["deviceClasses[0].resource: must be a resource name such as example.com/gpu"],
+    ),
+    device_class_of_shares=(
+        {"deviceClasses": [{"pattern": "a", "measure": "shares"}]},
+        ["deviceClasses[0].measure: must be devices or nothing"],
+    ),
+    annotation_of_slices=(
+        {"fractionAnnotations": [{"key": "k", "measure": "slices"}]},
+        ["fractionAnnotations[0].measure: must be fraction, memoryMiB or devices"],
+    ),
 )
 def test_problems(spec: JSON, want: list[str]) -> None:
     found = msgspec.convert(spec, ResourceMappingSpec).problems()
@@ -228,13 +219,11 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
 
 @cases(
     ("limits", "want"),
-    {
-        "whole-cards": ({"nvidia.com/gpu": "4"}, 4),
-        "slices-are-no-cards": ({"nvidia.com/mig-1g.10gb": "4"}, 0),
-        "shares-are-no-cards": ({"nvidia.com/gpu.shared": "1"}, 0),
-        "memory-beside-cards": ({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2),
-        "two-vendors": ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2),
-    },
+    whole_cards=({"nvidia.com/gpu": "4"}, 4),
+    slices_are_no_cards=({"nvidia.com/mig-1g.10gb": "4"}, 0),
+    shares_are_no_cards=({"nvidia.com/gpu.shared": "1"}, 0),
+    memory_beside_cards=({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2),
+    two_vendors=({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2),
 )
 def test_whole_gpus(limits: dict[str, str], want: int) -> None:
     assert whole_gpus(view(pod(container(resources={"limits": limits}))), BUILT_IN) == want

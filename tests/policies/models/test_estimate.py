@@ -53,10 +53,7 @@ TRAINED = {"params": 10**9, "phase": ModelPhase.TRAINING, "batch": 4, "sequence"
             (14 * 10**9, 14 * 10**9, 0, 5_600_000_000, 33_600_000_000),
         ),
         # activations: 0.8 * 2e9 * 4 = 6.4e9; KV cache: 0.25 * 2e9 * 4 * 1 = 2e9; 1.2 * 10.4e9 = 12.48e9
-        "1b-trained-in-batches-of-four": (
-            TRAINED,
-            (2 * 10**9, 2 * 10**9, 6_400_000_000, 2_080_000_000, 12_480_000_000),
-        ),
+        "1b-in-fours": (TRAINED, (2 * 10**9, 2 * 10**9, 6_400_000_000, 2_080_000_000, 12_480_000_000)),
         # activations: 6.4e9 * 0.3 = 1.92e9; 1.2 * 5.92e9 = 7.104e9
         "checkpointing-keeps-three-tenths-of-the-activations": (
             {**TRAINED, "checkpointing": True},
@@ -67,10 +64,7 @@ TRAINED = {"params": 10**9, "phase": ModelPhase.TRAINING, "batch": 4, "sequence"
             (2 * 10**9, 2 * 10**9, 0, 800_000_000, 4_800_000_000),
         ),
         # half a byte each: weights 1.5 -> 2, KV cache 1.5 * 0.25 = 0.375 -> 1, total 1.2 * 1.875 = 2.25 -> 3
-        "parts-are-rounded-up-and-still-add-up": (
-            {"params": 3, "precision": Precision.INT4, "sequence": 512},
-            (2, 1, 0, 0, 3),
-        ),
+        "parts-still-add-up": ({"params": 3, "precision": Precision.INT4, "sequence": 512}, (2, 1, 0, 0, 3)),
     },
 )
 def test_formula(shape: dict[str, Any], want: tuple[int, int, int, int, int]) -> None:
@@ -103,9 +97,7 @@ ATTENTION = st.builds(
 
 
 @given(SHAPES, ATTENTION)
-def test_a_known_cache_has_no_overhead_and_grows_with_each_of_its_numbers(
-    shape: ModelShape, attention: Attention
-) -> None:
+def test_a_known_cache_has_no_overhead_and_grows_by_layers(shape: ModelShape, attention: Attention) -> None:
     got = estimate(replace(shape, attention=attention))
     deeper = replace(attention, layers=attention.layers + 1)
 
@@ -136,12 +128,10 @@ LARGER = ("nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x")
 
 @cases(
     ("total", "gpus", "want"),
-    {
-        "to-the-brim": (16, 1, ("nvidia-t4", *LARGER)),
-        "a-bit-more": (Fraction(161, 10), 1, LARGER),
-        "over-four-gpus": (160, 4, LARGER),
-        "nowhere": (200, 1, ()),
-    },
+    to_the_brim=(16, 1, ("nvidia-t4", *LARGER)),
+    a_bit_more=(Fraction(161, 10), 1, LARGER),
+    over_four_gpus=(160, 4, LARGER),
+    nowhere=(200, 1, ()),
 )
 def test_fits_smallest_first(total: Fraction | int, gpus: int, want: tuple[str, ...]) -> None:
     assert placement(needing(total), CLASSES, gpus).fits == want
@@ -149,11 +139,9 @@ def test_fits_smallest_first(total: Fraction | int, gpus: int, want: tuple[str, 
 
 @cases(
     ("total", "want"),
-    {
-        "smallest-without-media-engines": (5, ["1g.5gb", "1g.10gb"]),
-        "more-memory-before-more-compute": (11, ["3g.20gb", "1g.20gb"]),
-        "a-slice-that-is-the-whole-card-is-not-recommended": (41, []),
-    },
+    smallest_without_media_engines=(5, ["1g.5gb", "1g.10gb"]),
+    more_memory_before_more_compute=(11, ["3g.20gb", "1g.20gb"]),
+    a_slice_that_is_the_whole_card_is_not_recommended=(41, []),
 )
 def test_slices(total: int, want: list[str]) -> None:
     of_classes = zip(("nvidia-a100-40gb", "nvidia-a100-80gb"), want, strict=False)
@@ -163,20 +151,10 @@ def test_slices(total: int, want: list[str]) -> None:
 
 @cases(
     ("total", "gpus", "want"),
-    {
-        "cards-needed": (
-            200,
-            1,
-            "no class holds 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB",
-        ),
-        "more-than-a-node-has": (4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GB"),
-        "slice-offered": (
-            9,
-            1,
-            "fits nvidia-t4 and 3 larger; a MIG slice would do: fits 3g.20gb of nvidia-a100-40gb",
-        ),
-        "one-class": (150, 1, "fits amd-mi300x"),
-    },
+    cards=(200, 1, "no class holds 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB"),
+    more_than_a_node_has=(4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GB"),
+    mig=(9, 1, "fits nvidia-t4 and 3 larger; a MIG slice would do: fits 3g.20gb of nvidia-a100-40gb"),
+    one_class=(150, 1, "fits amd-mi300x"),
 )
 def test_advice(total: int, gpus: int, want: str) -> None:
     assert placement(needing(total), CLASSES, gpus).advice == want
@@ -201,17 +179,15 @@ def test_sizes_are_rounded_up() -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "billions": ("70b", 70 * 10**9),
-        "upper-case": ("7B", 7 * 10**9),
-        "trillions": ("1.5T", 1_500_000_000_000),
-        "millions": ("350M", 350 * 10**6),
-        "space": ("350 m", 350 * 10**6),
-        "exponent": ("1.3e9", 1_300_000_000),
-        "signed-exponent": ("1.3E+9", 1_300_000_000),
-        "plain": ("7000000000", 7 * 10**9),
-        "thousands": ("125k", 125_000),
-    },
+    billions=("70b", 70 * 10**9),
+    upper_case=("7B", 7 * 10**9),
+    trillions=("1.5T", 1_500_000_000_000),
+    millions=("350M", 350 * 10**6),
+    space=("350 m", 350 * 10**6),
+    exponent=("1.3e9", 1_300_000_000),
+    signed_exponent=("1.3E+9", 1_300_000_000),
+    plain=("7000000000", 7 * 10**9),
+    thousands=("125k", 125_000),
 )
 def test_params(text: str, want: int) -> None:
     assert parse_params(text) == want
@@ -222,19 +198,17 @@ batch = partial(parse_count, what="batch size")
 
 @cases(
     ("parse", "text", "want"),
-    {
-        "no-params": (parse_params, "", 'not ""'),
-        "negative-params": (parse_params, "-7b", 'not "-7b"'),
-        "unknown-unit": (parse_params, "7g", 'not "7g"'),
-        "underscore": (parse_params, "7_0b", 'not "7_0b"'),
-        "zero-params": (parse_params, "0b", 'parameters, not "0b"'),
-        "too-many-params": (parse_params, "1e99", "more than 0 and at most 1e+15"),
-        "precision": (parse_precision, "fp64", "must be one of fp32, tf32, fp16"),
-        "phase": (parse_phase, "inference", 'must be training or serving, not "inference"'),
-        "zero": (batch, "0", 'a batch size, a whole number from 1 to 1000000000, not "0"'),
-        "fraction": (batch, "1.5", 'not "1.5"'),
-        "too-large": (batch, "9" * 99, "from 1 to 1000000000"),
-    },
+    no_params=(parse_params, "", 'not ""'),
+    negative_params=(parse_params, "-7b", 'not "-7b"'),
+    unknown_unit=(parse_params, "7g", 'not "7g"'),
+    underscore=(parse_params, "7_0b", 'not "7_0b"'),
+    zero_params=(parse_params, "0b", 'parameters, not "0b"'),
+    too_many_params=(parse_params, "1e99", "more than 0 and at most 1e+15"),
+    precision=(parse_precision, "fp64", "must be one of fp32, tf32, fp16"),
+    phase=(parse_phase, "inference", 'must be training or serving, not "inference"'),
+    zero=(batch, "0", 'a batch size, a whole number from 1 to 1000000000, not "0"'),
+    fraction=(batch, "1.5", 'not "1.5"'),
+    too_large=(batch, "9" * 99, "from 1 to 1000000000"),
 )
 def test_refuses_with_a_sentence(parse: Callable[[str], object], text: str, want: str) -> None:
     with pytest.raises(EstimateError) as refused:
@@ -245,12 +219,10 @@ def test_refuses_with_a_sentence(parse: Callable[[str], object], text: str, want
 
 @cases(
     ("text", "want"),
-    {
-        "upper-case": ("BF16", Precision.BF16),
-        "pytorch-name": ("bfloat16", Precision.BF16),
-        "half": ("half", Precision.FP16),
-        "spaces": (" int4 ", Precision.INT4),
-    },
+    upper_case=("BF16", Precision.BF16),
+    pytorch_name=("bfloat16", Precision.BF16),
+    half=("half", Precision.FP16),
+    spaces=(" int4 ", Precision.INT4),
 )
 def test_precision_names(text: str, want: Precision) -> None:
     assert parse_precision(text) is want

@@ -19,45 +19,54 @@ LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
 
 @cases(
     ("annotations", "want"),
-    {
-        "nothing": ({}, None),
-        "no-params": ({"batch": "8"}, None),
-        "defaults": ({"params": "7b"}, ModelShape(params=7 * 10**9, sequence=512)),
-        "everything": (
-            {
-                "params": "350M",
-                "precision": "fp32",
-                "phase": "training",
-                "batch": "16",
-                "sequence": "1024",
-                "checkpointing": "True",
-            },
-            ModelShape(
-                params=350 * 10**6,
-                precision=Precision.FP32,
-                phase=ModelPhase.TRAINING,
-                batch=16,
-                sequence=1024,
-                checkpointing=True,
+    nothing=({}, None),
+    no_params=({"batch": "8"}, None),
+    a_part_of_its_attention=(
+        {"layers": "32"},
+        (
+            BadAnnotation(
+                f"{PREFIX}layers",
+                "32",
+                f"must stand beside {PREFIX}kv-heads and {PREFIX}head-size",
+                "set all three, or none",
             ),
         ),
-        "attention": (
-            {"params": "8b", "layers": "32", "kv-heads": "8", "head-size": "128"},
-            ModelShape(params=8 * 10**9, attention=LLAMA),
+    ),
+    defaults=({"params": "7b"}, ModelShape(params=7 * 10**9, sequence=512)),
+    everything=(
+        {
+            "params": "350M",
+            "precision": "fp32",
+            "phase": "training",
+            "batch": "16",
+            "sequence": "1024",
+            "checkpointing": "True",
+        },
+        ModelShape(
+            params=350 * 10**6,
+            precision=Precision.FP32,
+            phase=ModelPhase.TRAINING,
+            batch=16,
+            sequence=1024,
+            checkpointing=True,
         ),
-        "family-with-its-precision": (
-            {"family": "DeepSeek-R1"},
-            ModelShape(
-                params=671 * 10**9,
-                precision=Precision.FP8,
-                attention=Attention(layers=61, kv_heads=1, head_size=288),
-            ),
+    ),
+    attention=(
+        {"params": "8b", "layers": "32", "kv-heads": "8", "head-size": "128"},
+        ModelShape(params=8 * 10**9, attention=LLAMA),
+    ),
+    family_with_its_precision=(
+        {"family": "DeepSeek-R1"},
+        ModelShape(
+            params=671 * 10**9,
+            precision=Precision.FP8,
+            attention=Attention(layers=61, kv_heads=1, head_size=288),
         ),
-        "annotations-before-the-family": (
-            {"family": "llama-3.1-8b", "precision": "int4", "params": "8b"},
-            ModelShape(params=8 * 10**9, precision=Precision.INT4, attention=LLAMA),
-        ),
-    },
+    ),
+    annotations_before_the_family=(
+        {"family": "llama-3.1-8b", "precision": "int4", "params": "8b"},
+        ModelShape(params=8 * 10**9, precision=Precision.INT4, attention=LLAMA),
+    ),
 )
 def test_shape(annotations: dict[str, str], want: ModelShape | None) -> None:
     assert model_shape(view(declaring(gpu_container(), **annotations))) == want
@@ -99,17 +108,11 @@ def sliced(profile: str, count: str = "1", name: str = "main") -> JSON:
 
 @cases(
     ("containers", "words", "fits"),
-    {
-        "one-gpu": ([gpu_container()], ALONE, LARGE),
-        "two-gpus-share-it": ([gpu_container("2")], SHARED, [*LARGE, "nvidia-t4"]),
-        "gpus-of-the-whole-pod": (
-            [gpu_container("1", "a"), gpu_container("1", "b")],
-            SHARED,
-            [*LARGE, "nvidia-t4"],
-        ),
-        "slice": ([sliced("3g.40gb")], ALONE, ["nvidia-a100-80gb"]),
-        "slices-cannot-work-together": ([sliced("1g.10gb", "7")], ALONE, []),
-    },
+    one_gpu=([gpu_container()], ALONE, LARGE),
+    two_gpus_share_it=([gpu_container("2")], SHARED, [*LARGE, "nvidia-t4"]),
+    of_the_pod=([gpu_container("1", "a"), gpu_container("1", "b")], SHARED, [*LARGE, "nvidia-t4"]),
+    slice=([sliced("3g.40gb")], ALONE, ["nvidia-a100-80gb"]),
+    slices_cannot_work_together=([sliced("1g.10gb", "7")], ALONE, []),
 )
 def test_need(containers: list[JSON], words: str, fits: list[str]) -> None:
     need = model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING)
@@ -121,14 +124,12 @@ def test_need(containers: list[JSON], words: str, fits: list[str]) -> None:
 
 @cases(
     "containers",
-    {
-        "share": [gpu_container(resource="nvidia.com/gpu.shared")],
-        "core": [gpu_container(resource="aws.amazon.com/neuroncore")],
-        "two-kinds": [gpu_container(), sliced("1g.10gb", name="b")],
-        "device-class": [gpu_container(resource="deviceclass.resource.kubernetes.io/gpu")],
-        "amount-that-is-no-quantity": [gpu_container("some")],
-        "no-gpu": [],
-    },
+    share=[gpu_container(resource="nvidia.com/gpu.shared")],
+    core=[gpu_container(resource="aws.amazon.com/neuroncore")],
+    two_kinds=[gpu_container(), sliced("1g.10gb", name="b")],
+    device_class=[gpu_container(resource="deviceclass.resource.kubernetes.io/gpu")],
+    amount_that_is_no_quantity=[gpu_container("some")],
+    no_gpu=[],
 )
 def test_need_that_nobody_can_tell(containers: list[JSON]) -> None:
     assert model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING) is None
@@ -140,16 +141,10 @@ def test_no_model_needs_nothing() -> None:
 
 @cases(
     ("params", "sizes", "want"),
-    {
-        "more-than-eight": ("70b", (16,), ""),
-        "each-size": ("70b", (40, 80), "request 5 × 40 GB or 3 × 80 GB"),
-        "smallest-of-those-that-take-as-many": ("70b", (80, 94, 96), "request 3 × 80 GB"),
-        "no-more-than-three-and-the-fewest-cards": (
-            "70b",
-            (40, 48, 80, 141, 192),
-            "request 5 × 40 GB or 3 × 80 GB or 2 × 141 GB",
-        ),
-    },
+    more_than_eight=("70b", (16,), ""),
+    each_size=("70b", (40, 80), "request 5 × 40 GB or 3 × 80 GB"),
+    smallest_of_those_that_take_as_many=("70b", (80, 94, 96), "request 3 × 80 GB"),
+    at_most_three=("70b", (40, 48, 80, 141, 192), "request 5 × 40 GB or 3 × 80 GB or 2 × 141 GB"),
 )
 def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
     need = model_need(view(declaring(gpu_container(), params=params)), RESOURCE_MAPPING)

@@ -82,10 +82,8 @@ PER_TOKEN = {
 
 
 def test_every_family_by_its_parameters_and_its_cache() -> None:
-    found = {
-        name: (model.params / GB, estimate(shape(name, 1)).kv_cache / 1024)
-        for name, model in FAMILIES.items()
-    }
+    caches = {name: estimate(shape(name, 1)).kv_cache / 1024 for name in FAMILIES}
+    found = {name: (model.params / GB, caches[name]) for name, model in FAMILIES.items()}
 
     assert found == PER_TOKEN
     fp8 = {name for name, model in FAMILIES.items() if model.precision is not Precision.BF16}
@@ -119,15 +117,14 @@ NO_COUNT = "must have a whole number from 1 to 1000000000 as"
 
 @cases(
     ("config", "want"),
-    {
-        "llama": (LLAMA, (32, 8, 128)),
-        "head-size-of-its-own": ({**LLAMA, "head_dim": 256}, (32, 8, 256)),
-        "without-grouped-queries": ({**LLAMA, "num_key_value_heads": None}, (32, 32, 128)),
-        "multimodal": ({"text_config": LLAMA, "vision_config": {}}, (32, 8, 128)),
-        "gpt-2": ({"n_layer": 12, "n_head": 12, "n_embd": 768}, (12, 12, 64)),
-        "falcon-7b": (FALCON, (32, 1, 64)),
-        "latent-attention": (LATENT, (61, 1, 288)),
-    },
+    llama=(LLAMA, (32, 8, 128)),
+    head_size_of_its_own=({**LLAMA, "head_dim": 256}, (32, 8, 256)),
+    without_grouped_queries=({**LLAMA, "num_key_value_heads": None}, (32, 32, 128)),
+    multimodal=({"text_config": LLAMA, "vision_config": {}}, (32, 8, 128)),
+    gpt_2=({"n_layer": 12, "n_head": 12, "n_embd": 768}, (12, 12, 64)),
+    falcon_7b=(FALCON, (32, 1, 64)),
+    latent_attention=(LATENT, (61, 1, 288)),
+    one_of_each=({"n_layer": 1, "n_head": 1, "n_embd": 1}, (1, 1, 1)),
 )
 def test_config_json(config: JSON, want: tuple[int, int, int]) -> None:
     found = attention_of_config(config)
@@ -137,13 +134,11 @@ def test_config_json(config: JSON, want: tuple[int, int, int]) -> None:
 
 @cases(
     ("config", "want"),
-    {
-        "list": ([], "must be a JSON object, the config.json of a model"),
-        "empty": ({}, "must have num_hidden_layers"),
-        "no-heads": ({"num_hidden_layers": 32}, "must have num_attention_heads"),
-        "flag": ({**LLAMA, "num_hidden_layers": True}, f"{NO_COUNT} num_hidden_layers"),
-        "zero": ({**LLAMA, "num_attention_heads": 0}, f"{NO_COUNT} num_attention_heads"),
-    },
+    list=([], "must be a JSON object, the config.json of a model"),
+    empty=({}, "must have num_hidden_layers"),
+    no_heads=({"num_hidden_layers": 32}, "must have num_attention_heads"),
+    flag=({**LLAMA, "num_hidden_layers": True}, f"{NO_COUNT} num_hidden_layers"),
+    zero=({**LLAMA, "num_attention_heads": 0}, f"{NO_COUNT} num_attention_heads"),
 )
 def test_config_json_that_is_none(config: JSON, want: str) -> None:
     with pytest.raises(EstimateError, match=want):

@@ -9,7 +9,7 @@ from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.label_keys import known_keys
 from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
-from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, pod, view
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, node_affinity, pod, view
 from tests.cases import cases
 
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
@@ -25,8 +25,19 @@ def resource(name: str) -> GPUResource:
     return found
 
 
-def warning(message: str, remedy: str) -> Complaint:
-    return Complaint(message, remedy, Severity.WARNING)
+Said = tuple[str, str, Severity]
+
+
+def warning(message: str, remedy: str) -> Said:
+    return message, remedy, Severity.WARNING
+
+
+def denial(message: str, remedy: str) -> Said:
+    return message, remedy, Severity.DENIAL
+
+
+def said(found: Complaint | None) -> Said | None:
+    return found and (found.message, found.remedy, found.severity)
 
 
 def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) -> Availability:
@@ -42,49 +53,47 @@ UNLISTED = warning("should be a slice that some GPU class has: none lists 1g.11g
 
 @cases(
     ("selector", "profile", "want"),
-    {
-        "some-class-has-it": (ANYWHERE, "1g.10gb", None),
-        "the-pinned-class-has-it": (A100_80, "1g.10gb", None),
-        "one-of-the-pinned-family-has-it": (A100, "1g.5gb", None),
-        "resource-names-have-no-plus": (A100_40, "1g.5gb.me", None),
-        "a-selector-that-pins-nothing": ({"accelerator": "unknown"}, "1g.10gb", None),
-        "nobody-has-it": (ANYWHERE, "1g.11gb", UNLISTED),
-        "only-63-characters-are-compared": (
-            ANYWHERE,
-            f"{'z' * 62}11",
-            warning(
-                f"should be a slice that some GPU class has: none lists {'z' * 62}11",
-                "request nvidia.com/mig-1g.5gb or nvidia.com/mig-1g.20gb",
-            ),
+    some_class_has_it=(ANYWHERE, "1g.10gb", None),
+    the_pinned_class_has_it=(A100_80, "1g.10gb", None),
+    one_of_the_pinned_family_has_it=(A100, "1g.5gb", None),
+    resource_names_have_no_plus=(A100_40, "1g.5gb.me", None),
+    a_selector_that_pins_nothing=({"accelerator": "unknown"}, "1g.10gb", None),
+    nobody_has_it=(ANYWHERE, "1g.11gb", UNLISTED),
+    only_63_characters_are_compared=(
+        ANYWHERE,
+        f"{'z' * 62}11",
+        warning(
+            f"should be a slice that some GPU class has: none lists {'z' * 62}11",
+            "request nvidia.com/mig-1g.5gb or nvidia.com/mig-1g.20gb",
         ),
-        "another-class-has-it": (
-            A100_80,
-            "1g.5gb",
-            Complaint(
-                f"must be a slice of {BY_80} has no 1g.5gb",
-                f"request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb{OR_PIN}",
-            ),
+    ),
+    another_class_has_it=(
+        A100_80,
+        "1g.5gb",
+        denial(
+            f"must be a slice of {BY_80} has no 1g.5gb",
+            f"request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb{OR_PIN}",
         ),
-        "pinned-and-nobody-has-it": (
-            A100_80,
-            "9g.99gb",
-            warning(
-                f"should be a slice of {BY_80} lists no 9g.99gb",
-                "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
-            ),
+    ),
+    pinned_and_nobody_has_it=(
+        A100_80,
+        "9g.99gb",
+        warning(
+            f"should be a slice of {BY_80} lists no 9g.99gb",
+            "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
         ),
-        "pinned-to-a-class-that-lists-no-slices": (
-            T4,
-            "1g.5gb",
-            warning(
-                f"should be a slice of {BY_T4} lists no 1g.5gb",
-                f"request whole GPUs (nvidia.com/gpu){OR_PIN}",
-            ),
+    ),
+    pinned_to_a_class_that_lists_no_slices=(
+        T4,
+        "1g.5gb",
+        warning(
+            f"should be a slice of {BY_T4} lists no 1g.5gb",
+            f"request whole GPUs (nvidia.com/gpu){OR_PIN}",
         ),
-    },
+    ),
 )
-def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: Complaint | None) -> None:
-    assert availability(selector).unknown_slice(resource(f"nvidia.com/mig-{profile}")) == want
+def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: Said | None) -> None:
+    assert said(availability(selector).unknown_slice(resource(f"nvidia.com/mig-{profile}"))) == want
 
 
 def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
@@ -94,69 +103,118 @@ def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
     return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
 
 
-NOWHERE = Complaint("must be a slice that some node has: none has 1g.11gb", NEAR_11)
-CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", NEAR_11)
+ONLY_10 = "request nvidia.com/mig-1g.10gb"
+NOWHERE = denial("must be a slice that some node has: none has 1g.11gb", ONLY_10)
+CLOSED = denial("must be a slice that some GPU class has: none has 1g.11gb", NEAR_11)
 ON_DEMAND = ClassUse(autoscaled_classes=("nvidia-a100",))
 POOLS = (NodeOffer({}, pool="gpus"),)
 
 
 @cases(
     ("nodes", "use", "is_closed", "want"),
-    {
-        "the-catalogue-is-closed": (None, ClassUse(), True, CLOSED),
-        "no-node-has-it": (sliced("1g.10gb"), ClassUse(), False, NOWHERE),
-        "closed-and-no-node-has-it": (sliced("1g.10gb"), ClassUse(), True, CLOSED),
-        "a-node-has-it": (sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None),
-        "no-node-says-which-slices-it-has": (sliced(), ClassUse(), False, UNLISTED),
-        "nodes-to-come": (sliced("1g.10gb", pools=POOLS), ClassUse(), False, UNLISTED),
-        "nodes-to-come-by-the-policy": (sliced("1g.10gb"), ON_DEMAND, False, UNLISTED),
-    },
+    the_catalogue_is_closed=(None, ClassUse(), True, CLOSED),
+    no_node_has_it=(sliced("1g.10gb"), ClassUse(), False, NOWHERE),
+    closed_and_no_node_has_it=(
+        sliced("1g.10gb"),
+        ClassUse(),
+        True,
+        denial("must be a slice that some GPU class has: none has 1g.11gb", ONLY_10),
+    ),
+    a_node_has_it=(sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None),
+    no_node_says_which_slices_it_has=(sliced(), ClassUse(), False, UNLISTED),
+    nodes_to_come=(sliced("1g.10gb", pools=POOLS), ClassUse(), False, UNLISTED),
+    nodes_to_come_by_the_policy=(sliced("1g.10gb"), ON_DEMAND, False, UNLISTED),
 )
 def test_profiles_that_no_class_lists(
-    nodes: NodeFacts | None, use: ClassUse, is_closed: bool, want: Complaint | None
+    nodes: NodeFacts | None, use: ClassUse, is_closed: bool, want: Said | None
 ) -> None:
     found = Availability(view(pod()), CLASSES, use, nodes)
 
-    assert found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed) == want
+    assert said(found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed)) == want
+
+
+PENDING = warning("no node has nvidia.com/mig-1g.5gb now: the pod stays pending, and holds quota", ONLY_10)
+
+
+@cases(
+    ("nodes", "use", "want"),
+    no_node_has_it=(sliced("1g.10gb"), ClassUse(), PENDING),
+    a_node_has_it=(sliced("1g.10gb", "1g.5gb"), ClassUse(), None),
+    no_node_says_which_slices_it_has=(sliced(), ClassUse(), None),
+    nodes_are_not_known=(None, ClassUse(), None),
+    nodes_to_come=(sliced("1g.10gb", pools=POOLS), ClassUse(), None),
+)
+def test_a_profile_that_a_class_lists_and_no_node_has(
+    nodes: NodeFacts | None, use: ClassUse, want: Said | None
+) -> None:
+    found = Availability(view(pod()), CLASSES, use, nodes)
+
+    assert said(found.unknown_slice(resource("nvidia.com/mig-1g.5gb"))) == want
+
+
+@cases(
+    ("nodes", "want"),
+    nodes_are_not_known=(
+        None,
+        ["nvidia.com/mig-3g.20gb: 1 (a slice)", "nvidia.com/gpu.shared: 1 (a time-sliced share)"],
+    ),
+    only_what_a_node_has=(sliced("7g.80gb"), ["nvidia.com/mig-7g.80gb: 1 (a slice)"]),
+    no_node_has_a_slice_that_is_large_enough=(sliced("1g.10gb"), []),
+)
+def test_a_part_of_a_gpu_is_offered_where_a_node_has_it(nodes: NodeFacts | None, want: list[str]) -> None:
+    found = Availability(view(pod()), CLASSES, nodes=nodes)
+
+    assert found.smaller_than(resource("nvidia.com/gpu"), Fraction(1, 2), RESOURCE_MAPPING) == want
 
 
 def test_an_open_and_a_closed_catalogue_have_answers_of_their_own() -> None:
     found, sliced_gpu = Availability(view(pod()), CLASSES), resource("nvidia.com/mig-1g.11gb")
 
-    assert [found.unknown_slice(sliced_gpu, is_closed=each) for each in (False, True)] == [UNLISTED, CLOSED]
+    assert [said(found.unknown_slice(sliced_gpu, is_closed=each)) for each in (False, True)] == [
+        UNLISTED,
+        CLOSED,
+    ]
 
 
 ONLY_T4, BY_DEFAULT = ClassUse(allowed=("nvidia-t4",)), ClassUse(default="nvidia-t4")
 ONLY_40 = ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",))
 NAMED = {"annotations": {GPU_CLASS: "nvidia-a100-80gb"}}
 SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
-HALF_40, HALF_80 = "nvidia.com/mig-3g.20gb: 1 (a slice)", "nvidia.com/mig-3g.40gb: 1 (a slice)"
+ANY, THIRD = ClassUse(), Fraction(1, 3)
+
+
+def slice_of(profile: str) -> str:
+    return f"nvidia.com/mig-{profile}: 1 (a slice)"
 
 
 @cases(
-    ("document", "use", "want"),
-    {
-        "no-allowed-class-has-slices": (pod(), ONLY_T4, [SHARE]),
-        "the-default-has-none": (pod(), BY_DEFAULT, [SHARE]),
-        "a-default-that-is-not-allowed": (pod(), ONLY_40, [SHARE]),
-        "of-the-default": (pod(), ClassUse(default="nvidia-a100-40gb"), [HALF_40, SHARE]),
-        "of-the-class-that-the-pod-names": (pod(**NAMED), BY_DEFAULT, [HALF_80, SHARE]),
-        "named-in-vain": (pod(**NAMED, nodeName="node-1"), BY_DEFAULT, [SHARE]),
-    },
+    ("spec", "use", "part", "want"),
+    no_allowed_class_has_slices=({}, ONLY_T4, THIRD, [SHARE]),
+    the_default_has_none=({}, BY_DEFAULT, THIRD, [SHARE]),
+    a_default_that_is_not_allowed=({}, ONLY_40, THIRD, [SHARE]),
+    of_the_default=({}, ClassUse(default="nvidia-a100-40gb"), THIRD, [slice_of("3g.20gb"), SHARE]),
+    of_the_class_that_the_pod_names=(NAMED, BY_DEFAULT, THIRD, [slice_of("3g.40gb"), SHARE]),
+    named_in_vain=({**NAMED, "nodeName": "node-1"}, BY_DEFAULT, THIRD, [SHARE]),
+    quarter=({"nodeSelector": A100_80}, ANY, Fraction(1, 4), [slice_of("1g.20gb"), SHARE]),
+    tenth=({"nodeSelector": A100_80}, ANY, Fraction(1, 10), [slice_of("1g.10gb"), SHARE]),
+    no_variants=({"nodeSelector": A100_40}, ANY, Fraction(1, 100), [slice_of("1g.5gb"), SHARE]),
+    no_slice_is_so_large=({"nodeSelector": A100_40}, ANY, Fraction(3, 4), [SHARE]),
+    no_slices_at_all=({"nodeSelector": T4}, ANY, Fraction(1, 2), [SHARE]),
 )
-def test_suggestions_that_the_namespace_can_follow(document: JSON, use: ClassUse, want: list[str]) -> None:
-    found = Availability(view(document), CLASSES, use)
+def test_ways_to_get_a_part_of_a_gpu(spec: JSON, use: ClassUse, part: Fraction, want: list[str]) -> None:
+    found = Availability(view(pod(**spec)), CLASSES, use)
 
-    assert found.smaller_than(resource("nvidia.com/gpu"), Fraction(1, 3), RESOURCE_MAPPING) == want
+    assert found.smaller_than(resource("nvidia.com/gpu"), part, RESOURCE_MAPPING) == want
+    assert found.smaller_than(resource("amd.com/gpu"), part, RESOURCE_MAPPING) == [], "has neither"
 
 
 def test_no_class_is_suggested_that_the_namespace_may_not_use() -> None:
     found = Availability(view(pod(nodeSelector=T4)), CLASSES, ONLY_T4)
 
-    assert found.unknown_slice(resource("nvidia.com/mig-1g.5gb")) == warning(
+    assert said(found.unknown_slice(resource("nvidia.com/mig-1g.5gb"))) == warning(
         f"should be a slice of {BY_T4} lists no 1g.5gb", "request whole GPUs (nvidia.com/gpu)"
     )
-    assert found.other_vendor(resource("amd.com/gpu")) == Complaint(
+    assert said(found.other_vendor(resource("amd.com/gpu"))) == denial(
         "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
         "request nvidia.com/gpu",
     )
@@ -176,32 +234,27 @@ BIG, FAMILY = {"nodeSelector": {"accelerator": "big"}}, {"nodeSelector": {"accel
 BY_NAME = "annotation gpu-admission.dev/gpu-class"
 
 
-def at_most(most: int, why: str, name: str = "nvidia.com/gpu") -> Complaint:
+def at_most(most: int, why: str, name: str = "nvidia.com/gpu") -> Said:
     remedy = f"request {name}: {most} or less, and spread the work over several pods"
-    return Complaint(f"must be at most {most}{why}", remedy)
+    return denial(f"must be at most {most}{why}", remedy)
 
 
 @cases(
     ("spec", "count", "most", "of"),
-    {
-        "as-many-as-a-node-has": (BIG, 8, None, ""),
-        "more-than-a-node-has": (BIG, 64, 8, "big (nodeSelector accelerator=big)"),
-        "of-the-class-that-the-pod-names": (
-            {"annotations": {GPU_CLASS: "small"}},
-            5,
-            4,
-            f"small ({BY_NAME})",
-        ),
-        "largest-of-a-family": (FAMILY, 8, None, ""),
-        "more-than-the-largest-of-a-family": (FAMILY, 9, 8, "big or small (nodeSelector accelerator=nvidia)"),
-        "a-class-that-does-not-say-it": ({"nodeSelector": {"accelerator": "unsaid"}}, 64, None, ""),
-        "units-that-are-no-cards": ({"nodeSelector": {"accelerator": "sliced"}}, 64, None, ""),
-        "pinned-to-nothing": ({}, 64, None, ""),
-    },
+    as_many_as_a_node_has=(BIG, 8, None, ""),
+    more_than_a_node_has=(BIG, 64, 8, "big (nodeSelector accelerator=big)"),
+    class_that_the_pod_names=({"annotations": {GPU_CLASS: "small"}}, 5, 4, f"small ({BY_NAME})"),
+    largest_of_a_family=(FAMILY, 8, None, ""),
+    more_than_the_largest_of_a_family=(FAMILY, 9, 8, "big or small (nodeSelector accelerator=nvidia)"),
+    a_class_that_does_not_say_it=({"nodeSelector": {"accelerator": "unsaid"}}, 64, None, ""),
+    units_that_are_no_cards=({"nodeSelector": {"accelerator": "sliced"}}, 64, None, ""),
+    pinned_to_nothing=({}, 64, None, ""),
 )
 def test_more_cards_than_a_node_has(spec: JSON, count: int, most: int | None, of: str) -> None:
     want = None if most is None else at_most(most, f": no node of {of} has more")
-    assert Availability(view(pod(**spec)), SIZED).too_many_cards(resource("nvidia.com/gpu"), count) == want
+    assert (
+        said(Availability(view(pod(**spec)), SIZED).too_many_cards(resource("nvidia.com/gpu"), count)) == want
+    )
 
 
 SLICE_OF_80 = "nvidia.com/mig-3g.40gb"
@@ -211,7 +264,7 @@ def test_slices_on_the_cards_that_the_class_states() -> None:
     profiles = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
     catalogue = ClassCatalogue((gpu_class("dgx", "nvidia", 80, gpus_per_node=4, mig_profiles=profiles),))
 
-    found = availability({"accelerator": "dgx"}, catalogue).too_many_slices(resource(SLICE_OF_80), 9, 8)
+    found = said(availability({"accelerator": "dgx"}, catalogue).too_many_slices(resource(SLICE_OF_80), 9, 8))
 
     why = ", for a pod runs on one node: 2 on each dgx, 4 GPUs in a node"
     assert found == at_most(8, why, SLICE_OF_80)
@@ -230,36 +283,32 @@ def test_whole_cards_are_no_slices() -> None:
 
 @cases(
     ("selector", "count", "is_too_many"),
-    {
-        "as-many-as-a-node-holds": (A100_80, 16, False),
-        "one-more": (A100_80, 17, True),
-        "a-class-without-the-profile-is-complained-of-elsewhere": (A100_40, 17, False),
-    },
+    as_many_as_a_node_holds=(A100_80, 16, False),
+    one_more=(A100_80, 17, True),
+    a_class_without_the_profile_is_complained_of_elsewhere=(A100_40, 17, False),
 )
 def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, is_too_many: bool) -> None:
     why = ", for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node"
     want = at_most(16, why, SLICE_OF_80) if is_too_many else None
-    assert availability(selector).too_many_slices(resource(SLICE_OF_80), count, 8) == want
+    assert said(availability(selector).too_many_slices(resource(SLICE_OF_80), count, 8)) == want
 
 
 @cases(
     ("selector", "name", "want"),
-    {
-        "pinned-to-nothing": (ANYWHERE, "amd.com/gpu", None),
-        "own-vendor": (T4, "nvidia.com/gpu", None),
-        "a-scheduler-s-name-belongs-to-no-vendor": (T4, "volcano.sh/vgpu-number", None),
-        "another-vendor": (
-            T4,
-            "amd.com/gpu",
-            Complaint(
-                "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
-                "request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu",
-            ),
+    pinned_to_nothing=(ANYWHERE, "amd.com/gpu", None),
+    own_vendor=(T4, "nvidia.com/gpu", None),
+    a_scheduler_s_name_belongs_to_no_vendor=(T4, "volcano.sh/vgpu-number", None),
+    another_vendor=(
+        T4,
+        "amd.com/gpu",
+        denial(
+            "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
+            "request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu",
         ),
-    },
+    ),
 )
-def test_the_other_vendor_s_resource(selector: dict[str, str], name: str, want: Complaint | None) -> None:
-    assert availability(selector).other_vendor(resource(name)) == want
+def test_the_other_vendor_s_resource(selector: dict[str, str], name: str, want: Said | None) -> None:
+    assert said(availability(selector).other_vendor(resource(name))) == want
 
 
 def test_the_other_vendor_s_slices_are_complained_of_once() -> None:
@@ -270,30 +319,8 @@ def test_the_other_vendor_s_slices_are_complained_of_once() -> None:
 
 
 def test_contradictory_constraints_pin_nothing_here() -> None:
-    requirement = {"key": "accelerator", "operator": "In", "values": ["nvidia-a100-80gb"]}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    affinity = node_affinity([("accelerator", "In", "nvidia-a100-80gb")])
     contradictory = Availability(view(pod(nodeSelector=T4, affinity=affinity)), CLASSES)
 
     assert contradictory.unknown_slice(resource("nvidia.com/mig-1g.10gb")) is None
     assert contradictory.other_vendor(resource("amd.com/gpu")) is None
-
-
-@cases(
-    ("selector", "part", "want"),
-    {
-        "quarter": (A100_80, Fraction(1, 4), ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE]),
-        "tenth": (A100_80, Fraction(1, 10), ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE]),
-        "no-variants": (A100_40, Fraction(1, 100), ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE]),
-        "no-slice-is-so-large": (A100_40, Fraction(3, 4), [SHARE]),
-        "no-slices-at-all": (T4, Fraction(1, 2), [SHARE]),
-    },
-)
-def test_ways_to_get_a_part_of_a_gpu(selector: dict[str, str], part: Fraction, want: list[str]) -> None:
-    assert availability(selector).smaller_than(resource("nvidia.com/gpu"), part, RESOURCE_MAPPING) == want
-
-
-def test_a_vendor_without_slices_and_shares() -> None:
-    assert (
-        availability(ANYWHERE).smaller_than(resource("amd.com/gpu"), Fraction(1, 2), RESOURCE_MAPPING) == []
-    )

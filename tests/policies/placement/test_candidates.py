@@ -1,12 +1,10 @@
 """On which classes something can land."""
 
-from typing import Any
-
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.candidates import all_classes, candidate_classes, for_resource
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.placement.pinning import classes_of_node
-from tests.builders import JSON, gpu_container, pod, view
+from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, index
 
@@ -48,20 +46,13 @@ NODES = {
 }
 
 
-def requiring(**terms: Any) -> JSON:
-    term = {
-        kind: [dict(zip(("key", "operator", "values"), each, strict=True))] for kind, each in terms.items()
-    }
-    required = {"nodeSelectorTerms": [term]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
-
-
 def by_hostname(*names: str, operator: str = "In") -> JSON:
-    return requiring(matchExpressions=(HOSTNAME, operator, names))
+    return {"affinity": node_affinity([(HOSTNAME, operator, *names)])}
 
 
 def by_name(*names: str, operator: str = "In") -> JSON:
-    return requiring(matchFields=("metadata.name", operator, names))
+    field = {"key": "metadata.name", "operator": operator, "values": list(names)}
+    return {"affinity": node_affinity({"matchFields": [field]})}
 
 
 def selecting(accelerator: str = "", hostname: str = "") -> JSON:
@@ -78,31 +69,21 @@ ON_TWO = "node affinity kubernetes.io/hostname in (a100, ip-10-0-0-1)"
 
 @cases(
     ("spec", "classes", "because"),
-    {
-        "pinned": (T4, {"nvidia-t4"}, BY_T4),
-        "on-a-node": ({"nodeName": "a100"}, {A100_80}, f"its node is {A100_80}"),
-        "a-node-name-counts-more-than-a-selector": (
-            {"nodeName": "t4", **A100_SELECTED},
-            {"nvidia-t4"},
-            "its node is nvidia-t4",
-        ),
-        "on-a-node-of-no-class-the-selector-is-left": (
-            {"nodeName": "plain", **A100_SELECTED},
-            A100,
-            "nodeSelector accelerator=nvidia-a100",
-        ),
-        "hostname": (selecting(hostname="a100"), {A100_80}, f"{BY_HOSTNAME}a100"),
-        "hostname-that-is-not-the-name": (
-            selecting(hostname="ip-10-0-0-1"),
-            {"nvidia-h100"},
-            f"{BY_HOSTNAME}ip-10-0-0-1",
-        ),
-        "hostname-of-two-nodes": (selecting(hostname="t4"), {"nvidia-t4", "amd-mi300x"}, f"{BY_HOSTNAME}t4"),
-        "as-a-daemonset": (by_name("t4"), {"nvidia-t4"}, "node affinity metadata.name in (t4)"),
-        "one-of-two-hostnames": (by_hostname("a100", "ip-10-0-0-1"), {A100_80, "nvidia-h100"}, ON_TWO),
-        "hostname-and-class": (selecting("nvidia-t4", "t4"), {"nvidia-t4"}, f"{BY_T4} and {BY_HOSTNAME}t4"),
-        "the-class-holds-wherever-the-hostname-is": (selecting("nvidia-t4", "nowhere"), {"nvidia-t4"}, BY_T4),
-    },
+    pinned=(T4, {"nvidia-t4"}, BY_T4),
+    on_a_node=({"nodeName": "a100"}, {A100_80}, f"its node is {A100_80}"),
+    name_before_selector=({"nodeName": "t4", **A100_SELECTED}, {"nvidia-t4"}, "its node is nvidia-t4"),
+    on_a_node_of_no_class_the_selector_is_left=(
+        {"nodeName": "plain", **A100_SELECTED},
+        A100,
+        "nodeSelector accelerator=nvidia-a100",
+    ),
+    hostname=(selecting(hostname="a100"), {A100_80}, f"{BY_HOSTNAME}a100"),
+    not_the_name=(selecting(hostname="ip-10-0-0-1"), {"nvidia-h100"}, f"{BY_HOSTNAME}ip-10-0-0-1"),
+    hostname_of_two_nodes=(selecting(hostname="t4"), {"nvidia-t4", "amd-mi300x"}, f"{BY_HOSTNAME}t4"),
+    as_a_daemonset=(by_name("t4"), {"nvidia-t4"}, "node affinity metadata.name in (t4)"),
+    one_of_two_hostnames=(by_hostname("a100", "ip-10-0-0-1"), {A100_80, "nvidia-h100"}, ON_TWO),
+    hostname_and_class=(selecting("nvidia-t4", "t4"), {"nvidia-t4"}, f"{BY_T4} and {BY_HOSTNAME}t4"),
+    the_class_holds_wherever_the_hostname_is=(selecting("nvidia-t4", "nowhere"), {"nvidia-t4"}, BY_T4),
 )
 def test_what_is_known_of_where_a_pod_can_run(spec: JSON, classes: set[str], because: str) -> None:
     where = candidate_classes(view(pod(**spec)), CLASSES, index(NODES))
@@ -113,27 +94,22 @@ def test_what_is_known_of_where_a_pod_can_run(spec: JSON, classes: set[str], bec
 
 @cases(
     ("spec", "because"),
-    {
-        "anywhere": ({}, "it pins no GPU class"),
-        "no-class": ({"nodeName": "plain"}, "its node plain has no label of a GPU class"),
-        "hostname-of-no-class": (selecting(hostname="plain"), "it pins no GPU class"),
-        "one-hostname-of-no-class": (by_hostname("t4", "plain"), "it pins no GPU class"),
-        "unknown-node": ({"nodeName": "nowhere"}, UNKNOWN),
-        "an-unknown-node-counts-more-than-a-selector": ({"nodeName": "nowhere", **T4}, UNKNOWN),
-        "unknown-hostname": (selecting(hostname="nowhere"), UNKNOWN),
-        "one-hostname-is-unknown": (by_hostname("t4", "nowhere"), UNKNOWN),
-        "a-daemonset-on-a-node-that-just-came": (by_name("nowhere"), UNKNOWN),
-        "not-that-hostname": (by_hostname("t4", operator="NotIn"), "it pins no GPU class"),
-        "not-that-node": (by_name("t4", operator="NotIn"), "it pins no GPU class"),
-        "a-label-called-as-the-field": (
-            requiring(matchExpressions=("metadata.name", "In", ["t4"])),
-            "it pins no GPU class",
-        ),
-        "hostname-against-class": (
-            selecting("nvidia-t4", "a100"),
-            f"{BY_T4} and {BY_HOSTNAME}a100 contradict each other and leave no GPU class",
-        ),
-    },
+    anywhere=({}, "it pins no GPU class"),
+    no_class=({"nodeName": "plain"}, "its node plain has no label of a GPU class"),
+    hostname_of_no_class=(selecting(hostname="plain"), "it pins no GPU class"),
+    one_hostname_of_no_class=(by_hostname("t4", "plain"), "it pins no GPU class"),
+    unknown_node=({"nodeName": "nowhere"}, UNKNOWN),
+    an_unknown_node_counts_more_than_a_selector=({"nodeName": "nowhere", **T4}, UNKNOWN),
+    unknown_hostname=(selecting(hostname="nowhere"), UNKNOWN),
+    one_hostname_is_unknown=(by_hostname("t4", "nowhere"), UNKNOWN),
+    a_daemonset_on_a_node_that_just_came=(by_name("nowhere"), UNKNOWN),
+    not_that_hostname=(by_hostname("t4", operator="NotIn"), "it pins no GPU class"),
+    not_that_node=(by_name("t4", operator="NotIn"), "it pins no GPU class"),
+    a_label=({"affinity": node_affinity([("metadata.name", "In", "t4")])}, "it pins no GPU class"),
+    hostname_against_class=(
+        selecting("nvidia-t4", "a100"),
+        f"{BY_T4} and {BY_HOSTNAME}a100 contradict each other and leave no GPU class",
+    ),
 )
 def test_where_a_pod_can_run_on_any_class(spec: JSON, because: str) -> None:
     where = candidate_classes(view(pod(**spec)), CLASSES, index(NODES))
@@ -159,13 +135,11 @@ OF_NOBODY = GPUResource("hygon.com/dcunum", Measure.SHARES)
 
 @cases(
     ("resource", "want", "is_known"),
-    {
-        "vendor": (AMD, {"amd-mi300x"}, False),
-        "slices": (SLICE, {"nvidia-a100-40gb"}, False),
-        "device-class": (OF_H100, {"nvidia-h100"}, True),
-        "device-class-of-a-vendor": (OF_NVIDIA, EVERYWHERE - {"amd-mi300x"}, False),
-        "nobody-is-known-to-have-it": (OF_NOBODY, EVERYWHERE, False),
-    },
+    vendor=(AMD, {"amd-mi300x"}, False),
+    slices=(SLICE, {"nvidia-a100-40gb"}, False),
+    device_class=(OF_H100, {"nvidia-h100"}, True),
+    device_class_of_a_vendor=(OF_NVIDIA, EVERYWHERE - {"amd-mi300x"}, False),
+    nobody_is_known_to_have_it=(OF_NOBODY, EVERYWHERE, False),
 )
 def test_resources_narrow_it(resource: GPUResource, want: set[str], is_known: bool) -> None:
     narrowed = for_resource(resource, all_classes(CLASSES, "anywhere"), CLASSES, RESOURCE_MAPPING)

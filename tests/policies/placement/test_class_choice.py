@@ -1,9 +1,10 @@
 """What decides on the classes of a pod: its annotation, else the default of the policy if the pod chooses nothing itself."""
 
 from policies.gpus.classes import ClassCatalogue
-from policies.placement.class_choice import Choice, ClassSelection, choose
+from policies.models.memory import model_need
+from policies.placement.class_choice import Choice, ClassSelection, choose, label_values
 from policies.placement.label_keys import LabelKeys
-from policies.pods.annotations import GPU_CLASS
+from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 
@@ -15,6 +16,31 @@ PRODUCT = {"nodeSelector": {"example.com/product": "T4"}}
 
 def annotated(name: str) -> JSON:
     return {"annotations": {GPU_CLASS: name}}
+
+
+@cases(
+    ("names", "family", "key", "want"),
+    {
+        "class": (["nvidia-t4"], None, "accelerator", ("nvidia-t4",)),
+        "classes": (
+            ["nvidia-t4", "nvidia-a100-40gb"],
+            None,
+            "accelerator",
+            ("nvidia-t4", "nvidia-a100-40gb"),
+        ),
+        "family": (["nvidia-a100-40gb", "nvidia-a100-80gb"], "nvidia-a100", "accelerator", ("nvidia-a100",)),
+        "another-label": (["nvidia-t4"], None, "zone", ()),
+        "family-without-the-label": (["nvidia-a100-40gb", "nvidia-a100-80gb"], "nvidia-a100", "zone", ()),
+    },
+)
+def test_values_that_pin_a_pod(names: list[str], family: str | None, key: str, want: tuple[str, ...]) -> None:
+    classes = [each for name in names if (each := CLASSES.get(name)) is not None]
+
+    assert label_values(classes, family, key) == want
+
+
+def modelled(params: str) -> JSON:
+    return {"annotations": {MODEL_PARAMS: params}}
 
 
 @cases(
@@ -45,6 +71,14 @@ def annotated(name: str) -> JSON:
         "no-default": ({}, None, False, None),
         "default-of-another-vendor": ({}, "amd-mi300x", False, None),
         "pinned": ({}, "nvidia-t4", True, None),
+        "smallest-that-holds-the-model": (modelled("7b"), "nvidia-t4", False, "nvidia-a100-40gb"),
+        "model-that-no-class-holds": (
+            modelled("100b"),
+            "nvidia-t4",
+            False,
+            f'metadata.annotations[{MODEL_PARAMS}] = "100b": request 7 × 40 GB or 4 × 80 GB; must fit on a class that '
+            "the pod may use: the weights of 100b bf16 serving take 186.3 GiB [gpu-class]",
+        ),
         "with-claims": (CLAIMS, "nvidia-t4", False, None),
         "with-a-choice-of-hardware": (PRODUCT, "nvidia-t4", False, None),
     },
@@ -62,7 +96,10 @@ def test_the_choice_of_a_pod(tweaks: JSON, default: str | None, is_pinned: bool,
         hardware=LabelKeys(frozenset({"example.com/product"})),
     )
 
-    chosen = choose(selection, None, is_pinned=is_pinned)
+    need = model_need(selection.pod, RESOURCE_MAPPING)
+    assert not isinstance(need, tuple)
+
+    chosen = choose(selection, need, is_pinned=is_pinned)
 
     if isinstance(chosen, Choice):
         family = f"{chosen.family}: " if chosen.family else ""

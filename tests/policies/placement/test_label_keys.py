@@ -10,22 +10,20 @@ from tests.cases import cases
 
 @cases(
     ("globs", "key", "want"),
-    {
-        "none": ((), "a", False),
-        "by-name": ((), "named", True),
-        "a-name-before-any-glob": (("!*",), "named", True),
-        "a-glob": (("a*",), "ab", True),
-        "the-whole-key": (("a*",), "ba", False),
-        "upper-and-lower-case": (("A*",), "ab", False),
-        "a-dot-is-a-dot": (("a.b",), "aXb", False),
-        "an-exception": (("!ab", "a*"), "ab", False),
-        "beside-an-exception": (("!ab", "a*"), "ac", True),
-        "the-first-that-fits": (("a*", "!ab"), "ab", True),
-        "an-exception-between-others": (("x", "!a*", "y", "ab"), "ab", False),
-        "what-is-no-pattern-stands-for-itself": (("[",), "[", True),
-        "longer-than-any-key": (("*",), "a" * 318, False),
-        "a-pattern-that-could-take-long": (("*a*a*a*a*a*a*a*a*b",), "a" * 300, False),
-    },
+    none=((), "a", False),
+    by_name=((), "named", True),
+    a_name_before_any_glob=(("!*",), "named", True),
+    a_glob=(("a*",), "ab", True),
+    the_whole_key=(("a*",), "ba", False),
+    upper_and_lower_case=(("A*",), "ab", False),
+    a_dot_is_a_dot=(("a.b",), "aXb", False),
+    an_exception=(("!ab", "a*"), "ab", False),
+    beside_an_exception=(("!ab", "a*"), "ac", True),
+    the_first_that_fits=(("a*", "!ab"), "ab", True),
+    an_exception_between_others=(("x", "!a*", "y", "ab"), "ab", False),
+    what_is_no_pattern_stands_for_itself=(("[",), "[", True),
+    longer_than_any_key=(("*",), "a" * 318, False),
+    a_pattern_that_could_take_long=(("*a*a*a*a*a*a*a*a*b",), "a" * 300, False),
 )
 def test_which_keys_are_in(globs: tuple[str, ...], key: str, want: bool) -> None:
     assert (key in LabelKeys(frozenset({"named"}), globs)) is want

@@ -1,24 +1,20 @@
 """Whether any node could take a pod, by the labels that are known."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from policies.placement.nodes import MOST_COMPARISONS, NodeFacts, NodeOffer
-from tests.builders import JSON, gpu_container, pod, view
+from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 
 KEYS = frozenset({"accelerator", "product"})
 T4 = (("accelerator", "nvidia-t4"), ("product", "Tesla-T4"))
 UNLABELLED = (("product", "Tesla-T4"),)
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def requiring(*terms: list[JSON]) -> JSON:
-    alternatives = [{"matchExpressions": term} for term in terms]
-    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": alternatives}}}}
-
-
-def demand(key: str, operator: str, *values: str) -> JSON:
-    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+def requiring(*terms: Sequence[tuple[str, ...]]) -> JSON:
+    return {"affinity": node_affinity(*terms)}
 
 
 @cases(
@@ -40,24 +36,14 @@ def demand(key: str, operator: str, *values: str) -> JSON:
             [T4, (("product", "A100"),)],
             False,
         ),
-        "in": (requiring([demand("product", "In", "A100", "Tesla-T4")]), [], [T4], True),
-        "not-in": (requiring([demand("product", "NotIn", "Tesla-T4")]), [], [T4], False),
-        "not-in-what-is-missing": (requiring([demand("product", "NotIn", "A100")]), [], [()], True),
-        "exists": (requiring([demand("accelerator", "Exists")]), [], [UNLABELLED], False),
-        "absent": (requiring([demand("accelerator", "DoesNotExist")]), [], [UNLABELLED], True),
-        "terms-are-alternatives": (
-            requiring([demand("product", "In", "A100")], [demand("product", "In", "Tesla-T4")]),
-            [],
-            [T4],
-            True,
-        ),
+        "in": (requiring([("product", "In", "A100", "Tesla-T4")]), [], [T4], True),
+        "not-in": (requiring([("product", "NotIn", "Tesla-T4")]), [], [T4], False),
+        "not-in-what-is-missing": (requiring([("product", "NotIn", "A100")]), [], [()], True),
+        "exists": (requiring([("accelerator", "Exists")]), [], [UNLABELLED], False),
+        "absent": (requiring([("accelerator", "DoesNotExist")]), [], [UNLABELLED], True),
+        "either": (requiring([("product", "In", "A100")], [("product", "In", "Tesla-T4")]), [], [T4], True),
         "an-empty-term-matches-nothing": (requiring([]), [], [T4], False),
-        "of-more-than-anyone-writes-nothing-is-said": (
-            requiring(*[[demand("product", "In", "A100")]] * MOST_COMPARISONS),
-            [],
-            [T4],
-            True,
-        ),
+        "more-than-are-read": (requiring(*[[("product", "In", "A100")]] * MOST_COMPARISONS), [], [T4], True),
     },
 )
 def test_could_take(spec: JSON, values: list[str], label_sets: list[object], want: bool) -> None:
@@ -66,15 +52,21 @@ def test_could_take(spec: JSON, values: list[str], label_sets: list[object], wan
     assert facts.could_take(view(pod(gpu_container(), **spec)), "accelerator", values) is want
 
 
+@pytest.mark.parametrize(("nodes", "want"), [(500, False), (501, True)])
+def test_at_most_ten_thousand_requirements_of_all_nodes_are_compared(nodes: int, want: bool) -> None:
+    label_sets = frozenset((("product", f"p{number}"),) for number in range(nodes))
+    asking = view(pod(gpu_container(), **requiring([("product", "In", "A100")] * 19)))
+
+    assert NodeFacts(keys=KEYS, label_sets=label_sets).could_take(asking, "", []) is want
+
+
 @cases(
     ("labels", "want"),
-    {
-        "a-pool-that-makes-it": ({"accelerator": frozenset({"nvidia-t4"})}, True),
-        "a-pool-that-makes-any": ({"accelerator": None}, True),
-        "a-pool-that-chooses": ({"accelerator": frozenset({"nvidia-l4", "nvidia-t4"})}, True),
-        "a-pool-of-others": ({"accelerator": frozenset({"nvidia-l4"})}, False),
-        "a-pool-that-says-nothing": ({}, False),
-    },
+    a_pool_that_makes_it=({"accelerator": frozenset({"nvidia-t4"})}, True),
+    a_pool_that_makes_any=({"accelerator": None}, True),
+    a_pool_that_chooses=({"accelerator": frozenset({"nvidia-l4", "nvidia-t4"})}, True),
+    a_pool_of_others=({"accelerator": frozenset({"nvidia-l4"})}, False),
+    a_pool_that_says_nothing=({}, False),
 )
 def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: bool) -> None:
     facts = NodeFacts(keys=KEYS, pools=(NodeOffer(labels, pool="gpu"),))
@@ -104,14 +96,12 @@ def test_the_values_of_a_label() -> None:
 
 @cases(
     ("zones", "want"),
-    {
-        "few-label-sets-are-all-compared": (100, False),
-        "of-too-many-comparisons-nothing-is-said": (1000, True),
-    },
+    few_label_sets_are_all_compared=(100, False),
+    of_too_many_comparisons_nothing_is_said=(1000, True),
 )
 def test_how_many_demands_are_read_depends_on_the_nodes(zones: int, want: bool) -> None:
     there = frozenset((("accelerator", "nvidia-t4"), ("product", f"p{number}")) for number in range(zones))
-    terms = [[demand("product", "In", "none")]] * 40
+    terms = [[("product", "In", "none")]] * 40
 
     facts = NodeFacts(keys=KEYS, label_sets=there)
 
@@ -121,6 +111,6 @@ def test_how_many_demands_are_read_depends_on_the_nodes(zones: int, want: bool) 
 @pytest.mark.parametrize("values", [("1", "2"), ("9" * 30,)])
 def test_what_the_api_server_refuses_of_a_comparison_meets_no_node(values: tuple[str, ...]) -> None:
     facts = NodeFacts(keys=KEYS, label_sets=frozenset(((("product", "5"),),)))
-    spec = requiring([demand("product", "Gt" if len(values) > 1 else "Lt", *values)])
+    spec = requiring([("product", "Gt" if len(values) > 1 else "Lt", *values)])
 
     assert not facts.could_take(view(pod(gpu_container(), **spec)), "", ())

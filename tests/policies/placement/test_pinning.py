@@ -4,11 +4,11 @@ from typing import Any
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
-from tests.builders import CLASSES, JSON, gpu_class, gpu_container, pod, view
+from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
+from tests.policies.placement.test_hardware import PREFERRED, affine
 
 ACCELERATOR = "accelerator"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PRODUCT = "nvidia.com/gpu.product"
 A100 = ("nvidia-a100-40gb", "nvidia-a100-80gb")
 LABELLED = ClassCatalogue(
@@ -24,25 +24,17 @@ LABELLED = ClassCatalogue(
 )
 
 
-def expression(key: str, operator: str, *values: str) -> JSON:
-    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
-
-
-def term(*expressions: JSON) -> JSON:
-    return {"matchExpressions": list(expressions)}
-
-
-def requiring(*terms: JSON, **spec: Any) -> JSON:
-    return pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}, **spec)
+def requiring(*terms: Any, **spec: Any) -> JSON:
+    return pod(affinity=node_affinity(*terms), **spec)
 
 
 def selecting(**labels: str) -> JSON:
     return pod(gpu_container(), nodeSelector=labels)
 
 
-IN_T4 = expression(ACCELERATOR, "In", "nvidia-t4")
-IN_A100 = expression(ACCELERATOR, "In", "nvidia-a100")
-IN_ZONE = expression("topology.kubernetes.io/zone", "In", "a")
+IN_T4 = (ACCELERATOR, "In", "nvidia-t4")
+IN_A100 = (ACCELERATOR, "In", "nvidia-a100")
+IN_ZONE = ("topology.kubernetes.io/zone", "In", "a")
 
 
 T4_AFFINITY = "node affinity accelerator in (nvidia-t4)"
@@ -50,7 +42,7 @@ A100_AFFINITY = "node affinity accelerator in (nvidia-a100)"
 T4_SELECTOR = "nodeSelector accelerator=nvidia-t4"
 H100_PRODUCT = {PRODUCT: "NVIDIA-H100-PCIe"}
 BY_H100_PRODUCT = f"nodeSelector {PRODUCT}=NVIDIA-H100-PCIe"
-IN_80_OR_T4 = expression(ACCELERATOR, "In", "nvidia-a100-80gb", "nvidia-t4")
+IN_80_OR_T4 = (ACCELERATOR, "In", "nvidia-a100-80gb", "nvidia-t4")
 
 
 @cases(
@@ -63,39 +55,28 @@ IN_80_OR_T4 = expression(ACCELERATOR, "In", "nvidia-a100-80gb", "nvidia-t4")
         "family": (selecting(accelerator="nvidia-a100"), (A100, "nodeSelector accelerator=nvidia-a100")),
         "label-of-a-vendor": (selecting(**H100_PRODUCT), (["nvidia-h100"], BY_H100_PRODUCT)),
         "family-under-a-label-of-a-vendor": (selecting(**{PRODUCT: "nvidia-a100"}), None),
-        "contradiction": (
-            selecting(accelerator="nvidia-t4", **H100_PRODUCT),
-            ([], T4_SELECTOR, BY_H100_PRODUCT),
-        ),
+        "opposed": (selecting(accelerator="nvidia-t4", **H100_PRODUCT), ([], T4_SELECTOR, BY_H100_PRODUCT)),
         "expressions-of-one-term-all-hold": (
-            requiring(term(IN_A100, IN_80_OR_T4)),
+            requiring([IN_A100, IN_80_OR_T4]),
             (
                 ["nvidia-a100-80gb"],
                 A100_AFFINITY,
                 "node affinity accelerator in (nvidia-a100-80gb, nvidia-t4)",
             ),
         ),
-        "terms-are-alternatives": (
-            requiring(term(IN_T4), term(IN_A100)),
-            ([*A100, "nvidia-t4"], T4_AFFINITY, A100_AFFINITY),
-        ),
-        "one-alternative-leaves-all-open": (requiring(term(IN_T4), term(IN_ZONE)), None),
-        "empty-term-matches-no-node": (
-            requiring({}, term(IN_T4), {"matchExpressions": None}),
-            (["nvidia-t4"], T4_AFFINITY),
-        ),
+        "alternatives": (requiring([IN_T4], [IN_A100]), ([*A100, "nvidia-t4"], T4_AFFINITY, A100_AFFINITY)),
+        "one-alternative-leaves-all-open": (requiring([IN_T4], [IN_ZONE]), None),
+        "empty-terms": (requiring({}, [IN_T4], {"matchExpressions": None}), (["nvidia-t4"], T4_AFFINITY)),
         "nothing-but-an-empty-term": (requiring({}), ([],)),
-        "unknown-value-among-them": (
-            requiring(term(expression(ACCELERATOR, "In", "nvidia-t4", "unknown"))),
-            None,
-        ),
-        "in-of-nothing": (requiring(term(expression(ACCELERATOR, "In"))), None),
-        "not-in": (requiring(term(expression(ACCELERATOR, "NotIn", "nvidia-t4"))), None),
-        "exists": (requiring(term(expression(ACCELERATOR, "Exists"))), None),
+        "unknown-value-among-them": (requiring([(ACCELERATOR, "In", "nvidia-t4", "unknown")]), None),
+        "in-of-nothing": (requiring([(ACCELERATOR, "In")]), None),
+        "not-in": (requiring([(ACCELERATOR, "NotIn", "nvidia-t4")]), None),
+        "exists": (requiring([(ACCELERATOR, "Exists")]), None),
         "selector-and-affinity": (
-            requiring(term(IN_A100), nodeSelector={"accelerator": "nvidia-a100-40gb"}),
+            requiring([IN_A100], nodeSelector={"accelerator": "nvidia-a100-40gb"}),
             (["nvidia-a100-40gb"], "nodeSelector accelerator=nvidia-a100-40gb", A100_AFFINITY),
         ),
+        "preferred": (pod(**affine(PREFERRED, ACCELERATOR, "In", "nvidia-t4")), None),
         "affinity-null": (pod(affinity={"nodeAffinity": {REQUIRED: None}}), None),
     },
 )
@@ -117,8 +98,8 @@ def test_classes_of_label(key: str, value: str, want: set[str]) -> None:
     assert classes_of_label(key, value, LABELLED) == want
 
 
-IN_BOTH = expression(ACCELERATOR, "In", *A100)
-NOT_IN_80 = expression(ACCELERATOR, "NotIn", "nvidia-a100-80gb")
+IN_BOTH = (ACCELERATOR, "In", *A100)
+NOT_IN_80 = (ACCELERATOR, "NotIn", "nvidia-a100-80gb")
 
 
 @cases(
@@ -127,16 +108,16 @@ NOT_IN_80 = expression(ACCELERATOR, "NotIn", "nvidia-a100-80gb")
         "no-constraints": (pod(), True),
         "same-value": (selecting(accelerator="nvidia-a100-80gb"), True),
         "one-label-has-one-value": (selecting(accelerator="nvidia-a100"), False),
-        "other-label": (requiring(term(IN_ZONE)), True),
-        "in-others": (requiring(term(IN_T4)), False),
-        "one-alternative-will-do": (requiring(term(IN_T4), term(IN_ZONE)), True),
-        "not-in-leaves-one": (requiring(term(NOT_IN_80)), True),
-        "not-in-leaves-none": (requiring(term(expression(ACCELERATOR, "NotIn", *A100))), False),
-        "exists": (requiring(term(expression(ACCELERATOR, "Exists"))), True),
-        "does-not-exist": (requiring(term(expression(ACCELERATOR, "DoesNotExist"))), False),
-        "greater-than": (requiring(term(expression(ACCELERATOR, "Gt", "5"))), False),
+        "other-label": (requiring([IN_ZONE]), True),
+        "in-others": (requiring([IN_T4]), False),
+        "one-alternative-will-do": (requiring([IN_T4], [IN_ZONE]), True),
+        "not-in-leaves-one": (requiring([NOT_IN_80]), True),
+        "not-in-leaves-none": (requiring([(ACCELERATOR, "NotIn", *A100)]), False),
+        "exists": (requiring([(ACCELERATOR, "Exists")]), True),
+        "does-not-exist": (requiring([(ACCELERATOR, "DoesNotExist")]), False),
+        "greater-than": (requiring([(ACCELERATOR, "Gt", "5")]), False),
         "empty-term-matches-no-node": (requiring({}), False),
-        "no-value-meets-both": (requiring(term(NOT_IN_80), nodeSelector={ACCELERATOR: A100[1]}), False),
+        "no-value-meets-both": (requiring([NOT_IN_80], nodeSelector={ACCELERATOR: A100[1]}), False),
     },
 )
 def test_admits(document: JSON, want: bool) -> None:
@@ -149,13 +130,13 @@ def test_admits(document: JSON, want: bool) -> None:
         "no-constraints": (pod(), False),
         "selector": (selecting(accelerator="nvidia-a100-80gb"), True),
         "selector-of-another": (selecting(accelerator="nvidia-t4"), False),
-        "affinity": (requiring(term(IN_BOTH)), True),
-        "wider-affinity": (requiring(term(IN_80_OR_T4)), False),
-        "alternative-without-it": (requiring(term(IN_BOTH), term(IN_ZONE)), False),
-        "empty-term-matches-no-node": (requiring(term(IN_BOTH), {}), True),
+        "affinity": (requiring([IN_BOTH]), True),
+        "wider-affinity": (requiring([IN_80_OR_T4]), False),
+        "alternative-without-it": (requiring([IN_BOTH], [IN_ZONE]), False),
+        "empty-term-matches-no-node": (requiring([IN_BOTH], {}), True),
         "nothing-but-an-empty-term": (requiring({}), False),
-        "not-in": (requiring(term(expression(ACCELERATOR, "NotIn", *A100))), False),
-        "another-label": (requiring(term(expression("zone", "In", *A100))), False),
+        "not-in": (requiring([(ACCELERATOR, "NotIn", *A100)]), False),
+        "another-label": (requiring([("zone", "In", *A100)]), False),
     },
 )
 def test_is_narrowed_to(document: JSON, want: bool) -> None:

@@ -23,13 +23,11 @@ def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) ->
 
 @cases(
     "other",
-    {
-        "name": pod_with(metadata={"name": "train-9", "uid": "u", "namespace": "other"}),
-        "version": pod_with(metadata={"generateName": "train-", "resourceVersion": "7"}),
-        "owner": pod_with(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}),
-        "not-read-by-any-rule": pod_with(metadata={"managedFields": [{"manager": "kubectl"}]}),
-        "volume-of-the-token": pod_with("abcde"),
-    },
+    name=pod_with(metadata={"name": "train-9", "uid": "u", "namespace": "other"}),
+    version=pod_with(metadata={"generateName": "train-", "resourceVersion": "7"}),
+    owner=pod_with(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}),
+    not_read_by_any_rule=pod_with(metadata={"managedFields": [{"manager": "kubectl"}]}),
+    volume_of_the_token=pod_with("abcde"),
 )
 def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
     assert fingerprint_of(view(other)) == fingerprint_of(view(pod_with())) is not None
@@ -37,17 +35,15 @@ def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
 
 @cases(
     "other",
-    {
-        "label": pod_with(metadata={"labels": {"app": "y"}}),
-        "annotation": pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
-        "empty-map-into-which-a-patch-adds": pod_with(metadata={"annotations": {}}),
-        "no-metadata": {**pod_with(), "metadata": None},
-        "image": pod_with(container={"image": "other"}),
-        "variable": pod_with(container={"env": [{"name": "A", "value": "1"}]}),
-        "node-selector": pod_with(nodeSelector={"accelerator": "nvidia-t4"}),
-        "a-name-that-no-token-has": pod_with("toolong"),
-        "nor-such-a-one": pod_with("A_B.C"),
-    },
+    label=pod_with(metadata={"labels": {"app": "y"}}),
+    annotation=pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
+    empty_map_into_which_a_patch_adds=pod_with(metadata={"annotations": {}}),
+    no_metadata={**pod_with(), "metadata": None},
+    image=pod_with(container={"image": "other"}),
+    variable=pod_with(container={"env": [{"name": "A", "value": "1"}]}),
+    node_selector=pod_with(nodeSelector={"accelerator": "nvidia-t4"}),
+    a_name_that_no_token_has=pod_with("toolong"),
+    nor_such_a_one=pod_with("A_B.C"),
 )
 def test_a_difference_that_a_rule_may_read(other: JSON) -> None:
     assert fingerprint_of(view(other)) != fingerprint_of(view(pod_with()))
@@ -55,11 +51,9 @@ def test_a_difference_that_a_rule_may_read(other: JSON) -> None:
 
 @cases(
     "more",
-    {
-        "in-an-argument": lambda token: {"container": {"args": [f"--volume={TOKEN}{token}"]}},
-        "in-a-key": lambda token: {"nodeSelector": {f"{TOKEN}{token}": ""}},
-        "beside-a-second-one": lambda _: {"volumes": [{"name": f"{TOKEN}other"}]},
-    },
+    in_an_argument=lambda token: {"container": {"args": [f"--volume={TOKEN}{token}"]}},
+    in_a_key=lambda token: {"nodeSelector": {f"{TOKEN}{token}": ""}},
+    beside_a_second_one=lambda _: {"volumes": [{"name": f"{TOKEN}other"}]},
 )
 def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
     one, other = (fingerprint_of(view(pod_with(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
@@ -69,10 +63,8 @@ def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
 
 @cases(
     "document",
-    {
-        "with-claims-which-are-looked-up": pod_with(resourceClaims=[{"name": "gpu"}]),
-        "a-long-one": pod_with(container={"args": ["x" * LONGEST]}),
-    },
+    with_claims_which_are_looked_up=pod_with(resourceClaims=[{"name": "gpu"}]),
+    a_long_one=pod_with(container={"args": ["x" * LONGEST]}),
 )
 def test_some_are_not_compared(document: JSON) -> None:
     assert fingerprint_of(view(document)) is None

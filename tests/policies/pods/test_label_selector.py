@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policies.pods.label_selector import LabelSelector, Requirement
+from policies.pods.label_selector import LabelSelector, Requirement, meets
 from tests.cases import cases
 
 
@@ -37,6 +37,19 @@ def selector(*expressions: tuple[str, str, tuple[str, ...]], **labels: str) -> L
 )
 def test_matches(given: LabelSelector, labels: dict[str, str], want: bool) -> None:
     assert given.matches(labels) is want
+
+
+@cases(
+    ("operator", "value", "want"),
+    greater=("Gt", "79", True),
+    not_greater_than_itself=("Gt", "80", False),
+    less=("Lt", "81", True),
+    not_less_than_itself=("Lt", "80", False),
+    no_number=("Gt", "many", False),
+    several=("Gt", "1 2", False),
+)
+def test_numbers_in_node_affinity(operator: str, value: str, want: bool) -> None:
+    assert meets(frozenset({"80"}), operator, frozenset(value.split())) is want
 
 
 def test_everything_wrong_is_told() -> None:

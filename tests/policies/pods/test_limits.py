@@ -30,28 +30,26 @@ LONG_NAME = "nvidia.com/" + "a" * 400
 
 @cases(
     ("document", "want"),
-    {
-        "the-name-of-a-resource": (
-            pod(gpu_container(resource=LONG_NAME)),
-            f"spec.containers[0].resources: must have at most {limits.LONGEST_NAME} characters in a name, not 411 [limits]",
-        ),
-        "the-name-of-a-container": (
-            pod(container("c" * 400)),
-            f"spec.containers[0].name: must have at most {limits.LONGEST_NAME} characters, not 400 [limits]",
-        ),
-        "overhead": (
-            pod(gpu_container(), overhead={f"example.com/r{number}": "1" for number in range(65)}),
-            "spec.overhead: must have at most 64 items, not 65 [limits]",
-        ),
-        "ephemeral-containers": (
-            pod(gpu_container(), ephemeralContainers=[container(f"e{number}") for number in range(129)]),
-            "spec.ephemeralContainers: must have at most 128 items, not 129 [limits]",
-        ),
-        "an-annotation-that-a-rule-reads": (
-            pod(gpu_container(), annotations={annotations.GPU_CLASS: "x" * 5000}),
-            "metadata.annotations[gpu-admission.dev/gpu-class]: must have at most 4096 characters, not 5000 [limits]",
-        ),
-    },
+    the_name_of_a_resource=(
+        pod(gpu_container(resource=LONG_NAME)),
+        f"spec.containers[0].resources: must have at most {limits.LONGEST_NAME} characters in a name, not 411 [limits]",
+    ),
+    the_name_of_a_container=(
+        pod(container("c" * 400)),
+        f"spec.containers[0].name: must have at most {limits.LONGEST_NAME} characters, not 400 [limits]",
+    ),
+    overhead=(
+        pod(gpu_container(), overhead={f"example.com/r{number}": "1" for number in range(65)}),
+        "spec.overhead: must have at most 64 items, not 65 [limits]",
+    ),
+    ephemeral_containers=(
+        pod(gpu_container(), ephemeralContainers=[container(f"e{number}") for number in range(129)]),
+        "spec.ephemeralContainers: must have at most 128 items, not 129 [limits]",
+    ),
+    an_annotation_that_a_rule_reads=(
+        pod(gpu_container(), annotations={annotations.GPU_CLASS: "x" * 5000}),
+        "metadata.annotations[gpu-admission.dev/gpu-class]: must have at most 4096 characters, not 5000 [limits]",
+    ),
 )
 def test_lengths_above_their_limit(document: JSON, want: str) -> None:
     assert [found.sentence() for found in excesses(view(document))] == [want]
@@ -65,10 +63,8 @@ def test_the_name_of_a_controller_is_cut() -> None:
 
 @cases(
     "metadata",
-    {
-        "of-others": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 200_000},
-        "written-by-us": {annotations.INJECTED: "x" * 200_000},
-    },
+    of_others={"kubectl.kubernetes.io/last-applied-configuration": "x" * 200_000},
+    written_by_us={annotations.INJECTED: "x" * 200_000},
 )
 def test_annotations_that_no_rule_reads_may_be_long(metadata: dict[str, str]) -> None:
     assert excesses(view(pod(gpu_container(), annotations=metadata))) == []
@@ -76,11 +72,9 @@ def test_annotations_that_no_rule_reads_may_be_long(metadata: dict[str, str]) ->
 
 @cases(
     ("value", "want"),
-    {
-        "as-many-values-as-are-read": ([0] * 20_001, None),
-        "one-more": ([0] * 20_002, "must have at most 20000 values, not 20001 (its commas)"),
-        "a-million": ([{}] * 1_000_000, "must have at most 20000 values, not 999999 (its commas)"),
-    },
+    as_many_values_as_are_read=([0] * 20_001, None),
+    one_more=([0] * 20_002, "must have at most 20000 values, not 20001 (its commas)"),
+    a_million=([{}] * 1_000_000, "must have at most 20000 values, not 999999 (its commas)"),
 )
 def test_an_object_of_too_many_values_is_not_decoded(value: Any, want: str | None) -> None:
     document = msgspec.Raw(msgspec.json.encode(value))

@@ -120,59 +120,42 @@ def assert_patched(document: JSON, verb: Verb, want: JSON) -> None:
 
 @cases(
     ("verb", "field", "before", "after"),
-    {
-        "toleration-without-a-list": (tolerate, "tolerations", ..., [TOLERATION_JSON]),
-        "toleration-where-the-list-is-null": (tolerate, "tolerations", None, [TOLERATION_JSON]),
-        "toleration-in-an-empty-list": (tolerate, "tolerations", [], [TOLERATION_JSON]),
-        "toleration-behind-another": (
-            tolerate,
-            "tolerations",
-            [OTHER_TOLERATION],
-            [OTHER_TOLERATION, TOLERATION_JSON],
-        ),
-        "node-selector-without-a-map": (select, "nodeSelector", ..., SELECTED),
-        "node-selector-where-the-map-is-null": (select, "nodeSelector", None, SELECTED),
-        "node-selector-beside-another": (select, "nodeSelector", {"a": "b"}, {"a": "b", **SELECTED}),
-        "affinity-without-any": (require, "affinity", ..., PINNED),
-        "affinity-that-is-null": (require, "affinity", None, PINNED),
-        "affinity-beside-pod-affinity": (require, "affinity", UNREAD, UNREAD | PINNED),
-        "affinity-beside-preferred": (
-            require,
-            "affinity",
-            {"nodeAffinity": {"preferred": ["kept"], REQUIRED: None}},
-            {"nodeAffinity": {"preferred": ["kept"], **PINNED["nodeAffinity"]}},
-        ),
-        "affinity-whose-terms-are-null": (
-            require,
-            "affinity",
-            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}},
-            PINNED,
-        ),
-        "affinity-in-every-alternative": (
-            require,
-            "affinity",
-            affinity(expressions(IN_ZONE), {"matchFields": [ON_NODE]}),
-            affinity(expressions(IN_ZONE, IN_A100_JSON), expressions(IN_A100_JSON, matchFields=[ON_NODE])),
-        ),
-        "affinity-not-in-an-empty-alternative-which-matches-nothing": (
-            require,
-            "affinity",
-            affinity({}, expressions(IN_ZONE)),
-            affinity({}, expressions(IN_ZONE, IN_A100_JSON)),
-        ),
-        "volume-without-a-list": (add_volume, "volumes", ..., [SHM_JSON]),
-        "volume-behind-one-we-do-not-read": (add_volume, "volumes", [CSI], [CSI, SHM_JSON]),
-        "init-container-without-a-list": (fetch_at(0), "initContainers", ..., [FETCH_JSON]),
-        "init-container-in-an-empty-list": (fetch_at(0), "initContainers", [], [FETCH_JSON]),
-        "init-container-in-between": (
-            fetch_at(1),
-            "initContainers",
-            [PROXY, SETUP],
-            [PROXY, FETCH_JSON, SETUP],
-        ),
-        "init-container-at-the-end": (fetch_at(1), "initContainers", [PROXY], [PROXY, FETCH_JSON]),
-        "env-of-an-init-container": (add_env_to_init, "initContainers", [SETUP], [{**SETUP, "env": [VOID]}]),
-    },
+    toleration_without_a_list=(tolerate, "tolerations", ..., [TOLERATION_JSON]),
+    toleration_where_the_list_is_null=(tolerate, "tolerations", None, [TOLERATION_JSON]),
+    toleration_in_an_empty_list=(tolerate, "tolerations", [], [TOLERATION_JSON]),
+    behind_another=(tolerate, "tolerations", [OTHER_TOLERATION], [OTHER_TOLERATION, TOLERATION_JSON]),
+    node_selector_without_a_map=(select, "nodeSelector", ..., SELECTED),
+    node_selector_where_the_map_is_null=(select, "nodeSelector", None, SELECTED),
+    node_selector_beside_another=(select, "nodeSelector", {"a": "b"}, {"a": "b", **SELECTED}),
+    affinity_without_any=(require, "affinity", ..., PINNED),
+    affinity_that_is_null=(require, "affinity", None, PINNED),
+    affinity_beside_pod_affinity=(require, "affinity", UNREAD, UNREAD | PINNED),
+    affinity_beside_preferred=(
+        require,
+        "affinity",
+        {"nodeAffinity": {"preferred": ["kept"], REQUIRED: None}},
+        {"nodeAffinity": {"preferred": ["kept"], **PINNED["nodeAffinity"]}},
+    ),
+    no_terms=(require, "affinity", {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}}, PINNED),
+    affinity_in_every_alternative=(
+        require,
+        "affinity",
+        affinity(expressions(IN_ZONE), {"matchFields": [ON_NODE]}),
+        affinity(expressions(IN_ZONE, IN_A100_JSON), expressions(IN_A100_JSON, matchFields=[ON_NODE])),
+    ),
+    affinity_not_in_an_empty_alternative_which_matches_nothing=(
+        require,
+        "affinity",
+        affinity({}, expressions(IN_ZONE)),
+        affinity({}, expressions(IN_ZONE, IN_A100_JSON)),
+    ),
+    volume_without_a_list=(add_volume, "volumes", ..., [SHM_JSON]),
+    volume_behind_one_we_do_not_read=(add_volume, "volumes", [CSI], [CSI, SHM_JSON]),
+    init_container_without_a_list=(fetch_at(0), "initContainers", ..., [FETCH_JSON]),
+    init_container_in_an_empty_list=(fetch_at(0), "initContainers", [], [FETCH_JSON]),
+    init_container_between=(fetch_at(1), "initContainers", [PROXY, SETUP], [PROXY, FETCH_JSON, SETUP]),
+    init_container_at_the_end=(fetch_at(1), "initContainers", [PROXY], [PROXY, FETCH_JSON]),
+    env_of_an_init_container=(add_env_to_init, "initContainers", [SETUP], [{**SETUP, "env": [VOID]}]),
 )
 def test_verb_on_the_pod(verb: Verb, field: str, before: Any, after: Any) -> None:
     assert_patched(pod(**({} if before is ... else {field: before})), verb, pod(**{field: after}))
@@ -180,44 +163,34 @@ def test_verb_on_the_pod(verb: Verb, field: str, before: Any, after: Any) -> Non
 
 @cases(
     ("verb", "before", "after"),
-    {
-        "limit-without-resources": (limit, {}, {"resources": {"limits": GPU}}),
-        "limit-where-resources-are-null": (limit, {"resources": None}, {"resources": {"limits": GPU}}),
-        "limit-where-limits-are-null": (
-            limit,
-            {"resources": {"requests": GPU, "limits": None}},
-            {"resources": {"requests": GPU, "limits": GPU}},
-        ),
-        "limit-beside-another": (
-            limit,
-            {"resources": {"limits": {"memory": "1Gi"}}},
-            {"resources": {"limits": {"memory": "1Gi", **GPU}}},
-        ),
-        "env-without-a-list": (add_env, {}, {"env": [VOID]}),
-        "env-behind-a-value-from": (add_env, {"env": [FROM_FIELD]}, {"env": [FROM_FIELD, VOID]}),
-        "mount-without-a-list": (add_mount, {}, {"volumeMounts": [MOUNT_JSON]}),
-        "mount-behind-another": (add_mount, {"volumeMounts": [DATA]}, {"volumeMounts": [DATA, MOUNT_JSON]}),
-        "delay-that-was-not-set": (
-            delay,
-            {"readinessProbe": HTTP},
-            {"readinessProbe": {**HTTP, "initialDelaySeconds": 72}},
-        ),
-        "delay-in-place-of-another": (
-            delay,
-            {"readinessProbe": {**HTTP, "initialDelaySeconds": 5, "periodSeconds": 3}},
-            {"readinessProbe": {**HTTP, "initialDelaySeconds": 72, "periodSeconds": 3}},
-        ),
-        "startup-probe-with-a-copied-handler": (
-            start,
-            {"readinessProbe": HTTP},
-            {"readinessProbe": HTTP, "startupProbe": STARTUP},
-        ),
-        "startup-probe-that-is-null": (
-            start,
-            {"readinessProbe": HTTP, "startupProbe": None},
-            {"readinessProbe": HTTP, "startupProbe": STARTUP},
-        ),
-    },
+    limit_without_resources=(limit, {}, {"resources": {"limits": GPU}}),
+    limit_where_resources_are_null=(limit, {"resources": None}, {"resources": {"limits": GPU}}),
+    limit_where_limits_are_null=(
+        limit,
+        {"resources": {"requests": GPU, "limits": None}},
+        {"resources": {"requests": GPU, "limits": GPU}},
+    ),
+    limit_beside_another=(
+        limit,
+        {"resources": {"limits": {"memory": "1Gi"}}},
+        {"resources": {"limits": {"memory": "1Gi", **GPU}}},
+    ),
+    env_without_a_list=(add_env, {}, {"env": [VOID]}),
+    env_behind_a_value_from=(add_env, {"env": [FROM_FIELD]}, {"env": [FROM_FIELD, VOID]}),
+    mount_without_a_list=(add_mount, {}, {"volumeMounts": [MOUNT_JSON]}),
+    mount_behind_another=(add_mount, {"volumeMounts": [DATA]}, {"volumeMounts": [DATA, MOUNT_JSON]}),
+    delay=(delay, {"readinessProbe": HTTP}, {"readinessProbe": {**HTTP, "initialDelaySeconds": 72}}),
+    delay_in_place_of_another=(
+        delay,
+        {"readinessProbe": {**HTTP, "initialDelaySeconds": 5, "periodSeconds": 3}},
+        {"readinessProbe": {**HTTP, "initialDelaySeconds": 72, "periodSeconds": 3}},
+    ),
+    its_handler=(start, {"readinessProbe": HTTP}, {"readinessProbe": HTTP, "startupProbe": STARTUP}),
+    startup_probe_that_is_null=(
+        start,
+        {"readinessProbe": HTTP, "startupProbe": None},
+        {"readinessProbe": HTTP, "startupProbe": STARTUP},
+    ),
 )
 def test_verb_on_a_container(verb: Verb, before: JSON, after: JSON) -> None:
     assert_patched(pod(container(**before)), verb, pod(container(**after)))
@@ -225,11 +198,9 @@ def test_verb_on_a_container(verb: Verb, before: JSON, after: JSON) -> None:
 
 @cases(
     ("before", "after"),
-    {
-        "without-a-map": (pod(), pod(annotations=INJECTED)),
-        "beside-another": (pod(annotations={"a/b": "c"}), pod(annotations={"a/b": "c", **INJECTED})),
-        "without-metadata": ({"spec": {}}, {"spec": {}, "metadata": {"annotations": INJECTED}}),
-    },
+    without_a_map=(pod(), pod(annotations=INJECTED)),
+    beside_another=(pod(annotations={"a/b": "c"}), pod(annotations={"a/b": "c", **INJECTED})),
+    without_metadata=({"spec": {}}, {"spec": {}, "metadata": {"annotations": INJECTED}}),
 )
 def test_annotation(before: JSON, after: JSON) -> None:
     assert_patched(before, annotate, after)

@@ -27,25 +27,20 @@ GPU, AMD, IMPLICIT = "nvidia.com/gpu", "amd.com/gpu", "deviceclass.resource.kube
 
 @cases(
     ("document", "want"),
-    {
-        "nothing-requested": (pod(), {}),
-        "limit-is-the-request-too": (pod(gpu_container("2")), {GPU: "2"}),
-        "request-alone": (pod(resources(requests={GPU: "1"})), {GPU: "1"}),
-        "request-wins-over-limit": (pod(resources(limits={GPU: "4"}, requests={GPU: "1"})), {GPU: "1"}),
-        "explicit-zero-stays": (pod(gpu_container("0")), {GPU: "0"}),
-        "null-is-zero": (pod(gpu_container(None)), {GPU: "0"}),
-        "milli-stays": (pod(gpu_container("1m", resource=AMD)), {AMD: "1m"}),
-        "rounded-up-to-milli": (pod(gpu_container("0.0001")), {GPU: "1m"}),
-        "suffix": (pod(gpu_container("1k")), {GPU: "1000"}),
-        "app-containers-add-up": (pod(gpu_container("1"), gpu_container("2", "b")), {GPU: "3"}),
-        "overhead-comes-on-top": (pod(gpu_container("1"), overhead={GPU: "1", "cpu": "250m"}), {GPU: "2"}),
-        "native-resources-are-left-out": (pod(resources(limits={"cpu": "1", "memory": "1Gi"})), {}),
-        "any-named-resource": (
-            pod(resources(limits={"example.com/dongle": "1"})),
-            {"example.com/dongle": "1"},
-        ),
-        "implicit-device-class": (pod(gpu_container("1", resource=IMPLICIT)), {IMPLICIT: "1"}),
-    },
+    nothing_requested=(pod(), {}),
+    limit_is_the_request_too=(pod(gpu_container("2")), {GPU: "2"}),
+    request_alone=(pod(resources(requests={GPU: "1"})), {GPU: "1"}),
+    request_wins_over_limit=(pod(resources(limits={GPU: "4"}, requests={GPU: "1"})), {GPU: "1"}),
+    explicit_zero_stays=(pod(gpu_container("0")), {GPU: "0"}),
+    null_is_zero=(pod(gpu_container(None)), {GPU: "0"}),
+    milli_stays=(pod(gpu_container("1m", resource=AMD)), {AMD: "1m"}),
+    rounded_up_to_milli=(pod(gpu_container("0.0001")), {GPU: "1m"}),
+    suffix=(pod(gpu_container("1k")), {GPU: "1000"}),
+    app_containers_add_up=(pod(gpu_container("1"), gpu_container("2", "b")), {GPU: "3"}),
+    overhead_comes_on_top=(pod(gpu_container("1"), overhead={GPU: "1", "cpu": "250m"}), {GPU: "2"}),
+    native_resources_are_left_out=(pod(resources(limits={"cpu": "1", "memory": "1Gi"})), {}),
+    any_resource=(pod(resources(limits={"example.com/dongle": "1"})), {"example.com/dongle": "1"}),
+    implicit_device_class=(pod(gpu_container("1", resource=IMPLICIT)), {IMPLICIT: "1"}),
 )
 def test_pod_requests(document: JSON, want: dict[str, str]) -> None:
     assert requested(document) == want
@@ -53,17 +48,11 @@ def test_pod_requests(document: JSON, want: dict[str, str]) -> None:
 
 @cases(
     ("app", "init", "want"),
-    {
-        "largest-init-step": ("2", [gpu_container("3", "i"), gpu_container("1", "j")], {GPU: "3"}),
-        "init-step-beside-earlier-sidecar": ("2", [sidecar("1", "s"), gpu_container("4", "i")], {GPU: "5"}),
-        "later-sidecar-is-not-there-yet": ("2", [gpu_container("4", "i"), sidecar("1", "s")], {GPU: "4"}),
-        "sidecars-run-beside-the-app": ("2", [sidecar("1", "s"), sidecar("3", "t")], {GPU: "6"}),
-        "maximum-is-per-resource": (
-            "1",
-            [gpu_container("2", "i", resource=AMD), gpu_container("3", "j")],
-            {GPU: "3", AMD: "2"},
-        ),
-    },
+    largest_init_step=("2", [gpu_container("3", "i"), gpu_container("1", "j")], {GPU: "3"}),
+    init_step_beside_earlier_sidecar=("2", [sidecar("1", "s"), gpu_container("4", "i")], {GPU: "5"}),
+    later_sidecar_is_not_there_yet=("2", [gpu_container("4", "i"), sidecar("1", "s")], {GPU: "4"}),
+    sidecars_run_beside_the_app=("2", [sidecar("1", "s"), sidecar("3", "t")], {GPU: "6"}),
+    each=("1", [gpu_container("2", "i", resource=AMD), gpu_container("3", "j")], {GPU: "3", AMD: "2"}),
 )
 def test_init_containers(app: str, init: list[JSON], want: dict[str, str]) -> None:
     assert requested(pod(gpu_container(app), initContainers=init)) == want

@@ -1,7 +1,7 @@
 """Updates of stored pods, and what is put back into them of what was injected at creation."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jsonpatch
@@ -13,7 +13,7 @@ from policies.pods.annotations import INJECTED
 from policies.pods.restore import Restored, restore
 from policies.pods.submission import as_submitted, injected_changes
 from policies.rule import Rule, RuleOptions
-from tests.builders import JSON, apply, container, gpu_container, pod, view
+from tests.builders import JSON, apply, container, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from tests.policies.test_laws import every_rule, generated, run
 from tests.strategies import PODS
@@ -34,21 +34,9 @@ WORDS = {
 """Every kind of change there is."""
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 OWN = {"key": "own", "operator": "Exists"}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE_A, ZONE_B, CUDA = ("zone", "In", "a"), ("zone", "In", "b"), ("cuda", "In", "12")
 TCP = {"tcpSocket": {"port": 80}}
 MOUNT = {"name": "d", "mountPath": "/d"}
-
-
-def requirement(key: str, *values: str) -> JSON:
-    return {"key": key, "operator": "In", "values": list(values)}
-
-
-def affinity(*terms: Iterable[JSON]) -> JSON:
-    return {
-        "nodeAffinity": {
-            REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(term)} for term in terms]}
-        }
-    }
 
 
 def main(**tweaks: Any) -> JSON:
@@ -61,7 +49,7 @@ def author() -> JSON:
         main(readinessProbe={**TCP, "initialDelaySeconds": 5}, livenessProbe=TCP, volumeMounts=[MOUNT]),
         container("side", env=[{"name": "HOME", "value": "/"}]),
         tolerations=[OWN],
-        affinity=affinity([requirement("zone", "a")], [requirement("zone", "b")]),
+        affinity=node_affinity([ZONE_A], [ZONE_B]),
         volumes=[{"name": "d", "emptyDir": {}}],
         initContainers=[container("own")],
         terminationGracePeriodSeconds=40,
@@ -84,10 +72,7 @@ def stored() -> JSON:
         annotations={INJECTED: "\n".join(f"{rule}: {what}" for what, rule in WORDS.items())},
         tolerations=[OWN, TOLERATION],
         nodeSelector={"accelerator": "nvidia-a100"},
-        affinity=affinity(
-            [requirement("zone", "a"), requirement("cuda", "12")],
-            [requirement("zone", "b"), requirement("cuda", "12")],
-        ),
+        affinity=node_affinity([ZONE_A, CUDA], [ZONE_B, CUDA]),
         volumes=[{"name": "d", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}],
         initContainers=[container("fetch", terminationMessagePath="/m"), container("own")],
         terminationGracePeriodSeconds=120,
@@ -129,18 +114,16 @@ def edited(edit: Callable[[JSON], Any]) -> JSON:
 
 @cases(
     "edit",
-    {
-        "another-order-of-tolerations": lambda spec: spec["tolerations"].reverse(),
-        "a-toleration-more": lambda spec: spec["tolerations"].append(OWN),
-        "other-toleration-seconds": lambda spec: spec["tolerations"][1].update(tolerationSeconds=5),
-        "another-image": lambda spec: spec["containers"][0].update(image="x:2"),
-        "a-deadline": lambda spec: spec.update(activeDeadlineSeconds=5),
-        "a-node-label-more": lambda spec: spec["nodeSelector"].update(zone="a"),
-        "a-tighter-affinity": lambda spec: spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"][0][
-            "matchExpressions"
-        ].append(requirement("disk", "ssd")),
-        "no-gates": lambda spec: spec.pop("schedulingGates", None),
-    },
+    another_order_of_tolerations=lambda spec: spec["tolerations"].reverse(),
+    a_toleration_more=lambda spec: spec["tolerations"].append(OWN),
+    other_toleration_seconds=lambda spec: spec["tolerations"][1].update(tolerationSeconds=5),
+    another_image=lambda spec: spec["containers"][0].update(image="x:2"),
+    a_deadline=lambda spec: spec.update(activeDeadlineSeconds=5),
+    a_node_label_more=lambda spec: spec["nodeSelector"].update(zone="a"),
+    a_tighter_affinity=lambda spec: spec.update(
+        affinity=node_affinity([ZONE_A, CUDA, ("disk", "In", "ssd")], [ZONE_B, CUDA])
+    ),
+    no_gates=lambda spec: spec.pop("schedulingGates", None),
 )
 def test_an_update_that_lacks_nothing_stays_as_it_is(edit: Callable[[JSON], Any]) -> None:
     before = stored()
@@ -158,14 +141,9 @@ def test_an_update_that_lacks_nothing_stays_as_it_is(edit: Callable[[JSON], Any]
         ),
         "without-the-author's-affinity": (
             lambda spec: spec.update(affinity=None),
-            lambda spec: (
-                spec["affinity"] == affinity([requirement("cuda", "12")], [requirement("cuda", "12")])
-            ),
+            lambda spec: spec["affinity"] == node_affinity([CUDA], [CUDA]),
         ),
-        "without-a-container": (
-            lambda spec: spec["containers"].pop(0),
-            lambda spec: len(spec["containers"]) == 1,
-        ),
+        "no-container": (lambda spec: spec["containers"].pop(0), lambda spec: len(spec["containers"]) == 1),
         "without-the-author's-variable": (
             lambda spec: spec["containers"][1].update(env=[]),
             lambda spec: (
@@ -182,9 +160,7 @@ def test_an_update_that_lacks_nothing_stays_as_it_is(edit: Callable[[JSON], Any]
         ),
     },
 )
-def test_what_the_author_changed_stays_changed(
-    edit: Callable[[JSON], Any], still: Callable[[JSON], bool]
-) -> None:
+def test_what_the_author_changed_stays_so(edit: Callable[[JSON], Any], still: Callable[[JSON], bool]) -> None:
     """So the API server refuses it, as it would without us."""
     completed, _ = put_back(stored(), edited(edit))
 
@@ -209,16 +185,12 @@ GRACE_STAYS = f'spec.terminationGracePeriodSeconds = "30": stays 120: {RAISED} [
 
 @cases(
     ("delay", "grace", "sentences"),
-    {
-        "a-delay-that-is-shorter": (10, 120, [DELAY_STAYS]),
-        "no-delay": (None, 120, []),
-        "a-grace-period-that-is-shorter": (72, 30, [GRACE_STAYS]),
-        "no-grace-period": (72, None, []),
-    },
+    a_delay_that_is_shorter=(10, 120, [DELAY_STAYS]),
+    no_delay=(None, 120, []),
+    a_grace_period_that_is_shorter=(72, 30, [GRACE_STAYS]),
+    no_grace_period=(72, None, []),
 )
-def test_a_value_that_is_overwritten_is_told(
-    delay: int | None, grace: int | None, sentences: list[str]
-) -> None:
+def test_an_overwritten_value_is_told(delay: int | None, grace: int | None, sentences: list[str]) -> None:
     after = stored()
     after["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] = delay
     after["spec"]["terminationGracePeriodSeconds"] = grace
@@ -231,12 +203,10 @@ def test_a_value_that_is_overwritten_is_told(
 
 @cases(
     ("annotations", "spec_lacks", "want"),
-    {
-        "lost-with-something-in-spec": (None, True, "restored"),
-        "lost-beside-another": ({"own": "1"}, True, "restored"),
-        "changed": ({INJECTED: "mine"}, True, "mine"),
-        "lost-alone": (None, False, None),
-    },
+    lost_with_something_in_spec=(None, True, "restored"),
+    lost_beside_another=({"own": "1"}, True, "restored"),
+    changed=({INJECTED: "mine"}, True, "mine"),
+    lost_alone=(None, False, None),
 )
 def test_the_annotation_comes_back_only_with_something_in_spec(
     annotations: JSON | None, spec_lacks: bool, want: str | None
@@ -262,9 +232,7 @@ def test_nothing_is_added_that_the_stored_pod_lacks() -> None:
 @every_rule
 @given(document=PODS)
 @generated
-def test_the_authors_own_manifest_sent_again_becomes_the_stored_pod(
-    rule: Rule, options: RuleOptions, document: JSON
-) -> None:
+def test_the_manifest_sent_again_becomes_the_pod(rule: Rule, options: RuleOptions, document: JSON) -> None:
     """As the webhook does it: the rule runs on what is sent, without what reads like something injected."""
     patch, _ = run(document, rule, options)
     before = apply(copy.deepcopy(document), patch)

@@ -18,24 +18,22 @@ TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
 
 @cases(
     ("toleration", "taint", "want"),
-    {
-        "exists": (EXISTS, TAINT, True),
-        "equal": ({"key": "a", "value": "b"}, TAINT, True),
-        "another-value": ({"key": "a", "value": "c"}, TAINT, False),
-        "another-effect": ({**EXISTS, "effect": "NoExecute"}, TAINT, False),
-        "everything": ({"operator": "Exists"}, TAINT, True),
-        "greater": (GT_900, {"key": "a", "value": "950"}, True),
-        "greater-is-not-equal": (GT_900, {"key": "a", "value": "900"}, False),
-        "greater-as-a-number-not-as-text": (GT_900, {"key": "a", "value": "1000"}, True),
-        "greater-than-no-number": (GT_900, {"key": "a", "value": "fast"}, False),
-        "greater-than-leading-zeros": (GT_900, {"key": "a", "value": "0950"}, False),
-        "greater-than-64-bits": (GT_900, {"key": "a", "value": "9" * 19}, False),
-        "greater-than-a-taint-without-a-value": (GT_900, {"key": "a"}, False),
-        "greater-of-another-key": (GT_900, {"key": "b", "value": "950"}, False),
-        "less": (LT_900, {"key": "a", "value": "-5"}, True),
-        "not-less": (LT_900, {"key": "a", "value": "900"}, False),
-        "unknown-operator": ({**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False),
-    },
+    exists=(EXISTS, TAINT, True),
+    equal=({"key": "a", "value": "b"}, TAINT, True),
+    another_value=({"key": "a", "value": "c"}, TAINT, False),
+    another_effect=({**EXISTS, "effect": "NoExecute"}, TAINT, False),
+    everything=({"operator": "Exists"}, TAINT, True),
+    greater=(GT_900, {"key": "a", "value": "950"}, True),
+    greater_is_not_equal=(GT_900, {"key": "a", "value": "900"}, False),
+    greater_as_a_number_not_as_text=(GT_900, {"key": "a", "value": "1000"}, True),
+    greater_than_no_number=(GT_900, {"key": "a", "value": "fast"}, False),
+    greater_than_leading_zeros=(GT_900, {"key": "a", "value": "0950"}, False),
+    greater_than_64_bits=(GT_900, {"key": "a", "value": "9" * 19}, False),
+    greater_than_a_taint_without_a_value=(GT_900, {"key": "a"}, False),
+    greater_of_another_key=(GT_900, {"key": "b", "value": "950"}, False),
+    less=(LT_900, {"key": "a", "value": "-5"}, True),
+    not_less=(LT_900, {"key": "a", "value": "900"}, False),
+    unknown_operator=({**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False),
 )
 def test_tolerates(toleration: JSON, taint: JSON, want: bool) -> None:
     assert tolerates(msgspec.convert(toleration, Toleration), msgspec.convert(taint, Toleration)) is want
@@ -43,27 +41,25 @@ def test_tolerates(toleration: JSON, taint: JSON, want: bool) -> None:
 
 @cases(
     ("existing", "value", "want"),
-    {
-        "same": ({**EXISTS, "effect": "NoSchedule"}, None, True),
-        "every-effect": (EXISTS, None, True),
-        "every-taint": ({"operator": "Exists"}, None, True),
-        "every-key-of-another-effect": ({"operator": "Exists", "effect": "NoExecute"}, None, False),
-        "another-effect": ({**EXISTS, "effect": "NoExecute"}, None, False),
-        "another-key": ({**EXISTS, "key": "b"}, None, False),
-        "one-value-only": ({"key": "a", "value": "x", "effect": "NoSchedule"}, None, False),
-        "no-key-and-no-exists": ({"value": ""}, None, False),
-        "for-a-while-only": ({**EXISTS, "tolerationSeconds": 60}, None, False),
-        "greater-values-only": (GT_900, None, False),
-        "equal-is-the-default": ({"key": "a", "value": "x", "effect": "NoSchedule"}, "x", True),
-        "every-effect-of-a-value": ({"key": "a", "operator": "Equal", "value": "x"}, "x", True),
-        "every-value": (EXISTS, "x", True),
-        "another-value": ({"key": "a", "operator": "Equal", "value": "y"}, "x", False),
-        "empty-value": ({"key": "a", "effect": "NoSchedule"}, "x", False),
-        "greater-than-the-same-text": ({**GT_900, "value": "x"}, "x", False),
-        "less-than-the-same-text": ({**LT_900, "value": "x"}, "x", False),
-        "a-value-that-is-greater": (GT_900, "950", True),
-        "a-value-that-is-not-greater": (GT_900, "900", False),
-    },
+    same=({**EXISTS, "effect": "NoSchedule"}, None, True),
+    every_effect=(EXISTS, None, True),
+    every_taint=({"operator": "Exists"}, None, True),
+    every_key_of_another_effect=({"operator": "Exists", "effect": "NoExecute"}, None, False),
+    another_effect=({**EXISTS, "effect": "NoExecute"}, None, False),
+    another_key=({**EXISTS, "key": "b"}, None, False),
+    one_value_only=({"key": "a", "value": "x", "effect": "NoSchedule"}, None, False),
+    no_key_and_no_exists=({"value": ""}, None, False),
+    for_a_while_only=({**EXISTS, "tolerationSeconds": 60}, None, False),
+    greater_values_only=(GT_900, None, False),
+    equal_is_the_default=({"key": "a", "value": "x", "effect": "NoSchedule"}, "x", True),
+    every_effect_of_a_value=({"key": "a", "operator": "Equal", "value": "x"}, "x", True),
+    every_value=(EXISTS, "x", True),
+    another_value=({"key": "a", "operator": "Equal", "value": "y"}, "x", False),
+    empty_value=({"key": "a", "effect": "NoSchedule"}, "x", False),
+    greater_than_the_same_text=({**GT_900, "value": "x"}, "x", False),
+    less_than_the_same_text=({**LT_900, "value": "x"}, "x", False),
+    a_value_that_is_greater=(GT_900, "950", True),
+    a_value_that_is_not_greater=(GT_900, "900", False),
 )
 def test_covers(existing: JSON, value: str | None, want: bool) -> None:
     operator = "Exists" if value is None else "Equal"
@@ -73,15 +69,10 @@ def test_covers(existing: JSON, value: str | None, want: bool) -> None:
 
 @cases(
     ("toleration", "want"),
-    {
-        "value": (Toleration(key="dedicated", value="ml", effect="NoSchedule"), "dedicated=ml:NoSchedule"),
-        "greater": (
-            Toleration(key="sla", operator="Gt", value="900", effect="NoSchedule"),
-            "sla>900:NoSchedule",
-        ),
-        "every-effect": (Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu"),
-        "every-key": (Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute"),
-    },
+    value=(Toleration(key="dedicated", value="ml", effect="NoSchedule"), "dedicated=ml:NoSchedule"),
+    gt=(Toleration(key="sla", operator="Gt", value="900", effect="NoSchedule"), "sla>900:NoSchedule"),
+    every_effect=(Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu"),
+    every_key=(Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute"),
 )
 def test_describe_toleration(toleration: Toleration, want: str) -> None:
     assert describe_toleration(toleration) == want

@@ -8,13 +8,11 @@ from tests.cases import cases
 
 @cases(
     ("data", "name"),
-    {
-        "named": ({"metadata": {"name": "chat"}}, "chat"),
-        "generated": ({"metadata": {"generateName": "chat-"}}, "chat-"),
-        "no-metadata": ({}, ""),
-        "metadata-of-another-type": ({"metadata": {"name": 1}}, ""),
-        "no-object": ("chat", ""),
-    },
+    named=({"metadata": {"name": "chat"}}, "chat"),
+    generated=({"metadata": {"generateName": "chat-"}}, "chat-"),
+    no_metadata=({}, ""),
+    metadata_of_another_type=({"metadata": {"name": 1}}, ""),
+    no_object=("chat", ""),
 )
 def test_the_name_of_a_workload(data: Any, name: str) -> None:
     found = Workload.of("apps", "Deployment", "team", data, ())

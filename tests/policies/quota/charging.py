@@ -91,7 +91,7 @@ def index(nodes: Mapping[str, Mapping[str, str]], classes: ClassCatalogue = CLAS
 
 def counted(
     document: JSON,
-    unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY,
+    mode: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY,
     node_labels: Mapping[str, str] | None = None,
     classes: ClassCatalogue = CLASSES,
     nodes: NodeIndex = NO_NODES,
@@ -100,14 +100,10 @@ def counted(
     if node_labels is not None:
         document = {**document, "spec": {**document["spec"], "nodeName": "node"}}
         nodes = index({"node": node_labels}, classes)
-    return pod_demand(
-        view(document), PublishedCatalogue(classes, RESOURCE_MAPPING), unclassified_pods, nodes=nodes
-    )
+    return pod_demand(view(document), PublishedCatalogue(classes, RESOURCE_MAPPING), mode, nodes=nodes)
 
 
-def counted_claim(
-    document: JSON, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
-) -> Demand:
+def counted_claim(document: JSON, mode: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> Demand:
     """Return what the ResourceClaim costs."""
     claim = decode_claim(msgspec.json.encode(document))
-    return claim_demand(claim, PublishedCatalogue(CLASSES, RESOURCE_MAPPING), unclassified_pods)
+    return claim_demand(claim, PublishedCatalogue(CLASSES, RESOURCE_MAPPING), mode)

@@ -24,12 +24,10 @@ def of(**amounts: Any) -> Vector:
 
 @cases(
     ("vectors", "want"),
-    {
-        "nothing": ([], {}),
-        "key-by-key": ([of(a=1), of(a=2, b=3)], of(a=3, b=3)),
-        "zeros-are-left-out": ([of(a=0)], {}),
-        "seven-sevenths-are-one": ([of(a="1/7")] * 7, of(a=1)),
-    },
+    nothing=([], {}),
+    key_by_key=([of(a=1), of(a=2, b=3)], of(a=3, b=3)),
+    zeros_are_left_out=([of(a=0)], {}),
+    seven_sevenths_are_one=([of(a="1/7")] * 7, of(a=1)),
 )
 def test_total(vectors: list[Vector], want: Vector) -> None:
     assert vector.total(vectors) == want
@@ -41,12 +39,10 @@ def test_maximum() -> None:
 
 @cases(
     ("after", "before", "want"),
-    {
-        "more": (of(a=3), of(a=1), of(a=2)),
-        "less-is-nothing": (of(a=1), of(a=3), {}),
-        "the-same-is-nothing": (of(a=1), of(a=1), {}),
-        "another-class-now": (of(b=2), of(a=2), of(b=2)),
-    },
+    more=(of(a=3), of(a=1), of(a=2)),
+    less_is_nothing=(of(a=1), of(a=3), {}),
+    the_same_is_nothing=(of(a=1), of(a=1), {}),
+    another_class_now=(of(b=2), of(a=2), of(b=2)),
 )
 def test_positive_difference(after: Vector, before: Vector, want: Vector) -> None:
     assert vector.positive_difference(after, before) == want
@@ -54,17 +50,15 @@ def test_positive_difference(after: Vector, before: Vector, want: Vector) -> Non
 
 @cases(
     ("amounts", "hard", "want"),
-    {
-        "exactly-full": (of(a=3), of(a=3), []),
-        "a-seventh-over": (of(a="22/7"), of(a=3), [Excess("a", Fraction(22, 7), Fraction(3))]),
-        "what-hard-lacks-is-unlimited": (of(a=9), of(b=1), []),
-        "nothing-is-granted": (of(a=1), of(a=0), [Excess("a", Fraction(1), Fraction(0))]),
-        "all-of-them-sorted": (
-            of(b=2, a=2),
-            of(b=1, a=1),
-            [Excess("a", Fraction(2), Fraction(1)), Excess("b", Fraction(2), Fraction(1))],
-        ),
-    },
+    exactly_full=(of(a=3), of(a=3), []),
+    a_seventh_over=(of(a="22/7"), of(a=3), [Excess("a", Fraction(22, 7), Fraction(3))]),
+    what_hard_lacks_is_unlimited=(of(a=9), of(b=1), []),
+    nothing_is_granted=(of(a=1), of(a=0), [Excess("a", Fraction(1), Fraction(0))]),
+    all_of_them_sorted=(
+        of(b=2, a=2),
+        of(b=1, a=1),
+        [Excess("a", Fraction(2), Fraction(1)), Excess("b", Fraction(2), Fraction(1))],
+    ),
 )
 def test_exceeds(amounts: Vector, hard: Vector, want: list[Excess]) -> None:
     assert list(vector.exceeds(amounts, hard)) == want
@@ -73,14 +67,16 @@ def test_exceeds(amounts: Vector, hard: Vector, want: list[Excess]) -> None:
 
 @cases(
     ("amount", "want"),
-    {
-        "whole": ("3", "3"),
-        "half": ("1/2", "0.5"),
-        "eighths": ("9/8", "1.125"),
-        "sevenths": ("2/7", "2/7"),
-        "more-than-one-in-sevenths": ("9/7", "1 2/7"),
-        "nothing": ("0", "0"),
-    },
+    whole=("3", "3"),
+    half=("1/2", "0.5"),
+    more_than_two_decimals_rounded=("9/8", "1.13"),
+    sevenths=("2/7", "0.29"),
+    more_than_one_in_sevenths=("23/7", "3.29"),
+    eighths_of_sevenths=("121/56", "2.16"),
+    just_below_a_whole=("799/800", "1"),
+    a_hundredth=("1/100", "0.01"),
+    less_than_a_hundredth=("1/101", "<0.01"),
+    nothing=("0", "0"),
 )
 def test_shown(amount: str, want: str) -> None:
     assert vector.format_amount(Fraction(amount)) == want
@@ -92,18 +88,16 @@ def test_shown_keeps_every_digit_of_a_large_amount() -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "whole": ("16", Fraction(16)),
-        "number": (16, Fraction(16)),
-        "number-of-400-digits": (10**400 - 1, Fraction(10**400 - 1)),
-        "the-number-zero": (0, Fraction(0)),
-        "zero": ("0", Fraction(0)),
-        "leading-zeros": ("007", Fraction(7)),
-        "decimal": ("0.25", Fraction(1, 4)),
-        "fraction": ("2/7", Fraction(2, 7)),
-        "not-in-lowest-terms": ("4/2", Fraction(2)),
-        "as-long-as-sums-get": (f"1/{'9' * 400}", Fraction(1, int("9" * 400))),
-    },
+    whole=("16", Fraction(16)),
+    number=(16, Fraction(16)),
+    number_of_400_digits=(10**400 - 1, Fraction(10**400 - 1)),
+    the_number_zero=(0, Fraction(0)),
+    zero=("0", Fraction(0)),
+    leading_zeros=("007", Fraction(7)),
+    decimal=("0.25", Fraction(1, 4)),
+    fraction=("2/7", Fraction(2, 7)),
+    not_in_lowest_terms=("4/2", Fraction(2)),
+    as_long_as_sums_get=(f"1/{'9' * 400}", Fraction(1, int("9" * 400))),
 )
 def test_amounts_are_read(text: str | int, want: Fraction) -> None:
     assert vector.parse_amount(text) == want
@@ -111,27 +105,25 @@ def test_amounts_are_read(text: str | int, want: Fraction) -> None:
 
 @cases(
     ("raw", "want"),
-    {
-        "decimal-number": (0.5, 'must be a whole number or text, such as 16, "0.5" or "2/7": quote 0.5'),
-        "negative-number": (-16, 'must be an amount such as 16, "0.5" or "2/7", not -16'),
-        "number-of-401-digits": (10**400, 'must be an amount such as 16, "0.5" or "2/7", not this number'),
-        "boolean": (True, 'must be an amount such as 16, "0.5" or "2/7", not True'),
-        "null": (None, 'must be an amount such as 16, "0.5" or "2/7", not "None"'),
-        "empty": ("", 'not ""'),
-        "negative": ("-1", 'must be an amount such as 16, "0.5" or "2/7", not "-1"'),
-        "sign": ("+1", 'not "+1"'),
-        "space": (" 1", 'not " 1"'),
-        "newline": ("1\n", 'not "1\n"'),
-        "suffix-of-a-quantity": ("1k", 'not "1k"'),
-        "exponent": ("1e3", 'not "1e3"'),
-        "underscore": ("1_0", 'not "1_0"'),
-        "digit-of-another-script": ("٣", 'not "٣"'),
-        "no-whole-part": (".5", 'not ".5"'),
-        "decimal-and-fraction": ("1.5/2", 'not "1.5/2"'),
-        "divides-by-zero": ("1/0", 'must not divide by zero, as "1/0" does'),
-        "not-a-number": ("nan", 'not "nan"'),
-        "too-long": ("9" * 401, f'not "{"9" * 40}…"'),
-    },
+    decimal_number=(0.5, 'must be a whole number or text, such as 16, "0.5" or "2/7": quote 0.5'),
+    negative_number=(-16, 'must be an amount such as 16, "0.5" or "2/7", not -16'),
+    number_of_401_digits=(10**400, 'must be an amount such as 16, "0.5" or "2/7", not this number'),
+    boolean=(True, 'must be an amount such as 16, "0.5" or "2/7", not True'),
+    null=(None, 'must be an amount such as 16, "0.5" or "2/7", not "None"'),
+    empty=("", 'not ""'),
+    negative=("-1", 'must be an amount such as 16, "0.5" or "2/7", not "-1"'),
+    sign=("+1", 'not "+1"'),
+    space=(" 1", 'not " 1"'),
+    newline=("1\n", 'not "1\n"'),
+    suffix_of_a_quantity=("1k", 'not "1k"'),
+    exponent=("1e3", 'not "1e3"'),
+    underscore=("1_0", 'not "1_0"'),
+    digit_of_another_script=("٣", 'not "٣"'),
+    no_whole_part=(".5", 'not ".5"'),
+    decimal_and_fraction=("1.5/2", 'not "1.5/2"'),
+    divides_by_zero=("1/0", 'must not divide by zero, as "1/0" does'),
+    not_a_number=("nan", 'not "nan"'),
+    too_long=("9" * 401, f'not "{"9" * 40}…"'),
 )
 def test_amounts_that_are_none(raw: Any, want: str) -> None:
     with pytest.raises(ValueError) as error:
@@ -141,12 +133,10 @@ def test_amounts_that_are_none(raw: Any, want: str) -> None:
 
 @cases(
     ("raw", "path", "want"),
-    {
-        "a-list": ([], "", "must be a map of amounts"),
-        "unknown-key": ({"cpu": "1"}, "cpu", 'not "cpu"'),
-        "no-name": ({"classes/": "1"}, "classes/", 'not "classes/"'),
-        "no-amount": ({"gpus": "many"}, "gpus", 'not "many"'),
-    },
+    a_list=([], "", "must be a map of amounts"),
+    unknown_key=({"cpu": "1"}, "cpu", 'not "cpu"'),
+    no_name=({"classes/": "1"}, "classes/", 'not "classes/"'),
+    no_amount=({"gpus": "many"}, "gpus", 'not "many"'),
 )
 def test_what_is_no_vector(raw: Any, path: str, want: str) -> None:
     with pytest.raises(VectorError) as error:

@@ -56,43 +56,35 @@ def exactly(device_class: str, **more: Any) -> JSON:
 
 @cases(
     ("document", "want"),
-    {
-        "no-requests": (claim(), {}),
-        "no-devices": ({"kind": "ResourceClaim", "spec": {}}, {}),
-        "no-spec": ({"kind": "ResourceClaim"}, {}),
-        "one-by-default": (claim(exactly(GPU)), {"gpus": "1", PREFIX + GPU: "1"}),
-        "exact-count": (
-            claim(exactly(GPU, allocationMode="ExactCount", count=3)),
-            {"gpus": "3", PREFIX + GPU: "3"},
-        ),
-        "flat-as-in-v1beta1": (
-            claim(devices(GPU, allocationMode="ExactCount", count=3)),
-            {"gpus": "3", PREFIX + GPU: "3"},
-        ),
-        "all-is-the-most": (claim(exactly(GPU, allocationMode="All")), {"gpus": "32", PREFIX + GPU: "32"}),
-        "all-flat": (claim(devices(GPU, allocationMode="All")), {"gpus": "32", PREFIX + GPU: "32"}),
-        "requests-add-up": (claim(exactly(GPU, count=2), exactly(GPU)), {"gpus": "3", PREFIX + GPU: "3"}),
-        "administrators-take-nothing": (claim(exactly(GPU, adminAccess=True)), {}),
-        "administrators-flat": (claim(devices(GPU, adminAccess=True)), {}),
-        "no-gpu": (claim(exactly("nic.vendor.com", count=8)), {}),
-        "no-gpu-whatever-its-mode": (claim(exactly("nic.vendor.com", allocationMode="Later")), {}),
-        "a-device-class-of-one-gpu-class": (
-            claim(exactly(H100, count=2)),
-            {"classes/nvidia-h100": "2", "gpus": "2", PREFIX + H100: "2"},
-        ),
-        "a-device-class-of-two-families": (
-            claim(exactly(LARGE)),
-            {"classes/nvidia-h100": "1", "classes/nvidia-h200": "1", "gpus": "1", PREFIX + LARGE: "1"},
-        ),
-        "of-alternatives-the-most-of-each": (
-            claim({"firstAvailable": [devices(H100), devices(GPU, count=4), devices(H100, count=2)]}),
-            {"classes/nvidia-h100": "2", "gpus": "4", PREFIX + GPU: "4", PREFIX + H100: "2"},
-        ),
-        "alternatives-and-one-more": (
-            claim({"firstAvailable": [devices(GPU), devices("nic.vendor.com")]}, exactly(GPU)),
-            {"gpus": "2", PREFIX + GPU: "2"},
-        ),
-    },
+    no_requests=(claim(), {}),
+    no_devices=({"kind": "ResourceClaim", "spec": {}}, {}),
+    no_spec=({"kind": "ResourceClaim"}, {}),
+    one_by_default=(claim(exactly(GPU)), {"gpus": "1", PREFIX + GPU: "1"}),
+    many=(claim(exactly(GPU, allocationMode="ExactCount", count=3)), {"gpus": "3", PREFIX + GPU: "3"}),
+    flat=(claim(devices(GPU, allocationMode="ExactCount", count=3)), {"gpus": "3", PREFIX + GPU: "3"}),
+    all_is_the_most=(claim(exactly(GPU, allocationMode="All")), {"gpus": "32", PREFIX + GPU: "32"}),
+    all_flat=(claim(devices(GPU, allocationMode="All")), {"gpus": "32", PREFIX + GPU: "32"}),
+    requests_add_up=(claim(exactly(GPU, count=2), exactly(GPU)), {"gpus": "3", PREFIX + GPU: "3"}),
+    administrators_take_nothing=(claim(exactly(GPU, adminAccess=True)), {}),
+    administrators_flat=(claim(devices(GPU, adminAccess=True)), {}),
+    no_gpu=(claim(exactly("nic.vendor.com", count=8)), {}),
+    no_gpu_whatever_its_mode=(claim(exactly("nic.vendor.com", allocationMode="Later")), {}),
+    a_device_class_of_one_gpu_class=(
+        claim(exactly(H100, count=2)),
+        {"classes/nvidia-h100": "2", "gpus": "2", PREFIX + H100: "2"},
+    ),
+    a_device_class_of_two_families=(
+        claim(exactly(LARGE)),
+        {"classes/nvidia-h100": "1", "classes/nvidia-h200": "1", "gpus": "1", PREFIX + LARGE: "1"},
+    ),
+    of_alternatives_the_most_of_each=(
+        claim({"firstAvailable": [devices(H100), devices(GPU, count=4), devices(H100, count=2)]}),
+        {"classes/nvidia-h100": "2", "gpus": "4", PREFIX + GPU: "4", PREFIX + H100: "2"},
+    ),
+    alternatives_and_one_more=(
+        claim({"firstAvailable": [devices(GPU), devices("nic.vendor.com")]}, exactly(GPU)),
+        {"gpus": "2", PREFIX + GPU: "2"},
+    ),
 )
 def test_claims(document: JSON, want: dict[str, str]) -> None:
     demand = counted_claim(document)
@@ -106,25 +98,15 @@ MODE = "must be ExactCount or All"
 
 @cases(
     ("document", "path", "message"),
-    {
-        "unknown-mode": (claim(exactly(GPU, allocationMode="Half")), "[0].exactly.allocationMode", MODE),
-        "unknown-mode-flat": (
-            claim(exactly(GPU), devices(GPU, allocationMode="Half")),
-            "[1].allocationMode",
-            MODE,
-        ),
-        "unknown-mode-of-an-alternative": (
-            claim({"firstAvailable": [devices(GPU), devices(GPU, allocationMode="Half")]}),
-            "[0].firstAvailable[1].allocationMode",
-            MODE,
-        ),
-        "unknown-kind-of-request": (
-            claim({"anyOf": []}),
-            "[0]",
-            "must be a kind of request that a quota can count",
-        ),
-        "negative-count": (claim(exactly(GPU, count=-1)), "[0].exactly.count", "must be at least 1"),
-    },
+    unknown_mode=(claim(exactly(GPU, allocationMode="Half")), "[0].exactly.allocationMode", MODE),
+    mode_flat=(claim(exactly(GPU), devices(GPU, allocationMode="Half")), "[1].allocationMode", MODE),
+    unknown_mode_of_an_alternative=(
+        claim({"firstAvailable": [devices(GPU), devices(GPU, allocationMode="Half")]}),
+        "[0].firstAvailable[1].allocationMode",
+        MODE,
+    ),
+    unknown_kind=(claim({"anyOf": []}), "[0]", "must be a kind of request that a quota can count"),
+    negative_count=(claim(exactly(GPU, count=-1)), "[0].exactly.count", "must be at least 1"),
 )
 def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: str) -> None:
     denials = counted_claim(document).denials
@@ -139,19 +121,15 @@ NVIDIA = {*A100S, "nvidia-h100", "nvidia-h200", "nvidia-t4", "t4-shared"}
 
 
 @cases(
-    ("device_class", "unclassified_pods", "want", "denials"),
-    {
-        "total-only": (GPU, TOTAL_ONLY, set(), 0),
-        "denied": (GPU, DENY, set(), 1),
-        "denied-knows-this-one": (H100, DENY, {"nvidia-h100"}, 0),
-        "most-expensive-is-all-of-the-vendor": (GPU, MOST_EXPENSIVE, NVIDIA, 0),
-        "most-expensive-of-nobody-knows-whose": (ANY, MOST_EXPENSIVE, {*NVIDIA, "amd-mi300x"}, 0),
-    },
+    ("device_class", "mode", "want", "denials"),
+    total_only=(GPU, TOTAL_ONLY, set(), 0),
+    denied=(GPU, DENY, set(), 1),
+    denied_knows_this_one=(H100, DENY, {"nvidia-h100"}, 0),
+    most_expensive_is_all_of_the_vendor=(GPU, MOST_EXPENSIVE, NVIDIA, 0),
+    most_expensive_of_nobody_knows_whose=(ANY, MOST_EXPENSIVE, {*NVIDIA, "amd-mi300x"}, 0),
 )
-def test_claims_of_no_class_in_particular(
-    device_class: str, unclassified_pods: UnclassifiedPods, want: set[str], denials: int
-) -> None:
-    demand = counted_claim(claim(exactly(device_class)), unclassified_pods)
+def test_claims_of_no_class(device_class: str, mode: UnclassifiedPods, want: set[str], denials: int) -> None:
+    demand = counted_claim(claim(exactly(device_class)), mode)
 
     assert set(demand.classes) == want
     assert len(demand.denials) == denials
@@ -163,15 +141,12 @@ def test_claims_of_no_class_in_particular(
         )
 
 
-@pytest.mark.parametrize("unclassified_pods", UnclassifiedPods)
-def test_requests_weigh_together_what_each_weighs_alone(unclassified_pods: UnclassifiedPods) -> None:
-    requests = [
-        exactly(name, count=count)
-        for name in (GPU, H100, LARGE, ANY, "other.example.com")
-        for count in (1, 3)
-    ]
-    alone = [counted_claim(claim(request), unclassified_pods=unclassified_pods) for request in requests]
-    together = counted_claim(claim(*requests), unclassified_pods=unclassified_pods)
+@pytest.mark.parametrize("mode", UnclassifiedPods)
+def test_requests_weigh_together_what_each_weighs_alone(mode: UnclassifiedPods) -> None:
+    names = (GPU, H100, LARGE, ANY, "other.example.com", "nic.vendor.com")
+    requests = [exactly(name, count=count) for name in names for count in (1, 3)]
+    alone = [counted_claim(claim(request), mode=mode) for request in requests]
+    together = counted_claim(claim(*requests), mode=mode)
 
     assert together.vector == total(each.vector for each in alone)
     assert together.because == " and ".join(dict.fromkeys(each.because for each in alone if each.because))
@@ -203,15 +178,13 @@ def decoded(document: JSON, annotation: str | None = "true", owner: JSON | None 
 
 @cases(
     ("annotation", "owner", "want"),
-    {
-        "the-schedulers-own": ("true", OWNER, "pod-1"),
-        "annotated-otherwise": ("false", OWNER, ""),
-        "not-annotated": (None, OWNER, ""),
-        "nobodys": ("true", None, ""),
-        "owned-but-not-controlled": ("true", {**OWNER, "controller": False}, ""),
-        "of-another-kind": ("true", {**OWNER, "kind": "Job"}, ""),
-        "of-another-api": ("true", {**OWNER, "apiVersion": "x/v1"}, ""),
-    },
+    the_schedulers_own=("true", OWNER, "pod-1"),
+    annotated_otherwise=("false", OWNER, ""),
+    not_annotated=(None, OWNER, ""),
+    nobodys=("true", None, ""),
+    owned_but_not_controlled=("true", {**OWNER, "controller": False}, ""),
+    of_another_kind=("true", {**OWNER, "kind": "Job"}, ""),
+    of_another_api=("true", {**OWNER, "apiVersion": "x/v1"}, ""),
 )
 def test_which_pod_a_claim_was_made_for(annotation: str | None, owner: JSON | None, want: str) -> None:
     assert marked_for(decoded(claim(exactly(GPU)), annotation, owner).metadata or Metadata()) == want
@@ -219,19 +192,17 @@ def test_which_pod_a_claim_was_made_for(annotation: str | None, owner: JSON | No
 
 @cases(
     ("before", "after", "username", "is_refused"),
-    {
-        "created-by-the-scheduler": (None, "true", SCHEDULER, False),
-        "created-by-anybody-else": (None, "true", "tenant", True),
-        "created-with-another-value": (None, "false", "tenant", True),
-        "created-without": (None, None, "tenant", False),
-        "changed": ("", "true", "tenant", True),
-        "kept": ("true", "true", "tenant", False),
-        "removed-so-it-is-counted-in-full": ("true", None, "tenant", False),
-    },
+    created_by_the_scheduler=(None, "true", SCHEDULER, False),
+    created_by_anybody_else=(None, "true", "tenant", True),
+    created_with_another_value=(None, "false", "tenant", True),
+    created_without=(None, None, "tenant", False),
+    changed=("", "true", "tenant", True),
+    kept=("true", "true", "tenant", False),
+    removed_so_it_is_counted_in_full=("true", None, "tenant", False),
 )
 def test_who_may_mark_a_claim(before: str | None, after: str | None, username: str, is_refused: bool) -> None:
     old, new = (
-        Metadata(annotations={EXTENDED_RESOURCE_CLAIM: mark} if mark else {}) for mark in (before, after)
+        Metadata(annotations={EXTENDED_RESOURCE_CLAIM: each} if each else {}) for each in (before, after)
     )
     found = forged_mark(old if before is not None else None, new, username)
 
@@ -245,15 +216,13 @@ def test_who_may_mark_a_claim(before: str | None, after: str | None, username: s
 
 @cases(
     ("allocated", "before", "after", "is_refused"),
-    {
-        "the-only-one-is-removed": (True, [FINALIZER], None, True),
-        "another-one-is-left": (True, [FINALIZER, "a.example/b"], ["a.example/b"], True),
-        "another-one-in-its-place": (True, [FINALIZER], ["a.example/b"], True),
-        "another-one-beside-it": (True, [FINALIZER], ["a.example/b", FINALIZER], False),
-        "only-another-one-is-removed": (True, [FINALIZER, "a.example/b"], [FINALIZER], False),
-        "after-the-allocation-was-cleared": (False, [FINALIZER], None, False),
-        "there-was-none": (True, None, None, False),
-    },
+    the_only_one_is_removed=(True, [FINALIZER], None, True),
+    another_one_is_left=(True, [FINALIZER, "a.example/b"], ["a.example/b"], True),
+    another_one_in_its_place=(True, [FINALIZER], ["a.example/b"], True),
+    another_one_beside_it=(True, [FINALIZER], ["a.example/b", FINALIZER], False),
+    only_another_one_is_removed=(True, [FINALIZER, "a.example/b"], [FINALIZER], False),
+    after_the_allocation_was_cleared=(False, [FINALIZER], None, False),
+    there_was_none=(True, None, None, False),
 )
 def test_an_allocated_claim_keeps_its_finalizer(
     allocated: bool, before: list[str] | None, after: list[str] | None, is_refused: bool
@@ -292,34 +261,28 @@ LISTED = ResourceMapping(
 
 @cases(
     ("document", "own", "want"),
-    {
-        "its-pod-is-counted-nothing": (claim(exactly(GPU, count=3)), {}, "3"),
-        "by-the-implicit-name": (claim(exactly(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
-        "flat-as-in-v1beta1": (claim(devices(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
-        "by-the-extended-name": (claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 3}, "0"),
-        "made-again-with-more": (claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 1}, "2"),
-        "by-both-names": (
-            claim(exactly(FAST, count=3)),
-            {"resources/example.com/fastgpu": 1, PREFIX + FAST: 1},
-            "1",
-        ),
-        "each-unit-is-taken-off-once": (
-            claim(exactly(FAST, count=2), exactly(FAST, count=2)),
-            {"resources/example.com/fastgpu": 3},
-            "1",
-        ),
-        "charged-for-other-names": (claim(exactly(FAST, count=3)), {"resources/nvidia.com/gpu": 3}, "3"),
-        "no-exact-count-is-none-of-the-schedulers": (
-            claim(exactly(FAST, allocationMode="All")),
-            {"resources/example.com/fastgpu": 8},
-            "32",
-        ),
-        "alternatives-are-none-of-the-schedulers": (
-            claim({"firstAvailable": [devices(FAST)]}),
-            {"resources/example.com/fastgpu": 8},
-            "1",
-        ),
-    },
+    its_pod_is_counted_nothing=(claim(exactly(GPU, count=3)), {}, "3"),
+    by_the_implicit_name=(claim(exactly(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
+    flat_as_in_v1beta1=(claim(devices(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
+    by_the_extended_name=(claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 3}, "0"),
+    made_again_with_more=(claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 1}, "2"),
+    both=(claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 1, PREFIX + FAST: 1}, "1"),
+    each_unit_is_taken_off_once=(
+        claim(exactly(FAST, count=2), exactly(FAST, count=2)),
+        {"resources/example.com/fastgpu": 3},
+        "1",
+    ),
+    charged_for_other_names=(claim(exactly(FAST, count=3)), {"resources/nvidia.com/gpu": 3}, "3"),
+    no_exact_count_is_none_of_the_schedulers=(
+        claim(exactly(FAST, allocationMode="All")),
+        {"resources/example.com/fastgpu": 8},
+        "32",
+    ),
+    alternatives_are_none_of_the_schedulers=(
+        claim({"firstAvailable": [devices(FAST)]}),
+        {"resources/example.com/fastgpu": 8},
+        "1",
+    ),
 )
 def test_what_a_claim_counts_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
@@ -341,12 +304,10 @@ def test_classes_are_counted_once_for_a_pod_and_the_claim_that_the_scheduler_mad
 
 @cases(
     ("device_class", "username", "mapping", "asks"),
-    {
-        "its-pod-was-counted-by-the-extended-name": (FAST, SCHEDULER, LISTED, False),
-        "its-pod-was-counted-by-the-implicit-name": (GPU, SCHEDULER, LISTED, False),
-        "a-device-class-that-was-not-seen-yet": (FAST, SCHEDULER, RESOURCE_MAPPING, True),
-        "somebody-elses": (FAST, "tenant", LISTED, True),
-    },
+    its_pod_was_counted_by_the_extended_name=(FAST, SCHEDULER, LISTED, False),
+    its_pod_was_counted_by_the_implicit_name=(GPU, SCHEDULER, LISTED, False),
+    a_device_class_that_was_not_seen_yet=(FAST, SCHEDULER, RESOURCE_MAPPING, True),
+    somebody_elses=(FAST, "tenant", LISTED, True),
 )
 def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
     device_class: str, username: str, mapping: ResourceMapping, asks: bool
@@ -359,23 +320,19 @@ def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
 
 @cases(
     ("unknown", "want", "denials"),
-    {
-        "counted-by-default": (None, "2", []),
-        "ignored": (UnknownDeviceClasses.IGNORE, "0", []),
-        "denied": (
-            UnknownDeviceClasses.DENY,
-            "2",
-            [
-                'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": use another DeviceClass; must '
-                "not ask for devices of DeviceClass nobody-knows: nothing says whether they are GPUs; or ask the "
-                "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
-            ],
-        ),
-    },
+    counted_by_default=(None, "2", []),
+    ignored=(UnknownDeviceClasses.IGNORE, "0", []),
+    denied=(
+        UnknownDeviceClasses.DENY,
+        "2",
+        [
+            'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": use another DeviceClass; must '
+            "not ask for devices of DeviceClass nobody-knows: nothing says whether they are GPUs; or ask the "
+            "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
+        ],
+    ),
 )
-def test_device_classes_that_nothing_knows(
-    unknown: UnknownDeviceClasses | None, want: str, denials: list[str]
-) -> None:
+def test_unknown_device_classes(unknown: UnknownDeviceClasses | None, want: str, denials: list[str]) -> None:
     mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
     document = decoded(claim(exactly("nobody-knows", count=2)), None)
     demand = claim_demand(document, PublishedCatalogue(CLASSES, mapping), TOTAL_ONLY)
@@ -386,27 +343,25 @@ def test_device_classes_that_nothing_knows(
 
 @cases(
     ("requests", "hard", "want"),
-    {
-        "just-fits": ([exactly(GPU, count=4)], {"gpus": "4"}, []),
-        "unlimited": ([exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, []),
-        "never-fits": (
-            [exactly(H100, count=4), exactly(H100)],
-            {"gpus": "4", "classes/nvidia-h100": "2"},
-            [
-                "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
-                "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
-                "[gpu-quota]"
-            ],
-        ),
-        "would-be-denied": (
-            [exactly(GPU, allocationMode="Half")],
-            {"gpus": "4"},
-            [
-                'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
-                "a count, or All; must be ExactCount or All [gpu-quota]"
-            ],
-        ),
-    },
+    just_fits=([exactly(GPU, count=4)], {"gpus": "4"}, []),
+    unlimited=([exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, []),
+    never_fits=(
+        [exactly(H100, count=4), exactly(H100)],
+        {"gpus": "4", "classes/nvidia-h100": "2"},
+        [
+            "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
+            "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
+            "[gpu-quota]"
+        ],
+    ),
+    would_be_denied=(
+        [exactly(GPU, allocationMode="Half")],
+        {"gpus": "4"},
+        [
+            'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
+            "a count, or All; must be ExactCount or All [gpu-quota]"
+        ],
+    ),
 )
 def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) -> None:
     document = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}

@@ -1,6 +1,7 @@
 """Work of a charge is bounded by what a pod or claim may name: ratios of CPU time, taken side by side in one run."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from time import process_time
 
 import msgspec
@@ -12,7 +13,7 @@ from policies.pods.pod import Pod
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
-from tests.builders import JSON, container, pod, view
+from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
@@ -29,8 +30,8 @@ def of_slices(number: int) -> Pod:
     return view(pod(container(resources={"limits": slices(number), "requests": slices(number)})))
 
 
-def counted(a_pod: Pod, unclassified_pods: UnclassifiedPods = UnclassifiedPods.MOST_EXPENSIVE) -> Demand:
-    return pod_demand(a_pod, PublishedCatalogue(CLASSES, MAPPING), unclassified_pods)
+def counted(a_pod: Pod, mode: UnclassifiedPods = UnclassifiedPods.MOST_EXPENSIVE) -> Demand:
+    return pod_demand(a_pod, PublishedCatalogue(CLASSES, MAPPING), mode)
 
 
 def seconds(*works: Callable[[], object]) -> list[float]:
@@ -44,15 +45,23 @@ def seconds(*works: Callable[[], object]) -> list[float]:
     return least
 
 
-@pytest.mark.parametrize("unclassified_pods", list(UnclassifiedPods))
-def test_eight_times_the_names_are_not_sixty_four_times_the_work(unclassified_pods: UnclassifiedPods) -> None:
+@pytest.mark.parametrize("mode", list(UnclassifiedPods))
+def test_eight_times_the_names_are_not_sixty_four_times_the_work(mode: UnclassifiedPods) -> None:
     few, many = of_slices(MOST_RESOURCES // 8), of_slices(MOST_RESOURCES)
 
-    of_few, of_many = seconds(
-        lambda: counted(few, unclassified_pods), lambda: counted(many, unclassified_pods)
-    )
+    of_few, of_many = seconds(lambda: counted(few, mode), lambda: counted(many, mode))
 
     assert of_many < 20 * of_few
+
+
+@pytest.mark.parametrize(("amounts", "cards"), [(256, 256 * Fraction(8, 80)), (257, 257)])
+def test_of_too_many_amounts_of_memory_each_is_a_card(amounts: int, cards: Fraction) -> None:
+    of_memory = [
+        gpu_container("8192", f"c{number}", resource="nvidia.com/gpumem") for number in range(amounts)
+    ]
+    on_a100 = view(pod(*of_memory, nodeSelector={"accelerator": "nvidia-a100-80gb"}))
+
+    assert counted(on_a100).vector["gpus"] == cards
 
 
 def test_a_stored_pod_with_more_names_costs_no_more_work_for_each_of_them() -> None:
@@ -80,23 +89,21 @@ def test_a_stored_pod_with_more_names_is_counted_no_less_than_by_name() -> None:
 
 @cases(
     ("containers", "want"),
-    {
-        "the-most": ([slices(MOST_RESOURCES)], []),
-        "one-more": (
-            [slices(MOST_RESOURCES + 1)],
-            [
-                'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
-            ],
-        ),
-        "over-several-containers": (
-            [slices(20), slices(20, 20), slices(20, 40)],
-            [
-                'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
-            ],
-        ),
-        "the-same-names-count-once": ([slices(20), slices(20)], []),
-        "no-gpus": ([{f"example.com/dongle-{n}": "1" for n in range(60)}], []),
-    },
+    the_most=([slices(MOST_RESOURCES)], []),
+    one_more=(
+        [slices(MOST_RESOURCES + 1)],
+        [
+            'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
+        ],
+    ),
+    over_several_containers=(
+        [slices(20), slices(20, 20), slices(20, 40)],
+        [
+            'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
+        ],
+    ),
+    the_same_names_count_once=([slices(20), slices(20)], []),
+    no_gpus=([{f"example.com/dongle-{n}": "1" for n in range(60)}], []),
 )
 def test_so_many_names_are_refused(containers: list[dict[str, str]], want: list[str]) -> None:
     made = (container(f"c{n}", resources={"limits": each}) for n, each in enumerate(containers))
@@ -124,23 +131,19 @@ def counted_claim(document: JSON) -> Demand:
 
 @cases(
     ("requests", "alternatives", "want"),
-    {
-        "the-most": (MOST_REQUESTS, MOST_ALTERNATIVES, []),
-        "requests": (
-            MOST_REQUESTS + 1,
-            1,
-            ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
-        ),
-        "alternatives": (
-            1,
-            MOST_ALTERNATIVES + 1,
-            ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items [gpu-quota]"],
-        ),
-    },
+    the_most=(MOST_REQUESTS, MOST_ALTERNATIVES, []),
+    requests=(
+        MOST_REQUESTS + 1,
+        1,
+        ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
+    ),
+    alternatives=(
+        1,
+        MOST_ALTERNATIVES + 1,
+        ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items [gpu-quota]"],
+    ),
 )
-def test_claims_that_the_api_server_would_not_store_are_refused(
-    requests: int, alternatives: int, want: list[str]
-) -> None:
+def test_claims_that_no_api_server_stores(requests: int, alternatives: int, want: list[str]) -> None:
     demand = counted_claim(claim(requests, alternatives))
 
     assert [each.sentence() for each in demand.denials] == want

@@ -1,11 +1,9 @@
 """What a review demands of a ledger, by each of the catalogue versions of the ledger: key by key the larger amount."""
 
-from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue
@@ -13,7 +11,7 @@ from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMap
 from policies.quota.amounts import texts
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
 from policies.quota.demand import Catalogues, Demand, UnclassifiedPods
-from policies.quota.ledger.decide import Reason
+from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import (
     QuotaRequest,
@@ -29,17 +27,14 @@ T4 = "nvidia-t4"
 OLD = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 _SPOT = ResourceMappingSpec(resources=(ResourcePattern(pattern="example.com/spot", measure=Measure.DEVICES),))
 _SHARED_T4 = msgspec.structs.replace(CLASSES.named([T4])[0], equivalents={"nvidia.com/gpu": "1/2"})
-NEW = PublishedCatalogue(
-    ClassCatalogue([*CLASSES, _SHARED_T4]), ResourceMapping([_SPOT, *RESOURCE_MAPPING.specs])
-)
+_SPECS = (_SPOT, *RESOURCE_MAPPING.specs)
+NEW = PublishedCatalogue(ClassCatalogue([*CLASSES, _SHARED_T4]), ResourceMapping(_SPECS))
 """A T4 weighs half as much, and there is one more resource."""
 PUBLISHED = {catalogue_digest(each): each for each in (OLD, NEW)}
 
 
-def catalogue_version(
-    of: Catalogues, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
-) -> str:
-    return str(CatalogueVersion(catalogue_digest(of), unclassified_pods))
+def catalogue_version(of: Catalogues, mode: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> str:
+    return str(CatalogueVersion(catalogue_digest(of), mode))
 
 
 def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
@@ -60,17 +55,15 @@ MOVING = ledger(catalogue_version(OLD), catalogue_version(NEW))
 SPOT = {"example.com/spot": "3"}
 
 
-@cases("own", {"at-an-old-replica": OLD, "at-a-new-one": NEW})
+@cases("own", at_an_old_replica=OLD, at_a_new_one=NEW)
 @cases(
     ("now", "following", "amounts", "want"),
-    {
-        "cards-by-the-old-one": (OLD, None, CARDS, "2"),
-        "cards-by-the-new-one": (NEW, None, CARDS, "1"),
-        "cards-while-it-moves": (OLD, NEW, CARDS, "2"),
-        "cards-while-it-moves-back": (NEW, OLD, CARDS, "2"),
-        "a-new-name-by-the-old-one": (OLD, None, SPOT, None),
-        "a-new-name-while-it-moves": (OLD, NEW, SPOT, "3"),
-    },
+    cards_by_the_old_one=(OLD, None, CARDS, "2"),
+    cards_by_the_new_one=(NEW, None, CARDS, "1"),
+    cards_while_it_moves=(OLD, NEW, CARDS, "2"),
+    cards_while_it_moves_back=(NEW, OLD, CARDS, "2"),
+    a_new_name_by_the_old_one=(OLD, None, SPOT, None),
+    a_new_name_while_it_moves=(OLD, NEW, SPOT, "3"),
 )
 def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
@@ -85,41 +78,29 @@ def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
     assert counted.catalogues == ledger_object.catalogue_versions
 
 
-@cases(
-    ("changes", "is_anew"),
-    {
-        "another-catalogue": ({"class_catalogue": catalogue_version(NEW)}, True),
-        "moving-to-another-one": ({"next_catalogue": catalogue_version(NEW)}, True),
-        "other-unclassified-pods": ({"unclassified_pods": UnclassifiedPods.DENY}, True),
-        "another-amount": ({"hard": {"gpus": Fraction(1)}, "used": {"gpus": Fraction(1)}}, False),
-    },
-)
-def test_demand_is_computed_anew_where_the_ledger_names_something_else(changes: JSON, is_anew: bool) -> None:
-    before = ledger(catalogue_version(OLD))
-
-    assert (replace(before, **changes).demand_key != before.demand_key) is is_anew
-
-
 def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> None:
     ledger_object, before = MOVING, requested({**CARDS, **SPOT})
     grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
 
     counted = asking(OLD, grown, before).on(ledger_object, PUBLISHED)
 
-    # A card more is half a one by the new basis, which also counts two of the new name: 1 by the old, 2 1/2 by the new.
+    # A card more is half a card by the new catalogue version, which also counts two of the new name: 1 by the old version,
+    # 2 1/2 by the new one.
     assert texts(counted.reservation.demand)["gpus"] == "5/2"
 
 
 @cases(
     ("ledger_object", "want"),
     {
-        "the-ledger's-is-not-published": (ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE),
-        "the-next-is-not-published": (MOVING, Reason.OTHER_CATALOGUE),
-        "of-a-later-release": (ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE),
-        "our-own": (ledger(catalogue_version(OLD)), Reason.RESERVED),
+        "the-ledger's-is-not-published": (ledger(catalogue_version(NEW)), VerdictReason.OTHER_CATALOGUE),
+        "the-next-is-not-published": (MOVING, VerdictReason.OTHER_CATALOGUE),
+        "of-a-later-release": (ledger(f"{catalogue_digest(OLD)}/Later"), VerdictReason.OTHER_CATALOGUE),
+        "our-own": (ledger(catalogue_version(OLD)), VerdictReason.RESERVED),
     },
 )
-def test_what_cannot_be_counted_by_the_ledger_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
+def test_what_cannot_be_counted_by_the_ledger_is_denied(
+    ledger_object: QuotaLedger, want: VerdictReason
+) -> None:
     counted = asking(OLD, CARDS).on(ledger_object, {})
 
     verdict = decide_alone(ledger_object, counted).verdict
@@ -129,10 +110,8 @@ def test_what_cannot_be_counted_by_the_ledger_is_denied(ledger_object: QuotaLedg
 
 @cases(
     ("now", "following", "denied"),
-    {
-        "from-now-on-denied": (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.DENY, True),
-        "not-denied-any-more": (UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False),
-    },
+    from_now_on_denied=(UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.DENY, True),
+    not_denied_any_more=(UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False),
 )
 def test_the_next_catalogue_version_decides_what_is_denied(
     now: UnclassifiedPods, following: UnclassifiedPods, denied: bool
@@ -153,19 +132,15 @@ def on_node(*containers: dict[str, str]) -> JSON:
 
 @cases(
     ("document", "before", "denied"),
-    {
-        "parts-of-whole-cards": (on_node(GPU | PART), None, True),
-        "parts-in-another-container": (on_node(GPU, GPU | PART), None, True),
-        "limit-of-no-card-beside-it": (on_node(GPU, PART), None, False),
-        "whole-cards": (on_node(GPU | {"amd.com/gpu": "1"}), None, False),
-        "compute": (on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False),
-        "its-scheduler-places-it": (requested(GPU | PART), None, False),
-        "its-scheduler-has-placed-it": (on_node(GPU | PART), on_node(GPU | PART), False),
-    },
+    parts_of_whole_cards=(on_node(GPU | PART), None, True),
+    parts_in_another_container=(on_node(GPU, GPU | PART), None, True),
+    limit_of_no_card_beside_it=(on_node(GPU, PART), None, False),
+    whole_cards=(on_node(GPU | {"amd.com/gpu": "1"}), None, False),
+    compute=(on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False),
+    its_scheduler_places_it=(requested(GPU | PART), None, False),
+    its_scheduler_has_placed_it=(on_node(GPU | PART), on_node(GPU | PART), False),
 )  # fmt: skip
-def test_a_new_pod_that_names_its_node_gets_no_parts(
-    document: JSON, before: JSON | None, denied: bool
-) -> None:
+def test_a_pod_that_names_its_node_gets_no_parts(document: JSON, before: JSON | None, denied: bool) -> None:
     stored = None if before is None else view(before)
 
     request = quota_request_for_pod("review", view(document), stored, OLD)
@@ -179,26 +154,18 @@ MAIN = {"name": "main"}
 
 @cases(
     ("after", "before", "is_free"),
-    {
-        "no-extended-resource": (pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None, True),
-        "a-change-of-labels": (
-            {**requested(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
-            {**requested(CARDS), "metadata": {"name": "p"}},
-            True,
-        ),
-        "a-name-that-another-catalogue-may-know": (requested(SPOT), None, False),
-        "an-annotation-that-may-be-a-fraction": (pod(MAIN, annotations={"gpu-part": "0.5"}), None, False),
-        "an-overhead": (pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None, False),
-        "a-change-of-the-node-selector": (
-            requested(CARDS),
-            pod(gpu_container(resources=requested(CARDS)["spec"])),
-            False,
-        ),
-    },
+    no_extended_resource=(pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None, True),
+    a_change_of_labels=(
+        {**requested(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
+        {**requested(CARDS), "metadata": {"name": "p"}},
+        True,
+    ),
+    a_name_that_another_catalogue_may_know=(requested(SPOT), None, False),
+    an_annotation_that_may_be_a_fraction=(pod(MAIN, annotations={"gpu-part": "0.5"}), None, False),
+    an_overhead=(pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None, False),
+    a_node_selector=(requested(CARDS), pod(gpu_container(resources=requested(CARDS)["spec"])), False),
 )
-def test_what_is_free_by_every_catalogue_is_known_without_demand(
-    after: JSON, before: JSON | None, is_free: bool
-) -> None:
+def test_what_is_free_is_known_without_demand(after: JSON, before: JSON | None, is_free: bool) -> None:
     stored = None if before is None else view(before)
 
     assert quota_request_for_pod("review", view(after), stored, OLD).is_free is is_free
@@ -206,12 +173,10 @@ def test_what_is_free_by_every_catalogue_is_known_without_demand(
 
 @cases(
     ("metadata", "want"),
-    {
-        "uid-and-name": ({"uid": "c", "name": "train"}, ("c", "resourceclaims/train")),
-        "no-uid-so-each-review-is-another-object": ({"name": "train"}, ("review", "resourceclaims/train")),
-        "a-name-that-no-object-can-have": ({"uid": "c", "name": "a b"}, ("c", "")),
-        "no-metadata": (None, ("review", "")),
-    },
+    uid_and_name=({"uid": "c", "name": "train"}, ("c", "resourceclaims/train")),
+    no_uid_so_each_review_is_another_object=({"name": "train"}, ("review", "resourceclaims/train")),
+    a_name_that_no_object_can_have=({"uid": "c", "name": "a b"}, ("c", "")),
+    no_metadata=(None, ("review", "")),
 )
 def test_a_claim_is_reserved_by_uid_and_name(metadata: JSON | None, want: tuple[str, str]) -> None:
     claim = decode_claim(msgspec.json.encode({"metadata": metadata, "spec": {"devices": {"requests": []}}}))
@@ -237,4 +202,4 @@ def test_nothing_is_counted_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch
 
     for request in requests * 2:
         request.on(ledger(catalogue_version(OLD)), {})
-    assert len(demands) == 2, "each is charged once by each basis"
+    assert len(demands) == 2, "each is charged once by each catalogue version"

@@ -1,4 +1,4 @@
-"""gpu-class: a GPU pod runs on the class that was asked for, and the finding says so when it cannot."""
+"""gpu-class: a GPU pod runs on the requested class, and the finding says so when it cannot."""
 
 from typing import Any
 
@@ -8,14 +8,15 @@ from policies.placement.class_choice import Choice
 from policies.placement.pinning import Pinning
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import GPUClassOptions, check, is_wider, mutate
+from policies.rules.gpu_class import check, mutate
+from policies.rules.gpu_class_case import GPUClassOptions, is_wider
+from tests import builders
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 
 CLASS = "gpu-admission.dev/gpu-class"
 PARAMS = "gpu-admission.dev/model-params"
 PRODUCT = "nvidia.com/gpu.product"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ANY = GPUClassOptions()
 T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 BY_PRODUCT = GPUClassOptions(label_key=PRODUCT)
@@ -31,11 +32,9 @@ H100 = by_product("nvidia-h100", 80, "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3"
 QUARTERS = gpu_class("nvidia-a100-shared", "nvidia-a100", 39, equivalents={"nvidia.com/gpu": "1/4"})
 
 
-def asking(
-    gpu_class_name: str | None = None, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any
-) -> JSON:
+def asking(name: str | None = None, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any) -> JSON:
     """Return a GPU pod; `annotations` among the tweaks are added to that of the class."""
-    annotations = {CLASS: gpu_class_name} if gpu_class_name is not None else {}
+    annotations = {CLASS: name} if name is not None else {}
     annotations |= tweaks.pop("annotations", {})
     return pod(gpu_container(gpus, resource=resource), annotations=annotations, **tweaks)
 
@@ -49,10 +48,7 @@ def selecting(value: str, key: str = "accelerator") -> JSON:
 
 
 def affinity(key: str, operator: str, *values: str) -> JSON:
-    requirement = {"key": key, "operator": operator, "values": list(values)}
-    return {
-        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}}
-    }
+    return {"affinity": builders.node_affinity([(key, operator, *values)])}
 
 
 def placed(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> JSON:
@@ -72,9 +68,7 @@ def reported(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> l
     """Return what /validate says of the document as /mutate left it."""
     is_changed = not tweaks.get("is_update") and tweaks.get("phase", Phase.VALIDATE) is Phase.VALIDATE
     final = placed(document, options, **tweaks) if is_changed else document
-    return [
-        (finding.severity, finding.sentence()) for finding in check(view(final), options, context(**tweaks))
-    ]
+    return [(each.severity, each.sentence()) for each in check(view(final), options, context(**tweaks))]
 
 
 DEFAULT_T4, DEFAULT_A100 = GPUClassOptions(default="nvidia-t4"), GPUClassOptions(default="nvidia-a100")
@@ -86,63 +80,41 @@ ANY_A100 = affinity("accelerator", "In", "nvidia-a100-40gb", "nvidia-a100-80gb")
 
 @cases(
     ("document", "options", "want"),
-    {
-        "class-of-the-annotation": (asking("nvidia-t4"), ANY, "nvidia-t4"),
-        "family-of-the-annotation": (asking("nvidia-a100"), ANY, "nvidia-a100"),
-        "slice-of-a-family": (asking("nvidia-a100", resource="nvidia.com/mig-1g.10gb"), ANY, "nvidia-a100"),
-        "share": (asking("nvidia-t4", resource="nvidia.com/gpu.shared"), ANY, "nvidia-t4"),
-        "fraction": (pod(annotations={CLASS: "nvidia-t4", "gpu-fraction": "0.5"}), ANY, "nvidia-t4"),
-        "claim": (pod(annotations={CLASS: "nvidia-t4"}, **CLAIM), ANY, "nvidia-t4"),
-        "beside-other-selectors": (asking("nvidia-t4", nodeSelector={"disk": "ssd"}), ANY, "nvidia-t4"),
-        "default-class": (asking(), DEFAULT_T4, "nvidia-t4"),
-        "default-family": (asking(), DEFAULT_A100, "nvidia-a100"),
-        "annotation-before-default": (asking("nvidia-t4"), DEFAULT_A100, "nvidia-t4"),
-        "default-does-not-have-what-is-requested": (asking(resource="amd.com/gpu"), DEFAULT_T4, None),
-        # 7b in bf16: 19.6 GiB
-        "smallest-class-that-fits-the-model": (modelled(), ANY, "nvidia-a100-40gb"),
-        "model-over-two-gpus": (modelled(gpus="2"), ANY, "nvidia-t4"),
-        "smallest-class-that-is-allowed": (
-            modelled(),
-            GPUClassOptions(allowed=("*-80gb",)),
-            "nvidia-a100-80gb",
-        ),
-        "smallest-class-of-the-resource": (modelled(resource="amd.com/gpu"), ANY, "amd-mi300x"),
-        "class-that-has-the-slice": (modelled(resource="nvidia.com/mig-3g.40gb"), ANY, "nvidia-a100-80gb"),
-        "model-before-default": (modelled(), DEFAULT_T4, "nvidia-a100-40gb"),
-        "default-where-memory-of-a-share-is-unknown": (
-            modelled(resource="nvidia.com/gpu.shared"),
-            DEFAULT_T4,
-            "nvidia-t4",
-        ),
-        "annotation-before-model": (asking("nvidia-a100", annotations={PARAMS: "7b"}), ANY, "nvidia-a100"),
-        "part-of-a-family": (
-            asking("nvidia-a100"),
-            GPUClassOptions(allowed=("nvidia-a100-40*",)),
-            "nvidia-a100-40gb",
-        ),
-        "nobody-says-anything": (asking(), ANY, None),
-        "no-gpu": (pod(container(), annotations={CLASS: "nvidia-t4"}), ANY, None),
-        "gated": (asking("nvidia-t4", schedulingGates=GATED), ANY, None),
-        "node-name": (asking("nvidia-t4", nodeName="node-1"), ANY, None),
-        "unknown-class": (asking("nvidia-t5"), ANY, None),
-        "model-that-fits-nowhere": (modelled("70b"), ANY, None),
-        "pinned-more-tightly": (asking("nvidia-a100", **selecting("nvidia-a100-80gb")), ANY, None),
-        "pinned-before-default": (asking(**selecting("nvidia-a100")), DEFAULT_T4, None),
-        "pinned-before-model": (modelled(**selecting("nvidia-t4")), ANY, None),
-        "unknown-value-is-kept": (asking(**selecting("somebody-elses")), DEFAULT_T4, None),
-        "default-that-the-pod-excludes": (asking(**NOT_T4), DEFAULT_T4, None),
-        "default-that-the-pod-leaves-open": (asking(**NOT_T4), DEFAULT_A100, "nvidia-a100"),
-        "annotation-narrows-what-the-pod-allows": (
-            asking("nvidia-a100-80gb", **ANY_A100),
-            ANY,
-            "nvidia-a100-80gb",
-        ),
-        "label-with-the-family-cannot-also-have-the-class": (
-            asking("nvidia-a100-80gb", **selecting("nvidia-a100")),
-            ANY,
-            None,
-        ),
-    },
+    class_of_the_annotation=(asking("nvidia-t4"), ANY, "nvidia-t4"),
+    family_of_the_annotation=(asking("nvidia-a100"), ANY, "nvidia-a100"),
+    slice_of_a_family=(asking("nvidia-a100", resource="nvidia.com/mig-1g.10gb"), ANY, "nvidia-a100"),
+    share=(asking("nvidia-t4", resource="nvidia.com/gpu.shared"), ANY, "nvidia-t4"),
+    fraction=(pod(annotations={CLASS: "nvidia-t4", "gpu-fraction": "0.5"}), ANY, "nvidia-t4"),
+    claim=(pod(annotations={CLASS: "nvidia-t4"}, **CLAIM), ANY, "nvidia-t4"),
+    beside_other_selectors=(asking("nvidia-t4", nodeSelector={"disk": "ssd"}), ANY, "nvidia-t4"),
+    default_class=(asking(), DEFAULT_T4, "nvidia-t4"),
+    default_family=(asking(), DEFAULT_A100, "nvidia-a100"),
+    annotation_before_default=(asking("nvidia-t4"), DEFAULT_A100, "nvidia-t4"),
+    default_does_not_have_what_is_requested=(asking(resource="amd.com/gpu"), DEFAULT_T4, None),
+    # 7b in bf16: 19.6 GiB
+    smallest_class_that_fits_the_model=(modelled(), ANY, "nvidia-a100-40gb"),
+    model_over_two_gpus=(modelled(gpus="2"), ANY, "nvidia-t4"),
+    smallest_allowed=(modelled(), GPUClassOptions(allowed=("*-80gb",)), "nvidia-a100-80gb"),
+    smallest_class_of_the_resource=(modelled(resource="amd.com/gpu"), ANY, "amd-mi300x"),
+    class_that_has_the_slice=(modelled(resource="nvidia.com/mig-3g.40gb"), ANY, "nvidia-a100-80gb"),
+    model_before_default=(modelled(), DEFAULT_T4, "nvidia-a100-40gb"),
+    default_for_a_share=(modelled(resource="nvidia.com/gpu.shared"), DEFAULT_T4, "nvidia-t4"),
+    annotation_before_model=(asking("nvidia-a100", annotations={PARAMS: "7b"}), ANY, "nvidia-a100"),
+    part=(asking("nvidia-a100"), GPUClassOptions(allowed=("nvidia-a100-40*",)), "nvidia-a100-40gb"),
+    nobody_says_anything=(asking(), ANY, None),
+    no_gpu=(pod(container(), annotations={CLASS: "nvidia-t4"}), ANY, None),
+    gated=(asking("nvidia-t4", schedulingGates=GATED), ANY, None),
+    node_name=(asking("nvidia-t4", nodeName="node-1"), ANY, None),
+    unknown_class=(asking("nvidia-t5"), ANY, None),
+    model_that_fits_nowhere=(modelled("70b"), ANY, None),
+    pinned_more_tightly=(asking("nvidia-a100", **selecting("nvidia-a100-80gb")), ANY, None),
+    pinned_before_default=(asking(**selecting("nvidia-a100")), DEFAULT_T4, None),
+    pinned_before_model=(modelled(**selecting("nvidia-t4")), ANY, None),
+    unknown_value_is_kept=(asking(**selecting("somebody-elses")), DEFAULT_T4, None),
+    default_that_the_pod_excludes=(asking(**NOT_T4), DEFAULT_T4, None),
+    default_that_the_pod_leaves_open=(asking(**NOT_T4), DEFAULT_A100, "nvidia-a100"),
+    annotation_narrows_the_pod=(asking("nvidia-a100-80gb", **ANY_A100), ANY, "nvidia-a100-80gb"),
+    family_label_beside_the_class=(asking("nvidia-a100-80gb", **selecting("nvidia-a100")), ANY, None),
 )
 def test_placement(document: JSON, options: GPUClassOptions, want: str | None) -> None:
     before = document["spec"]
@@ -153,17 +125,15 @@ def test_placement(document: JSON, options: GPUClassOptions, want: str | None) -
 
 @cases(
     ("document", "options", "want"),
-    {
-        "several-values": (asking("nvidia-h100"), BY_PRODUCT, EITHER_H100),
-        "model": (modelled(), BY_PRODUCT, EITHER_H100),
-        "one-of-the-values-is-demanded-already": (
-            asking("nvidia-h100", nodeSelector={PRODUCT: "NVIDIA-H100-PCIe"}),
-            BY_PRODUCT,
-            selecting("NVIDIA-H100-PCIe", PRODUCT),
-        ),
-        "share-of-a-card-has-not-the-memory-of-the-card": (modelled(), ANY, selecting("nvidia-a100-40gb")),
-        "class-before-family-of-that-name": (asking("nvidia-t4"), T4_ONLY, selecting("nvidia-t4")),
-    },
+    several_values=(asking("nvidia-h100"), BY_PRODUCT, EITHER_H100),
+    model=(modelled(), BY_PRODUCT, EITHER_H100),
+    one_of_the_values_is_demanded_already=(
+        asking("nvidia-h100", nodeSelector={PRODUCT: "NVIDIA-H100-PCIe"}),
+        BY_PRODUCT,
+        selecting("NVIDIA-H100-PCIe", PRODUCT),
+    ),
+    share_of_a_card_has_not_the_memory_of_the_card=(modelled(), ANY, selecting("nvidia-a100-40gb")),
+    class_before_family_of_that_name=(asking("nvidia-t4"), T4_ONLY, selecting("nvidia-t4")),
 )
 def test_placement_by_the_labels_of_nodes(document: JSON, options: GPUClassOptions, want: JSON) -> None:
     spec = {**placed(document, options, classes=ClassCatalogue((*CLASSES, H100, QUARTERS)))["spec"]}
@@ -188,19 +158,23 @@ def test_pods_of_a_daemonset_are_not_pinned() -> None:
 
 @cases(
     ("options", "want"),
-    {
-        "defaults": (ANY, []),
-        "label-of-a-cloud": (GPUClassOptions(label_key="cloud.google.com/gke-accelerator"), []),
-        "all-at-once": (
-            GPUClassOptions(label_key="my label", default="", allowed=()),
-            [
-                ("labelKey", 'must be a label key, not "my label"'),
-                ("default", "must not be empty: set null for no default"),
-                ("allowed", 'must not be empty: set ["*"] to allow every class'),
-            ],
-        ),
-        "empty-glob": (GPUClassOptions(allowed=("nvidia-t4", "")), [("allowed[1]", "must not be empty")]),
-    },
+    defaults=(ANY, []),
+    label_of_a_cloud=(GPUClassOptions(label_key="cloud.google.com/gke-accelerator"), []),
+    all_at_once=(
+        GPUClassOptions(label_key="my label", default="", allowed=()),
+        [
+            ("labelKey", 'must be a label key, not "my label"'),
+            ("default", "must not be empty: set null for no default"),
+            ("allowed", 'must not be empty: set ["*"] to allow every class'),
+        ],
+    ),
+    empty_globs=(
+        GPUClassOptions(allowed=("nvidia-t4", ""), hardware_labels=("a", "", "!"), autoscaled_classes=("",)),
+        [
+            (field, "must not be empty")
+            for field in ("allowed[1]", "autoscaledClasses[0]", "hardwareLabels[1]", "hardwareLabels[2]")
+        ],
+    ),
 )
 def test_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want
@@ -208,23 +182,27 @@ def test_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None
 
 @cases(
     ("options", "want"),
-    {
-        "defaults": (ANY, []),
-        "family-partly-allowed": (GPUClassOptions(default="nvidia-a100", allowed=("nvidia-a100-40*",)), []),
-        "all-at-once": (
-            GPUClassOptions(label_key="accel", default="nvidia-t5", allowed=("h1", "nvidia-a10", "*")),
-            [
-                ("labelKey", 'must be a node label of some class, not "accel"'),
-                ("allowed[0]", '"h1" matches no class'),
-                ("allowed[1]", '"nvidia-a10" matches no class: did you mean nvidia-a100?'),
-                ("default", 'must be a class or a family, not "nvidia-t5": did you mean nvidia-t4?'),
-            ],
+    defaults=(ANY, []),
+    family_partly_allowed=(GPUClassOptions(default="nvidia-a100", allowed=("nvidia-a100-40*",)), []),
+    all_at_once=(
+        GPUClassOptions(
+            label_key="accel",
+            default="nvidia-t5",
+            allowed=("h1", "nvidia-a10", "*"),
+            autoscaled_classes=("nvidia-t40",),
         ),
-        "default-that-is-not-allowed": (
-            GPUClassOptions(default="nvidia-t4", allowed=("nvidia-a100",)),
-            [("default", 'must match allowed (nvidia-a100), and "nvidia-t4" does not')],
-        ),
-    },
+        [
+            ("labelKey", 'must be a node label of some class, not "accel"'),
+            ("allowed[0]", '"h1" matches no class'),
+            ("allowed[1]", '"nvidia-a10" matches no class: did you mean nvidia-a100?'),
+            ("autoscaledClasses[0]", '"nvidia-t40" matches no class: did you mean nvidia-t4?'),
+            ("default", 'must be a class or a family, not "nvidia-t5": did you mean nvidia-t4?'),
+        ],
+    ),
+    default_that_is_not_allowed=(
+        GPUClassOptions(default="nvidia-t4", allowed=("nvidia-a100",)),
+        [("default", 'must match allowed (nvidia-a100), and "nvidia-t4" does not')],
+    ),
 )
 def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.class_problems(CLASSES)) == want
@@ -232,12 +210,10 @@ def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -
 
 @cases(
     ("pinned", "want"),
-    {
-        "to-the-choice-itself": (("nvidia-h100",), False),
-        "to-more": (("nvidia-h100", "nvidia-t4"), True),
-        "to-something-else": (("nvidia-t4",), False),
-        "to-nothing": ((), False),
-    },
+    to_the_choice_itself=(("nvidia-h100",), False),
+    to_more=(("nvidia-h100", "nvidia-t4"), True),
+    to_something_else=(("nvidia-t4",), False),
+    to_nothing=((), False),
 )
 def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
     choice = Choice((H100,), "nvidia-h100", "", by_annotation=True, family=None)

@@ -5,7 +5,8 @@ from typing import Any
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.patch import PodPatch
-from policies.rules.gpu_class import GPUClassOptions, check, mutate
+from policies.rules.gpu_class import check, mutate
+from policies.rules.gpu_class_case import GPUClassOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, context, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
@@ -40,84 +41,64 @@ def placed(
 
 
 @cases(
-    ("document", "options", "classes", "want", "warnings"),
-    {
-        # 8.03e9 * 2 bytes * 1.25 * 1.2 = 24.09e9 bytes = 22.4 GiB
-        "llama-3.1-8b-on-one-l4": (
-            modelled({"params": "8.03b"}),
-            L4_ONLY,
-            BUILT_IN,
-            "nodeSelector accelerator=nvidia-l4",
-            0,
-        ),
-        # 140e9 bytes of weights and 2.5 GiB of KV cache: 132.9 GiB, of 2 * 72 usable
-        "70b-with-8192-tokens-on-two-80-gb-cards": (
-            modelled({**LLAMA_70B, "sequence": "8192"}, gpus="2"),
-            ANY,
-            CLASSES,
-            "nodeSelector accelerator=nvidia-a100-80gb",
-            0,
-        ),
-        # 671e9 bytes in fp8, its own precision, and little cache: 625 GiB of 8 * 126.9 usable
-        "family-with-latent-attention": (
-            modelled({"family": "deepseek-r1", "sequence": "131072"}, gpus="8"),
-            GPUClassOptions(allowed=("nvidia-h*",)),
-            BUILT_IN,
-            "nodeSelector accelerator=nvidia-h100-94gb",
-            0,
-        ),
-        "every-class-that-holds-the-weights-where-the-rule-of-thumb-finds-none": (
-            modelled({"params": "7b", "sequence": "131072"}),
-            GPUClassOptions(allowed=("nvidia-a100",)),
-            CLASSES,
-            "node affinity accelerator In nvidia-a100-40gb,nvidia-a100-80gb",
-            1,
-        ),
-    },
+    ("document", "options", "classes", "want", "warned"),
+    # 671e9 bytes in fp8, its own precision, and little cache: 625 GiB of 8 * 126.9 usable
+    family_with_latent_attention=(
+        modelled({"family": "deepseek-r1", "sequence": "131072"}, gpus="8"),
+        GPUClassOptions(allowed=("nvidia-h*",)),
+        BUILT_IN,
+        "nodeSelector accelerator=nvidia-h100-94gb",
+        0,
+    ),
+    every_class_that_holds_the_weights_where_the_rule_of_thumb_finds_none=(
+        modelled({"params": "7b", "sequence": "131072"}),
+        GPUClassOptions(allowed=("nvidia-a100",)),
+        CLASSES,
+        "node affinity accelerator In nvidia-a100-40gb,nvidia-a100-80gb",
+        1,
+    ),
 )
 def test_class(
-    document: JSON, options: GPUClassOptions, classes: ClassCatalogue, want: str, warnings: int
+    document: JSON, options: GPUClassOptions, classes: ClassCatalogue, want: str, warned: int
 ) -> None:
     added, found = placed(document, options, classes)
 
     assert added == [want]
-    assert [severity for severity, _ in found] == [Severity.WARNING] * warnings
+    assert [severity for severity, _ in found] == [Severity.WARNING] * warned
 
 
 @cases(
     ("document", "options", "want"),
-    {
-        "more-gpus": (
-            modelled({"params": "70b"}),
-            ANY,
-            f'{PARAMS} = "70b": request 5 × 40 GB or 3 × 80 GB; must fit on a class that the pod may use: the '
-            "weights of 70b bf16 serving take 130.4 GiB [gpu-class]",
-        ),
-        "more-gpus-of-what-is-allowed": (
-            modelled({"params": "13b"}),
-            T4_ONLY,
-            f'{PARAMS} = "13b": request 3 × 16 GB; must fit on a class that the pod may use: the weights of '
-            "13b bf16 serving take 24.3 GiB [gpu-class]",
-        ),
-        "too-large-for-any-node": (
-            modelled({"params": "1t"}, gpus="8", resource="amd.com/gpu"),
-            ANY,
-            f'{PARAMS} = "1t": must fit on a class that the pod may use: the weights of 1t bf16 serving take '
-            "1862.7 GiB over 8 GPUs = 232.9 GiB each; ask the platform team for larger cards [gpu-class]",
-        ),
-        "a-larger-slice": (
-            modelled({"params": "7b"}, resource="nvidia.com/mig-1g.10gb"),
-            ANY,
-            f'{PARAMS} = "7b": request a slice 1g.20gb or 1 × 80 GB; must fit on a class that the pod may '
-            "use: the weights of 7b bf16 serving take 13.1 GiB [gpu-class]",
-        ),
-        "family": (
-            modelled({"family": "Llama-3.1-70B"}),
-            T4_ONLY,
-            f'metadata.annotations[{MODEL}family] = "Llama-3.1-70B": must fit on a class that the pod may use: the '
-            "weights of Llama-3.1-70B bf16 serving take 131.5 GiB; ask the platform team for larger cards [gpu-class]",
-        ),
-    },
+    more_gpus=(
+        modelled({"params": "70b"}),
+        ANY,
+        f'{PARAMS} = "70b": request 5 × 40 GB or 3 × 80 GB; must fit on a class that the pod may use: the '
+        "weights of 70b bf16 serving take 130.4 GiB [gpu-class]",
+    ),
+    more_gpus_of_what_is_allowed=(
+        modelled({"params": "13b"}),
+        T4_ONLY,
+        f'{PARAMS} = "13b": request 3 × 16 GB; must fit on a class that the pod may use: the weights of '
+        "13b bf16 serving take 24.3 GiB [gpu-class]",
+    ),
+    too_large_for_any_node=(
+        modelled({"params": "1t"}, gpus="8", resource="amd.com/gpu"),
+        ANY,
+        f'{PARAMS} = "1t": must fit on a class that the pod may use: the weights of 1t bf16 serving take '
+        "1862.7 GiB over 8 GPUs = 232.9 GiB each; ask the platform team for larger cards [gpu-class]",
+    ),
+    a_larger_slice=(
+        modelled({"params": "7b"}, resource="nvidia.com/mig-1g.10gb"),
+        ANY,
+        f'{PARAMS} = "7b": request a slice 1g.20gb or 1 × 80 GB; must fit on a class that the pod may '
+        "use: the weights of 7b bf16 serving take 13.1 GiB [gpu-class]",
+    ),
+    family=(
+        modelled({"family": "Llama-3.1-70B"}),
+        T4_ONLY,
+        f'metadata.annotations[{MODEL}family] = "Llama-3.1-70B": must fit on a class that the pod may use: the '
+        "weights of Llama-3.1-70B bf16 serving take 131.5 GiB; ask the platform team for larger cards [gpu-class]",
+    ),
 )
 def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOptions, want: str) -> None:
     assert placed(document, options, CLASSES) == ([], [(Severity.DENIAL, want)])
@@ -125,41 +106,39 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
 
 @cases(
     ("document", "options", "want"),
-    {
-        "rule-of-thumb-on-what-is-allowed": (
-            modelled({"params": "7b"}),
-            T4_ONLY,
-            f'{PARAMS} = "7b": request 2 × 16 GB, or declare gpu-admission.dev/model-family or '
-            "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-            "needs 19.6 GiB by rule of thumb [gpu-class]",
-        ),
-        "rule-of-thumb-of-a-long-sequence": (
-            modelled({"params": "70b", "sequence": "8192"}, gpus="2"),
-            ANY,
-            f'{PARAMS} = "70b": declare gpu-admission.dev/model-family or gpu-admission.dev/model-layers; '
-            "should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs "
-            "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards [gpu-class]",
-        ),
-        "pinned-to-what-is-too-small": (
-            modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
-            ANY,
-            f'{PARAMS} = "7b": request 2 × 16 GB, or set nodeSelector accelerator: nvidia-a100-40gb or '
-            f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-            "needs 19.6 GiB by rule of thumb [gpu-class]",
-        ),
-        "requested-what-cannot-hold-the-weights": (
-            modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
-            ANY,
-            f'{PARAMS} = "70b": should fit on nvidia-t4 (16.0 GiB usable): the weights of 70b bf16 serving take '
-            "130.4 GiB; ask the platform team for larger cards [gpu-class]",
-        ),
-        "known-cache-leaves-a-tenth-to-the-server": (
-            modelled({"family": "llama-3.1-8b"}),
-            T4_ONLY,
-            f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 × 16 GB; should fit on '
-            "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB [gpu-class]",
-        ),
-    },
+    rule_of_thumb_on_what_is_allowed=(
+        modelled({"params": "7b"}),
+        T4_ONLY,
+        f'{PARAMS} = "7b": request 2 × 16 GB, or declare gpu-admission.dev/model-family or '
+        "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
+        "needs 19.6 GiB by rule of thumb [gpu-class]",
+    ),
+    rule_of_thumb_of_a_long_sequence=(
+        modelled({"params": "70b", "sequence": "8192"}, gpus="2"),
+        ANY,
+        f'{PARAMS} = "70b": declare gpu-admission.dev/model-family or gpu-admission.dev/model-layers; '
+        "should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs "
+        "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards [gpu-class]",
+    ),
+    pinned_to_what_is_too_small=(
+        modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
+        ANY,
+        f'{PARAMS} = "7b": request 2 × 16 GB, or set nodeSelector accelerator: nvidia-a100-40gb or '
+        f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
+        "needs 19.6 GiB by rule of thumb [gpu-class]",
+    ),
+    requested_what_cannot_hold_the_weights=(
+        modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
+        ANY,
+        f'{PARAMS} = "70b": should fit on nvidia-t4 (16.0 GiB usable): the weights of 70b bf16 serving take '
+        "130.4 GiB; ask the platform team for larger cards [gpu-class]",
+    ),
+    known_cache_leaves_a_tenth_to_the_server=(
+        modelled({"family": "llama-3.1-8b"}),
+        T4_ONLY,
+        f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 × 16 GB; should fit on '
+        "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB [gpu-class]",
+    ),
 )
 def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
     assert placed(document, options, CLASSES)[1] == [(Severity.WARNING, want)]
@@ -167,30 +146,28 @@ def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUCla
 
 @cases(
     ("model", "want"),
-    {
-        "layers-alone": (
-            {"params": "70b", "layers": "80"},
-            f'metadata.annotations[{MODEL}layers] = "80": set all three, or none; must stand beside {MODEL}kv-heads '
-            f"and {MODEL}head-size [gpu-class]",
-        ),
-        "misspelt-family": (
-            {"family": "lama-3.1-8b"},
-            f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
-            '"llama-3.1-8b"; must be a built-in family such as llama-3.1-8b, llama-3-8b, llama-3.1-70b '
-            '(others: model-params), not "lama-3.1-8b" [gpu-class]',
-        ),
-        "unknown-family": (
-            {"family": "clip"},
-            f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
-            "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
-            '(others: model-params), not "clip" [gpu-class]',
-        ),
-        "no-layers": (
-            {"params": "8b", "layers": "0", "kv-heads": "8", "head-size": "128"},
-            f'metadata.annotations[{MODEL}layers] = "0": set for example {MODEL}layers: "32"; must be a '
-            'number of layers, a whole number from 1 to 1000000000, not "0" [gpu-class]',
-        ),
-    },
+    layers_alone=(
+        {"params": "70b", "layers": "80"},
+        f'metadata.annotations[{MODEL}layers] = "80": set all three, or none; must stand beside {MODEL}kv-heads '
+        f"and {MODEL}head-size [gpu-class]",
+    ),
+    misspelt_family=(
+        {"family": "lama-3.1-8b"},
+        f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
+        '"llama-3.1-8b"; must be a built-in family such as llama-3.1-8b, llama-3-8b, llama-3.1-70b '
+        '(others: model-params), not "lama-3.1-8b" [gpu-class]',
+    ),
+    unknown_family=(
+        {"family": "clip"},
+        f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
+        "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
+        '(others: model-params), not "clip" [gpu-class]',
+    ),
+    no_layers=(
+        {"params": "8b", "layers": "0", "kv-heads": "8", "head-size": "128"},
+        f'metadata.annotations[{MODEL}layers] = "0": set for example {MODEL}layers: "32"; must be a '
+        'number of layers, a whole number from 1 to 1000000000, not "0" [gpu-class]',
+    ),
 )
 def test_invalid_annotation(model: JSON, want: str) -> None:
     assert placed(modelled(model), ANY, CLASSES) == ([], [(Severity.DENIAL, want)])

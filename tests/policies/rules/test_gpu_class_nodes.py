@@ -2,11 +2,12 @@
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.named_nodes import Labels
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import GPUClassOptions, check, mutate
+from policies.rules.gpu_class import check, mutate
+from policies.rules.gpu_class_case import GPUClassOptions
 from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.rules.test_gpu_class import affinity
@@ -41,12 +42,8 @@ def reported(
     document: JSON, *label_sets: Labels, options: GPUClassOptions | None = None, **tweaks: object
 ) -> list[str]:
     """Return what the rule says of a template, whose pods it would still pin."""
-    facts = NodeFacts(
-        keys=CATALOGUE.label_keys,
-        label_sets=frozenset(label_sets),
-        pools=tweaks.pop("pools", ()),  # type: ignore[arg-type] # as given
-    )
-    given = context(tweaks.pop("phase", Phase.TEMPLATE), classes=CATALOGUE, nodes=facts, **tweaks)  # type: ignore[arg-type] # likewise
+    facts = NodeFacts(keys=CATALOGUE.label_keys, label_sets=frozenset(label_sets))
+    given = context(tweaks.pop("phase", Phase.TEMPLATE), classes=CATALOGUE, nodes=facts, **tweaks)  # type: ignore[arg-type] # as given
     return [each.sentence() for each in check(view(document), options or GPUClassOptions(), given)]
 
 
@@ -72,100 +69,88 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
 
 
 @cases(
-    ("document", "label_sets", "options", "want"),
-    {
-        "its-class-is-there": (asking("nvidia-t4"), [T4], ANY, []),
-        "others-are-there": (ON_L4, [T4, A100], ANY, pending(f"{SET} nvidia-a100-80gb or nvidia-t4")),
-        "of-the-others-it-may-use-one": (
-            ON_L4,
-            [T4, A100],
-            GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
-            pending(f"{SET} nvidia-t4"),
-        ),
-        "nothing-is-there": (
-            ON_L4,
-            [],
-            ANY,
-            [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-                "platform team for nodes of nvidia-l4 [gpu-class]"
-            ],
-        ),
-        "its-nodes-lack-the-label": (
-            ON_L4,
-            [L4_BY_PRODUCT],
-            ANY,
-            [
-                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-                "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
-                "[gpu-class]"
-            ],
-        ),
-        "the-label-they-have": (ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
-        "a-family-goes-by-its-own-name": (
-            asking("nvidia-a100"),
-            [A100],
-            ANY,
-            pending(f"{SET} nvidia-a100-80gb", "nvidia-a100"),
-        ),
-        "nodes-labelled-by-the-family-are-reached-by-its-name": (
-            asking(A100_80),
-            [A100_BY_FAMILY, T4],
-            ANY,
-            pending(f"{SET} nvidia-a100 or nvidia-t4", A100_80),
-        ),
-        "and-by-its-label": (
-            selecting(A100_80),
-            [A100_BY_FAMILY],
-            ANY,
-            pending("set nodeSelector accelerator: nvidia-a100", A100_80, "nodeSelector "),
-        ),
-        "what-was-meant-is-a-family-with-nodes": (
-            asking("nvidia-a1O0"),
-            [A100_BY_FAMILY],
-            FAMILY_ONLY,
-            [
-                f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? Must be a GPU class or a family of classes [gpu-class]'
-            ],
-        ),
-        "what-is-allowed-is-a-family-with-nodes": (
-            asking("nvidia-t4"),
-            [A100_BY_FAMILY],
-            FAMILY_ONLY,
-            [
-                f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use [gpu-class]'
-            ],
-        ),
-        "the-default-of-the-policy": (
-            pod(gpu_container()),
-            [T4],
-            GPUClassOptions(default="nvidia-l4"),
-            pending(f"{SET} nvidia-t4"),
-        ),
-        "a-selector-of-its-own": (
-            selecting("nvidia-l4"),
-            [T4],
-            ANY,
-            pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
-        ),
-        "made-on-demand": (ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
-        "made-on-demand-by-glob": (ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-*",)), []),
-        "bound-by-hand": (asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
-        "gated": (asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
-        "a-pod-of-no-class": (pod(gpu_container()), [], ANY, []),
-        "a-pod-without-gpu": (pod(), [], GPUClassOptions(default="nvidia-l4"), []),
-        "a-label-that-no-class-knows-but-a-node-has": (
-            selecting("our-own"),
-            [(("accelerator", "our-own"),)],
-            ANY,
-            [],
-        ),
-    },
+    ("document", "nodes", "options", "want"),
+    its_class_is_there=(asking("nvidia-t4"), [T4], ANY, []),
+    others_are_there=(ON_L4, [T4, A100], ANY, pending(f"{SET} nvidia-a100-80gb or nvidia-t4")),
+    of_the_others_it_may_use_one=(
+        ON_L4,
+        [T4, A100],
+        GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
+        pending(f"{SET} nvidia-t4"),
+    ),
+    nothing_is_there=(
+        ON_L4,
+        [],
+        ANY,
+        [
+            "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+            "platform team for nodes of nvidia-l4 [gpu-class]"
+        ],
+    ),
+    its_nodes_lack_the_label=(
+        ON_L4,
+        [L4_BY_PRODUCT],
+        ANY,
+        [
+            "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+            "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
+            "[gpu-class]"
+        ],
+    ),
+    the_label_they_have=(ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
+    family=(asking("nvidia-a100"), [A100], ANY, pending(f"{SET} nvidia-a100-80gb", "nvidia-a100")),
+    nodes_labelled_by_the_family_are_reached_by_its_name=(
+        asking(A100_80),
+        [A100_BY_FAMILY, T4],
+        ANY,
+        pending(f"{SET} nvidia-a100 or nvidia-t4", A100_80),
+    ),
+    and_by_its_label=(
+        selecting(A100_80),
+        [A100_BY_FAMILY],
+        ANY,
+        pending("set nodeSelector accelerator: nvidia-a100", A100_80, "nodeSelector "),
+    ),
+    what_was_meant_is_a_family_with_nodes=(
+        asking("nvidia-a1O0"),
+        [A100_BY_FAMILY],
+        FAMILY_ONLY,
+        [
+            f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? Must be a GPU class or a family of classes [gpu-class]'
+        ],
+    ),
+    what_is_allowed_is_a_family_with_nodes=(
+        asking("nvidia-t4"),
+        [A100_BY_FAMILY],
+        FAMILY_ONLY,
+        [
+            f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use [gpu-class]'
+        ],
+    ),
+    the_default_of_the_policy=(
+        pod(gpu_container()),
+        [T4],
+        GPUClassOptions(default="nvidia-l4"),
+        pending(f"{SET} nvidia-t4"),
+    ),
+    a_selector_of_its_own=(
+        selecting("nvidia-l4"),
+        [T4],
+        ANY,
+        pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
+    ),
+    made_on_demand=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
+    made_on_demand_by_glob=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-*",)), []),
+    bound_by_hand=(asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
+    gated=(asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
+    a_pod_of_no_class=(pod(gpu_container()), [], ANY, []),
+    a_pod_without_gpu=(pod(), [], GPUClassOptions(default="nvidia-l4"), []),
+    a_label_that_a_node_has=(selecting("our-own"), [(("accelerator", "our-own"),)], ANY, []),
 )
 def test_what_is_said(
-    document: JSON, label_sets: list[Labels], options: GPUClassOptions, want: list[str] | str
+    document: JSON, nodes: list[Labels], options: GPUClassOptions, want: list[str] | str
 ) -> None:
-    said = reported(document, *label_sets, options=options)
+    said = reported(document, *nodes, options=options)
     if isinstance(want, str):
         assert [want in each and "no node" not in each for each in said] == [True]
     else:
@@ -192,70 +177,56 @@ def in_zone(zone: str) -> JSON:
 
 @cases(
     ("document", "options", "label_sets", "want", "said"),
-    {
-        "a-default-whose-nodes-are-elsewhere": (in_zone("a"), DEFAULT, NODES, None, [NOT_ADDED]),
-        "by-affinity-likewise": (
-            pod(gpu_container(), **affinity(ZONE, "NotIn", "b")),
-            DEFAULT,
-            NODES,
-            None,
-            [NOT_ADDED],
+    a_default_whose_nodes_are_elsewhere=(in_zone("a"), DEFAULT, NODES, None, [NOT_ADDED]),
+    affinity=(pod(gpu_container(), **affinity(ZONE, "NotIn", "b")), DEFAULT, NODES, None, [NOT_ADDED]),
+    a_node_meets_both=(in_zone("b"), DEFAULT, NODES, A100_80, []),
+    a_label=(pod(gpu_container(), nodeSelector={"team": "vision"}), DEFAULT, [A100_IN_B], A100_80, []),
+    a_class_without_any_node_is_no_fault_of_the_pod=(
+        in_zone("a"),
+        DEFAULT,
+        [T4_IN_A],
+        A100_80,
+        [
+            "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-a100-80gb: no node matches "
+            "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
+        ],
+    ),
+    nodes_that_are_made_on_demand=(
+        in_zone("a"),
+        GPUClassOptions(default=A100_80, autoscaled_classes=("nvidia-a100",)),
+        NODES,
+        A100_80,
+        [],
+    ),
+    where_classes_are_restricted_pods_stay_pinned=(
+        in_zone("a"),
+        GPUClassOptions(default=A100_80, allowed=("nvidia-a100",)),
+        NODES,
+        A100_80,
+        [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending [gpu-class]"],
+    ),
+    an_estimate_likewise=(
+        pod(
+            gpu_container(),
+            annotations={"gpu-admission.dev/model-params": "13b"},
+            nodeSelector={ZONE: "b"},
         ),
-        "a-node-meets-both": (in_zone("b"), DEFAULT, NODES, A100_80, []),
-        "a-label-that-nobody-follows": (
-            pod(gpu_container(), nodeSelector={"team": "vision"}),
-            DEFAULT,
-            [A100_IN_B],
-            A100_80,
-            [],
-        ),
-        "a-class-without-any-node-is-no-fault-of-the-pod": (
-            in_zone("a"),
-            DEFAULT,
-            [T4_IN_A],
-            A100_80,
-            [
-                "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-a100-80gb: no node matches "
-                "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
-            ],
-        ),
-        "nodes-that-are-made-on-demand": (
-            in_zone("a"),
-            GPUClassOptions(default=A100_80, autoscaled_classes=("nvidia-a100",)),
-            NODES,
-            A100_80,
-            [],
-        ),
-        "where-classes-are-restricted-pods-stay-pinned": (
-            in_zone("a"),
-            GPUClassOptions(default=A100_80, allowed=("nvidia-a100",)),
-            NODES,
-            A100_80,
-            [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending [gpu-class]"],
-        ),
-        "an-estimate-likewise": (
-            pod(
-                gpu_container(),
-                annotations={"gpu-admission.dev/model-params": "13b"},
-                nodeSelector={ZONE: "b"},
-            ),
-            ANY,
-            [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
-            None,
-            [
-                "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
-                "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
-                "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
-            ],
-        ),
-        "what-the-annotation-names-is-added": (
-            asking("nvidia-a100-80gb", nodeSelector={ZONE: "a"}),
-            ANY,
-            NODES,
-            A100_80,
-            [f"{CANNOT_MEET_BOTH}, so the pod stays pending [gpu-class]"],
-        ),
-    },
+        ANY,
+        [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
+        None,
+        [
+            "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
+            "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
+            "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
+        ],
+    ),
+    what_the_annotation_names_is_added=(
+        asking("nvidia-a100-80gb", nodeSelector={ZONE: "a"}),
+        ANY,
+        NODES,
+        A100_80,
+        [f"{CANNOT_MEET_BOTH}, so the pod stays pending [gpu-class]"],
+    ),
 )
 def test_a_guess_that_no_node_can_meet_together_with_the_pod(
     document: JSON, options: GPUClassOptions, label_sets: list[Labels], want: str | None, said: list[str]
@@ -272,12 +243,6 @@ def test_a_guess_that_no_node_can_meet_together_with_the_pod(
     assert [each.sentence() for each in check(final, options, given)] == said
 
 
-def test_a_pool_that_makes_the_class_is_enough() -> None:
-    pools = (NodeOffer({"accelerator": frozenset({"nvidia-l4"})}, pool="gpu"),)
-
-    assert reported(ON_L4, T4, pools=pools) == []
-
-
 def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
     given = context(Phase.TEMPLATE, classes=CATALOGUE)
 
@@ -286,15 +251,3 @@ def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
 
 def test_a_pod_of_a_daemonset_is_not_evaluated() -> None:
     assert all("no node" not in each for each in reported(ON_L4, T4, made_by_daemonset=True))
-
-
-def test_an_empty_glob_makes_no_sense() -> None:
-    problems = list(GPUClassOptions(autoscaled_classes=("",)).problems())
-
-    assert problems == [("autoscaledClasses[0]", "must not be empty")]
-
-
-def test_a_pool_of_no_class_is_told() -> None:
-    (problem,) = GPUClassOptions(autoscaled_classes=("nvidia-l40",)).class_problems(CATALOGUE)
-
-    assert problem == ("autoscaledClasses[0]", '"nvidia-l40" matches no class: did you mean nvidia-l4?')

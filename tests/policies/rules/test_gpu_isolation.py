@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from policies.finding import Finding, Severity
+import pytest
+
+from policies.finding import Edit, Finding, Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
+from policies.reason import Reason
 from policies.rule import Mode
 from policies.rules import gpu_toleration
 from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate
@@ -14,6 +17,7 @@ from tests.cases import cases
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 VOID = {"name": VARIABLE, "value": "void"}
 CLAIM = {"name": "gpu", "resourceClaimName": "shared-gpu"}
+CLAIMING = pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM])
 ELSEWHERE = {"configMapKeyRef": {"name": "gpus", "key": VARIABLE}}
 KAI: JSON = {"annotations": {"gpu-fraction": "0.01"}, "schedulerName": "kai-scheduler"}
 """A pod to which KAI assigns a part of a GPU."""
@@ -54,50 +58,42 @@ def test_it_only_audits_by_default() -> None:
 
 @cases(
     ("document", "want"),
-    {
-        "sidecar-of-a-gpu-container": (pod(container("web"), gpu_container("1", "train")), ["web"]),
-        "init-container": (pod(gpu_container("1"), initContainers=[container("fetch")]), ["fetch"]),
-        "zero-gpus-are-no-request": (pod(gpu_container("0")), ["main"]),
-        "slice": (pod(gpu_container("1", resource="nvidia.com/mig-1g.10gb")), []),
-        "request-alone": (pod(container(resources={"requests": {"nvidia.com/gpu": "1"}})), []),
-        "hidden-already": (pod(container(env=[VOID])), []),
-        "never-overridden": (pod(container(env=[{"name": VARIABLE, "value": "all"}])), []),
-        "beside-other-variables": (pod(container(env=[{"name": "HOME", "value": "/"}])), ["main"]),
-        "null-env": (pod(container(env=None)), ["main"]),
-        "fraction-scheduler-sets-it": (pod(**KAI), []),
-        "fraction-that-the-default-scheduler-ignores": (pod(annotations={"gpu-fraction": "0.01"}), ["main"]),
-        "fraction-that-another-scheduler-ignores": (
-            pod(annotations={"gpu-fraction": "0.01"}, schedulerName="volcano"),
-            ["main"],
+    sidecar_of_a_gpu_container=(pod(container("web"), gpu_container("1", "train")), ["web"]),
+    init_container=(pod(gpu_container("1"), initContainers=[container("fetch")]), ["fetch"]),
+    zero_gpus_are_no_request=(pod(gpu_container("0")), ["main"]),
+    slice=(pod(gpu_container("1", resource="nvidia.com/mig-1g.10gb")), []),
+    request_alone=(pod(container(resources={"requests": {"nvidia.com/gpu": "1"}})), []),
+    hidden_already=(pod(container(env=[VOID])), []),
+    never_overridden=(pod(container(env=[{"name": VARIABLE, "value": "all"}])), []),
+    beside_other_variables=(pod(container(env=[{"name": "HOME", "value": "/"}])), ["main"]),
+    null_env=(pod(container(env=None)), ["main"]),
+    fraction_scheduler_sets_it=(pod(**KAI), []),
+    fraction_that_the_default_scheduler_ignores=(pod(annotations={"gpu-fraction": "0.01"}), ["main"]),
+    beside_the_first_container_which_the_fraction_scheduler_serves=(
+        pod(container("main"), container("web"), initContainers=[container("fetch")], **KAI),
+        ["web", "fetch"],
+    ),
+    beside_the_container_that_the_fraction_scheduler_serves_by_name=(
+        pod(
+            container("web"),
+            container("main"),
+            schedulerName="kai-scheduler",
+            annotations={"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"},
         ),
-        "fraction-scheduler-without-a-fraction": (pod(schedulerName="kai-scheduler"), ["main"]),
-        "fraction-past-every-scheduler": (pod(**KAI, nodeName="node-1"), ["main"]),
-        "beside-the-first-container-which-the-fraction-scheduler-serves": (
-            pod(container("main"), container("web"), initContainers=[container("fetch")], **KAI),
-            ["web", "fetch"],
-        ),
-        "beside-the-container-that-the-fraction-scheduler-serves-by-name": (
-            pod(
-                container("web"),
-                container("main"),
-                schedulerName="kai-scheduler",
-                annotations={"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"},
-            ),
-            ["web"],
-        ),
-        "device-plugin": (mounting("/var/lib/kubelet/device-plugins", container("plugin")), []),
-        "exporter": (mounting("/var/lib/kubelet//pod-resources/kubelet.sock", container("exporter")), []),
-        "another-agent-of-the-node": (mounting("/var/lib/kubelet", container("agent")), ["agent"]),
-        "only-looks-like-a-device-plugin": (
-            pod(volumes=[{"name": "unmounted", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]),
-            ["main"],
-        ),
-        "claim": (pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM]), []),
-        "claim-of-another-container": (
-            pod(container(resources={"claims": [{"name": "gpu"}]}), container("web"), resourceClaims=[CLAIM]),
-            ["web"],
-        ),
-    },
+        ["web"],
+    ),
+    device_plugin=(mounting("/var/lib/kubelet/device-plugins", container("plugin")), []),
+    exporter=(mounting("/var/lib/kubelet//pod-resources/kubelet.sock", container("exporter")), []),
+    another_agent_of_the_node=(mounting("/var/lib/kubelet", container("agent")), ["agent"]),
+    only_looks_like_a_device_plugin=(
+        pod(volumes=[{"name": "unmounted", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]),
+        ["main"],
+    ),
+    claim=(CLAIMING, []),
+    claim_of_another_container=(
+        pod(container(resources={"claims": [{"name": "gpu"}]}), container("web"), resourceClaims=[CLAIM]),
+        ["web"],
+    ),
 )
 def test_containers_that_ask_for_no_gpu_see_none(document: JSON, want: list[str]) -> None:
     assert hidden(document) == want
@@ -116,52 +112,50 @@ def test_the_variable_is_appended() -> None:
 
 @cases(
     ("variable", "value"),
-    {
-        "all": ({"name": VARIABLE, "value": "all"}, "all"),
-        "indices": ({"name": VARIABLE, "value": "0,1"}, "0,1"),
-        "elsewhere": ({"name": VARIABLE, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}, None),
-    },
+    all=({"name": VARIABLE, "value": "all"}, "all"),
+    elsewhere=({"name": VARIABLE, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}, None),
 )
 def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str | None) -> None:
     [finding] = findings(pod(gpu_container("1"), container("web", env=[variable])))
 
     assert finding == Finding(
         rule="gpu-isolation",
+        reason=Reason.EXPOSED_GPUS,
         path="spec.containers[1].env[0]",
         container="web",
         value=value,
         message='NVIDIA_VISIBLE_DEVICES must be "void" or unset in a container that requests no GPU: its GPUs belong '
         "to other pods",
+        fix=(
+            Edit("spec.containers[1].env[0]")
+            if value is None
+            else Edit("spec.containers[1].env[0].value", "void"),
+        ),
         remedy="request nvidia.com/gpu: 1 in resources.limits or remove the variable",
     )
 
 
 @cases(
     ("name", "value", "harmless"),
-    {
-        "all": (VARIABLE, "all", "void"),
-        "indexes": (VARIABLE, "0,1", "void"),
-        "uuid": (VARIABLE, "GPU-1cb8edae-82f3-6a6f-1c76-a25281b02033", "void"),
-        "mig-id": (VARIABLE, "MIG-GPU-1cb8edae/1/0", "void"),
-        "mig-index": (VARIABLE, "0:0", "void"),
-        "void-among-others": (VARIABLE, "void,0", "void"),
-        "another-variable": (VARIABLE, "$(OTHER)", "void"),
-        "amd": ("AMD_VISIBLE_DEVICES", "all", "void"),
-        "amd-by-the-names-of-swarm": ("DOCKER_RESOURCE_GPU", "0", "void"),
-        "ascend": ("ASCEND_VISIBLE_DEVICES", "0-7", "void"),
-        "habana": ("HABANA_VISIBLE_DEVICES", "all", "none"),
-        "habana-reads-void-as-all": ("HABANA_VISIBLE_DEVICES", "void", "none"),
-        "habana-reads-nothing-as-all": ("HABANA_VISIBLE_DEVICES", "", "none"),
-    },
+    all=(VARIABLE, "all", "void"),
+    indexes=(VARIABLE, "0,1", "void"),
+    uuid=(VARIABLE, "GPU-1cb8edae-82f3-6a6f-1c76-a25281b02033", "void"),
+    mig_id=(VARIABLE, "MIG-GPU-1cb8edae/1/0", "void"),
+    mig_index=(VARIABLE, "0:0", "void"),
+    void_among_others=(VARIABLE, "void,0", "void"),
+    another_variable=(VARIABLE, "$(OTHER)", "void"),
+    amd=("AMD_VISIBLE_DEVICES", "all", "void"),
+    amd_by_the_names_of_swarm=("DOCKER_RESOURCE_GPU", "0", "void"),
+    ascend=("ASCEND_VISIBLE_DEVICES", "0-7", "void"),
+    habana=("HABANA_VISIBLE_DEVICES", "all", "none"),
+    habana_reads_void_as_all=("HABANA_VISIBLE_DEVICES", "void", "none"),
+    habana_reads_nothing_as_all=("HABANA_VISIBLE_DEVICES", "", "none"),
 )
 def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
     [denied] = findings(with_variable(pod(), {"name": name, "value": value}))
 
-    assert (denied.path, denied.container, denied.value) == (
-        "spec.containers[0].env[0]",
-        "main",
-        value or None,
-    )
+    assert denied.path == "spec.containers[0].env[0]"
+    assert (denied.container, denied.value) == ("main", value or None)
     assert denied.severity is Severity.DENIAL
     assert denied.message.startswith(
         f'{name} must be "{harmless}" or unset in a container that requests no GPU: it'
@@ -171,18 +165,13 @@ def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
 
 @cases(
     ("document", "want"),
-    {
-        "a-request": (pod(gpu_container("1")), "beside a GPU request"),
-        "a-claim": (
-            pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM]),
-            "beside a GPU request",
-        ),
-        "a-fraction": (pod(**KAI), "beside a GPU request"),
-        "a-fraction-that-the-default-scheduler-ignores": (
-            pod(annotations={"gpu-fraction": "0.01"}),
-            "in a container that requests no GPU",
-        ),
-    },
+    a_request=(pod(gpu_container("1")), "beside a GPU request"),
+    a_claim=(CLAIMING, "beside a GPU request"),
+    a_fraction=(pod(**KAI), "beside a GPU request"),
+    a_fraction_that_the_default_scheduler_ignores=(
+        pod(annotations={"gpu-fraction": "0.01"}),
+        "in a container that requests no GPU",
+    ),
 )
 def test_values_beside(document: JSON, want: str) -> None:
     [denied] = findings(with_variable(document, {"name": VARIABLE, "value": "all"}))
@@ -193,19 +182,17 @@ def test_values_beside(document: JSON, want: str) -> None:
 
 @cases(
     "variable",
-    {
-        "void": VOID,
-        "none": {"name": VARIABLE, "value": "none"},
-        "empty": {"name": VARIABLE, "value": ""},
-        "no-value": {"name": VARIABLE},
-        "habana": {"name": "HABANA_VISIBLE_DEVICES", "value": "none"},
-        "amd": {"name": "AMD_VISIBLE_DEVICES", "value": "none"},
-        # By these a process chooses among the devices that its container has.
-        "cuda": {"name": "CUDA_VISIBLE_DEVICES", "value": "0"},
-        "rocr": {"name": "ROCR_VISIBLE_DEVICES", "value": "0,1"},
-        "hip": {"name": "HIP_VISIBLE_DEVICES", "value": "0"},
-        "ascend-process": {"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"},
-    },
+    void=VOID,
+    none={"name": VARIABLE, "value": "none"},
+    empty={"name": VARIABLE, "value": ""},
+    no_value={"name": VARIABLE},
+    habana={"name": "HABANA_VISIBLE_DEVICES", "value": "none"},
+    amd={"name": "AMD_VISIBLE_DEVICES", "value": "none"},
+    # By these a process chooses among the devices that its container has.
+    cuda={"name": "CUDA_VISIBLE_DEVICES", "value": "0"},
+    rocr={"name": "ROCR_VISIBLE_DEVICES", "value": "0,1"},
+    hip={"name": "HIP_VISIBLE_DEVICES", "value": "0"},
+    ascend_process={"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"},
 )
 def test_a_value_that_shows_nothing_more(variable: JSON) -> None:
     for document in (pod(gpu_container("1")), pod(**KAI), pod()):
@@ -217,33 +204,29 @@ UNREAD = "can replace the GPUs that the node assigns: what it holds is not known
 
 @cases(
     ("document", "want"),
-    {
-        "value-from-elsewhere": (
-            pod(gpu_container("1", env=[{"name": VARIABLE, "valueFrom": ELSEWHERE}])),
-            [("spec.containers[0].env[0]", UNREAD, "remove the variable")],
-        ),
-        "variables-from-elsewhere": (
-            pod(gpu_container("1", envFrom=[{"prefix": "APP_"}, {"configMapRef": {"name": "settings"}}])),
-            [("spec.containers[0].envFrom[1]", UNREAD, "set a prefix, or name the variables in env")],
-        ),
-        "prefix-of-the-variable": (
-            pod(gpu_container("1", envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "s"}}])),
-            [("spec.containers[0].envFrom[0]", UNREAD, "set a prefix, or name the variables in env")],
-        ),
-        "overridden-by-void": (pod(container(env=[VOID], envFrom=[{"secretRef": {"name": "s"}}])), []),
-        "as-kai-writes-it": (
-            pod(container(env=[{"name": VARIABLE, "valueFrom": ELSEWHERE}], envFrom=[{"prefix": ""}]), **KAI),
-            [],
-        ),
-        "where-kai-serves-and-its-webhook-was-not-called": (
-            pod(container(envFrom=[{"configMapRef": {"name": "all"}}]), **KAI),
-            [("spec.containers[0].envFrom[0]", UNREAD, "set a prefix, or name the variables in env")],
-        ),
-    },
+    value_from_elsewhere=(
+        pod(gpu_container("1", env=[{"name": VARIABLE, "valueFrom": ELSEWHERE}])),
+        [("spec.containers[0].env[0]", UNREAD, "remove the variable")],
+    ),
+    variables_from_elsewhere=(
+        pod(gpu_container("1", envFrom=[{"prefix": "APP_"}, {"configMapRef": {"name": "settings"}}])),
+        [("spec.containers[0].envFrom[1]", UNREAD, "set a prefix, or name the variables in env")],
+    ),
+    prefix_of_the_variable=(
+        pod(gpu_container("1", envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "s"}}])),
+        [("spec.containers[0].envFrom[0]", UNREAD, "set a prefix, or name the variables in env")],
+    ),
+    overridden_by_void=(pod(container(env=[VOID], envFrom=[{"secretRef": {"name": "s"}}])), []),
+    as_kai_writes_it=(
+        pod(container(env=[{"name": VARIABLE, "valueFrom": ELSEWHERE}], envFrom=[{"prefix": ""}]), **KAI),
+        [],
+    ),
+    where_kai_serves_and_its_webhook_was_not_called=(
+        pod(container(envFrom=[{"configMapRef": {"name": "all"}}]), **KAI),
+        [("spec.containers[0].envFrom[0]", UNREAD, "set a prefix, or name the variables in env")],
+    ),
 )
-def test_values_that_are_not_in_the_pod_beside_a_gpu(
-    document: JSON, want: list[tuple[str, str, str]]
-) -> None:
+def test_values_from_elsewhere_beside_a_gpu(document: JSON, want: list[tuple[str, str, str]]) -> None:
     found = findings(document)
 
     assert [(each.path, each.message, each.remedy) for each in found] == want
@@ -261,33 +244,7 @@ def test_a_null_is_not_a_value_from_elsewhere() -> None:
 # ---- files of the node
 
 
-@cases(
-    "path",
-    {
-        "device": "/dev/nvidia0",
-        "device-written-otherwise": "//dev/./nvidia-uvm/",
-        "card": "/dev/dri/card0",
-        "devices-by-number": "/dev/char",
-        "device-by-number": "/dev/char/195:0",
-        "all-devices": "/dev",
-        "all-of-the-node": "/",
-        "driver-container": "/run/nvidia/driver",
-        "device-of-the-driver-container": "/var/run/nvidia/driver/dev/nvidia0",
-        "above-the-driver-container": "/run/nvidia",
-        "socket-of-device-plugins": "/var/lib/kubelet/device-plugins/kubelet.sock",
-        "pod-resources": "/var/lib/kubelet/pod-resources",
-        "above-the-kubelet": "/var/lib",
-        "containerd": "/run/containerd/containerd.sock",
-        "above-containerd": "/var/run/containerd",
-        "crio": "/var/run/crio/crio.sock",
-        "docker": "/var/run/docker.sock",
-        "above-the-sockets": "/run",
-        "cdi": "/etc/cdi",
-        "cdi-at-run-time": "/var/run/cdi/nvidia.yaml",
-        "root-of-a-process": "/proc/1/root/dev/nvidia0",
-        "a-step-back": "/tmp/../dev/nvidia0",  # noqa: S108  of the node, and only a text
-    },
-)
+@pytest.mark.parametrize("path", ["/dev/nvidia0", "//dev/./nvidia-uvm/", "/"])
 def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
     assert [finding.sentence() for finding in findings(mounting(path, gpu_container("1")))] == [
         f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in resources.limits; must not '
@@ -298,11 +255,9 @@ def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
 
 @cases(
     "path",
-    {
-        "as-documented": "/var/run/nvidia-container-devices/all",
-        "written-otherwise": "/var/run//x/../nvidia-container-devices/0",
-        "relative": "var/run/nvidia-container-devices/cdi/nvidia.com/gpu/all",
-    },
+    as_documented="/var/run/nvidia-container-devices/all",
+    written_otherwise="/var/run//x/../nvidia-container-devices/0",
+    relative="var/run/nvidia-container-devices/cdi/nvidia.com/gpu/all",
 )
 def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "null", "mountPath": path}]
@@ -319,13 +274,11 @@ def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
 
 @cases(
     "key",
-    {
-        "cdi": "cdi.k8s.io/gpus",
-        "nvidias-plugin-of-nri": "nvidia.cdi.k8s.io/container.main",
-        "nvidias-plugin-for-all-containers": "nvidia.cdi.k8s.io",
-        "device-injector": "cdi-devices.nri.io/pod",
-        "crio": "io.kubernetes.cri-o.Devices",
-    },
+    cdi="cdi.k8s.io/gpus",
+    nvidias_plugin_of_nri="nvidia.cdi.k8s.io/container.main",
+    nvidias_plugin_for_all_containers="nvidia.cdi.k8s.io",
+    device_injector="cdi-devices.nri.io/pod",
+    crio="io.kubernetes.cri-o.Devices",
 )
 def test_an_annotation_that_names_devices(key: str) -> None:
     found = findings(pod(gpu_container("1"), annotations={"team": "ml", key: "nvidia.com/gpu=all"}))
@@ -337,9 +290,8 @@ def test_an_annotation_that_names_devices(key: str) -> None:
 
 
 def test_a_volume_that_nobody_mounts_shows_nothing() -> None:
-    assert (
-        findings(pod(gpu_container("1"), volumes=[{"name": "d", "hostPath": {"path": "/dev/nvidia0"}}])) == []
-    )
+    volume = {"name": "d", "hostPath": {"path": "/dev/nvidia0"}}
+    assert findings(pod(gpu_container("1"), volumes=[volume])) == []
 
 
 PRIVILEGED = {"privileged": True}
@@ -347,12 +299,10 @@ PRIVILEGED = {"privileged": True}
 
 @cases(
     ("document", "want"),
-    {
-        "asks": (pod(gpu_container("1", securityContext=PRIVILEGED)), [0]),
-        "beside-one-that-asks": (pod(gpu_container("1"), container("web", securityContext=PRIVILEGED)), [1]),
-        "not-on-gpu-nodes": (pod(container(securityContext=PRIVILEGED)), []),
-        "unprivileged": (pod(gpu_container("1", securityContext={"privileged": False})), []),
-    },
+    asks=(pod(gpu_container("1", securityContext=PRIVILEGED)), [0]),
+    beside_one_that_asks=(pod(gpu_container("1"), container("web", securityContext=PRIVILEGED)), [1]),
+    not_on_gpu_nodes=(pod(container(securityContext=PRIVILEGED)), []),
+    unprivileged=(pod(gpu_container("1", securityContext={"privileged": False})), []),
 )
 def test_privileged_containers(document: JSON, want: list[int]) -> None:
     found = findings(document)
@@ -370,20 +320,18 @@ DEDICATED = gpu_toleration.GPUTolerationOptions(
 
 @cases(
     ("toleration", "warned"),
-    {
-        "everything": ({"operator": "Exists"}, True),
-        "every-noschedule": ({"operator": "Exists", "effect": "NoSchedule"}, True),
-        "every-noexecute": ({"operator": "Exists", "effect": "NoExecute"}, False),
-        "the-usual-taint": ({"key": "nvidia.com/gpu", "operator": "Exists"}, True),
-        "the-usual-taint-as-gke-writes-it": ({"key": "nvidia.com/gpu", "value": "present"}, True),
-        "taint-of-another-vendor": ({"key": "amd.com/gpu", "operator": "Exists"}, True),
-        "taint-of-no-gpu": ({"key": "amd.com/nic", "operator": "Exists"}, False),
-        "taint-of-a-class": ({"key": "accelerator", "value": "t4"}, True),
-        "another-value": ({"key": "accelerator", "value": "t5"}, False),
-        "taint-of-the-policy": ({"key": "dedicated", "value": "ml-workloads"}, True),
-        "taint-of-another-pool": ({"key": "dedicated", "value": "web"}, False),
-        "what-every-pod-has": ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, False),
-    },
+    everything=({"operator": "Exists"}, True),
+    every_noschedule=({"operator": "Exists", "effect": "NoSchedule"}, True),
+    every_noexecute=({"operator": "Exists", "effect": "NoExecute"}, False),
+    the_usual_taint=({"key": "nvidia.com/gpu", "operator": "Exists"}, True),
+    the_usual_taint_as_gke_writes_it=({"key": "nvidia.com/gpu", "value": "present"}, True),
+    taint_of_another_vendor=({"key": "amd.com/gpu", "operator": "Exists"}, True),
+    taint_of_no_gpu=({"key": "amd.com/nic", "operator": "Exists"}, False),
+    taint_of_a_class=({"key": "accelerator", "value": "t4"}, True),
+    another_value=({"key": "accelerator", "value": "t5"}, False),
+    taint_of_the_policy=({"key": "dedicated", "value": "ml-workloads"}, True),
+    taint_of_another_pool=({"key": "dedicated", "value": "web"}, False),
+    what_every_pod_has=({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, False),
 )
 def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -> None:
     document = pod(container(env=[VOID]), tolerations=[{"key": "x", "operator": "Exists"}, toleration])
@@ -402,11 +350,9 @@ def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -
 
 @cases(
     ("document", "by_daemonset"),
-    {
-        "agents-of-every-node": (pod(tolerations=[{"operator": "Exists"}]), True),
-        "asks-for-a-gpu": (pod(gpu_container("1"), tolerations=[{"operator": "Exists"}]), False),
-        "asks-for-a-part": (pod(**KAI, tolerations=[{"operator": "Exists"}]), False),
-    },
+    agents_of_every_node=(pod(tolerations=[{"operator": "Exists"}]), True),
+    asks_for_a_gpu=(pod(gpu_container("1"), tolerations=[{"operator": "Exists"}]), False),
+    asks_for_a_part=(pod(**KAI, tolerations=[{"operator": "Exists"}]), False),
 )
 def test_pods_that_belong_on_gpu_nodes(document: JSON, by_daemonset: bool) -> None:
     assert findings(document, made_by_daemonset=by_daemonset) == []

@@ -4,11 +4,11 @@ from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.annotations import GPU_CLASS
 from policies.rule import RuleOptions
-from policies.rules.gpu_class import GPUClassOptions
+from policies.rules.gpu_class_case import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
-from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+from tests.builders import CLASSES, JSON, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
-from tests.policies.rules.test_gpu_requests import GPU, sentences
+from tests.policies.rules.test_gpu_requests import GPU, resources, sentences
 
 LIMITS = {"*": 2, "nvidia-a100-80gb": 4}
 PER_CONTAINER, PER_POD = GPURequestsOptions(max_per_container=LIMITS), GPURequestsOptions(max_per_pod=LIMITS)
@@ -29,18 +29,15 @@ def asking(count: int, resource: str = "nvidia.com/gpu", gpu_class: str = "") ->
 
 @cases(
     ("most", "resource", "gpu_class"),
-    {"of-the-resource": (2, "amd.com/gpu", ""), "of-the-class": (4, "nvidia.com/gpu", "nvidia-a100-80gb")},
+    of_the_resource=(2, "amd.com/gpu", ""),
+    of_the_class=(4, "nvidia.com/gpu", "nvidia-a100-80gb"),
 )
 @cases(
     ("options", "message"),
-    {
-        "container": (PER_CONTAINER, "must be at most {} per container by policy"),
-        "pod": (PER_POD, "must be at most {} per pod by policy"),
-    },
+    container=(PER_CONTAINER, "must be at most {} per container by policy"),
+    pod=(PER_POD, "must be at most {} per pod by policy"),
 )
-def test_limits_by_name(
-    options: GPURequestsOptions, message: str, most: int, resource: str, gpu_class: str
-) -> None:
+def test_by_name(options: GPURequestsOptions, message: str, most: int, resource: str, gpu_class: str) -> None:
     assert findings(asking(most, resource, gpu_class), options) == []
     [finding] = findings(asking(most + 1, resource, gpu_class), options)
     assert finding.message == message.format(most)
@@ -61,26 +58,21 @@ H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
 
 @cases(
     ("document", "want"),
-    {
-        "all-of-a-node": (asking(8, gpu_class="h100"), []),
-        "more-than-a-node-has": (
-            asking(64, gpu_class="h100"),
-            [f'{LIMIT} (container "main") = "64": {SPREAD}; {BY_SELECTOR}'],
-        ),
-        "of-two-containers": (
-            pod(gpu_container("5", "a"), gpu_container("4", "b"), **H100_NODE),
-            [f"spec: {SPREAD}; the pod needs 9 nvidia.com/gpu at one time: {BY_SELECTOR}"],
-        ),
-        "init-steps-run-before": (
-            pod(gpu_container("5", "a"), initContainers=[gpu_container("8", "b")], **H100_NODE),
-            [],
-        ),
-        "of-the-class-that-the-pod-names": (
-            pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
-            [f'{LIMIT} (container "main") = "9": {SPREAD}; {BY_ANNOTATION}'],
-        ),
-        "it-may-run-on-nodes-of-no-class": (asking(16), []),
-    },
+    all_of_a_node=(asking(8, gpu_class="h100"), []),
+    more_than_a_node_has=(
+        asking(64, gpu_class="h100"),
+        [f'{LIMIT} (container "main") = "64": {SPREAD}; {BY_SELECTOR}'],
+    ),
+    of_two_containers=(
+        pod(gpu_container("5", "a"), gpu_container("4", "b"), **H100_NODE),
+        [f"spec: {SPREAD}; the pod needs 9 nvidia.com/gpu at one time: {BY_SELECTOR}"],
+    ),
+    in_turn=(pod(gpu_container("5", "a"), initContainers=[gpu_container("8", "b")], **H100_NODE), []),
+    of_the_class_that_the_pod_names=(
+        pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
+        [f'{LIMIT} (container "main") = "9": {SPREAD}; {BY_ANNOTATION}'],
+    ),
+    it_may_run_on_nodes_of_no_class=(asking(16), []),
 )
 def test_cards_of_a_node(document: JSON, want: list[str]) -> None:
     found = [finding.sentence() for finding in findings(document, GPURequestsOptions(), SIZED)]
@@ -105,51 +97,85 @@ def test_problems() -> None:
     ]
 
 
+UNEQUAL = f"must equal limits[{GPU}] ({{}}): GPUs cannot be overcommitted"
 MOST_4 = f"set {GPU}: 4 or less; must be at most 4 per container by policy [gpu-requests]"
 POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
 
 
 @cases(
     ("document", "want"),
-    {
-        "as-many-as-allowed": (pod(gpu_container("4")), []),
-        "one-container-is-one-finding": (
-            pod(gpu_container("9")),
-            [f'{LIMIT} (container "main") = "9": {MOST_4}'],
+    as_many_as_allowed=(pod(gpu_container("4")), []),
+    one_is_one_finding=(pod(gpu_container("9")), [f'{LIMIT} (container "main") = "9": {MOST_4}']),
+    a_container_and_the_pod=(
+        POD_OF_TWO,
+        [
+            f'{LIMIT} (container "a") = "5": {MOST_4}',
+            f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy "
+            "[gpu-requests]",
+        ],
+    ),
+    memory_beside_too_many_cards=(
+        pod(
+            container("a", resources={"limits": {GPU: "4", "nvidia.com/gpumem": "9000"}}),
+            gpu_container("4", "b"),
         ),
-        "a-container-and-the-pod": (
-            POD_OF_TWO,
-            [
-                f'{LIMIT} (container "a") = "5": {MOST_4}',
-                f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy "
-                "[gpu-requests]",
-            ],
-        ),
-        "init-steps-run-before": (pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]), []),
-        "each-resource-by-itself": (
-            pod(gpu_container("4", "a", resource="amd.com/gpu"), gpu_container("4", "b")),
-            [],
-        ),
-        "memory-is-not-counted": (pod(gpu_container("90000", resource="nvidia.com/gpumem")), []),
-        "what-cannot-be-counted-has-no-total": (
-            pod(gpu_container("5", "a"), gpu_container("many", "b")),
-            [
-                f'{LIMIT} (container "a") = "5": {MOST_4}',
-                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": set {GPU}: 1; must be a '
-                "quantity that Kubernetes can count [gpu-requests]",
-            ],
-        ),
-    },
+        [
+            f"spec: request {GPU}: 6 or less; the pod needs 8 {GPU} at one time: must be at most 6 per pod by policy "
+            "[gpu-requests]"
+        ],
+    ),
+    init_steps_run_before=(pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]), []),
+    each_by_itself=(pod(gpu_container("4", "a", resource="amd.com/gpu"), gpu_container("4", "b")), []),
+    memory_is_not_counted=(pod(gpu_container("90000", resource="nvidia.com/gpumem")), []),
+    what_cannot_be_counted_has_no_total=(
+        pod(gpu_container("5", "a"), gpu_container("many", "b")),
+        [
+            f'{LIMIT} (container "a") = "5": {MOST_4}',
+            f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": set {GPU}: 1; must be a '
+            "quantity that Kubernetes can count [gpu-requests]",
+        ],
+    ),
 )
 def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
     assert sentences(document, GPURequestsOptions(max_per_container=4, max_per_pod=6)) == want
 
 
-def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
-    assert sentences(pod(gpu_container("7")), GPURequestsOptions(max_per_pod=6)) == [
-        f'{LIMIT} (container "main") = "7": request {GPU}: 6 or less; must be at most 6 per pod by policy '
-        "[gpu-requests]"
-    ]
+MOST_6 = f"request {GPU}: 6 or less; must be at most 6 per pod by policy"
+
+
+@cases(
+    ("asked", "want"),
+    limit_alone=(gpu_container("7"), [("limits", "7", MOST_6)]),
+    of_equal_ones_the_limit=(container(**resources("7", "7000m")), [("limits", "7", MOST_6)]),
+    what_is_larger=(
+        container(**resources("2", "8")),
+        [
+            ("requests", "8", f"set {GPU}: 2, or omit the request; {UNEQUAL.format(2)}"),
+            ("requests", "8", MOST_6),
+        ],
+    ),
+    beside_a_limit_of_zero=(
+        container(**resources("0", "8")),
+        [
+            ("requests", "8", f"set {GPU}: 0, or omit the request; {UNEQUAL.format(0)}"),
+            ("requests", "8", MOST_6),
+        ],
+    ),
+)
+def test_the_limit_per_pod_alone_is_reported_at_the_container(
+    asked: JSON, want: list[tuple[str, str, str]]
+) -> None:
+    at = 'spec.containers[0].resources.{}[nvidia.com/gpu] (container "main") = "{}": {} [gpu-requests]'
+
+    found = sentences(pod(asked), GPURequestsOptions(max_per_pod=6))
+
+    assert found == [at.format(*each) for each in want]
+
+
+def test_the_limit_per_container_is_of_the_larger_amount() -> None:
+    found = sentences(pod(container(**resources("2", "5"))), GPURequestsOptions(max_per_container=4))
+
+    assert found[1:] == [f'{LIMIT.replace("limits", "requests")} (container "main") = "5": {MOST_4}']
 
 
 def test_no_limits_are_set_by_default() -> None:
@@ -165,31 +191,29 @@ MOST_KNOWN = (
 
 @cases(
     ("document", "options", "want"),
-    {
-        "one-container": (
-            pod(gpu_container("64")),
-            ANY,
-            [f'{LIMIT} (container "main") = "64": {MOST_KNOWN.format(16, "")}'],
-        ),
-        "two-containers": (
-            pod(gpu_container("12", "a"), gpu_container("12", "b")),
-            ANY,
-            ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
-        ),
-        "larger-machines": (pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), []),
-        "partitions": (pod(gpu_container("64", resource="amd.com/gpu")), ANY, []),
-        "shares": (
-            pod(gpu_container("64", resource="nvidia.com/gpu.shared")),
-            ANY,
-            ["should be 1: several time-sliced shares"],
-        ),
-        "tpu": (pod(gpu_container("64", resource="google.com/tpu")), ANY, []),
-        "a-limit-of-the-policy": (
-            pod(gpu_container("64")),
-            GPURequestsOptions(max_per_pod=8),
-            ["must be at most 8 per pod by policy"],
-        ),
-    },
+    one_container=(
+        pod(gpu_container("64")),
+        ANY,
+        [f'{LIMIT} (container "main") = "64": {MOST_KNOWN.format(16, "")}'],
+    ),
+    two_containers=(
+        pod(gpu_container("12", "a"), gpu_container("12", "b")),
+        ANY,
+        ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
+    ),
+    larger_machines=(pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), []),
+    partitions=(pod(gpu_container("64", resource="amd.com/gpu")), ANY, []),
+    shares=(
+        pod(gpu_container("64", resource="nvidia.com/gpu.shared")),
+        ANY,
+        ["should be 1: several time-sliced shares"],
+    ),
+    tpu=(pod(gpu_container("64", resource="google.com/tpu")), ANY, []),
+    a_limit_of_the_policy=(
+        pod(gpu_container("64")),
+        GPURequestsOptions(max_per_pod=8),
+        ["must be at most 8 per pod by policy"],
+    ),
 )
 def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOptions, want: list[str]) -> None:
     found = sentences(document, options)

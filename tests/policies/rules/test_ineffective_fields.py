@@ -40,10 +40,8 @@ def advice(document: JSON) -> list[str]:
 
 @cases(
     ("name", "meant"),
-    {
-        "plural": ("nvidia.com/gpus", "nvidia.com/gpu"),
-        "name-before-device-plugins": ("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu"),
-    },
+    plural=("nvidia.com/gpus", "nvidia.com/gpu"),
+    name_before_device_plugins=("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu"),
 )
 def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -> None:
     want = f"{LIMIT.format(name)}did you mean {meant}? {UNKNOWN} [ineffective-fields]"
@@ -60,14 +58,12 @@ def test_name_with_a_slash_that_the_api_server_refuses(name: str) -> None:
 
 @cases(
     ("name", "remedy"),
-    {
-        "gpu": ("gpu", "did you mean nvidia.com/gpu? M"),
-        "capitals-and-plural": ("GPUs", "did you mean nvidia.com/gpu? M"),
-        "vendor-without-domain": ("nvidia-gpu", "did you mean nvidia.com/gpu? M"),
-        "another-vendor": ("amd-gpu", "did you mean amd.com/gpu? M"),
-        "tpu": ("tpu", "did you mean google.com/tpu? M"),
-        "nothing-near": ("gpu-memory", "write the whole name, such as nvidia.com/gpu; m"),
-    },
+    gpu=("gpu", "did you mean nvidia.com/gpu? M"),
+    capitals_and_plural=("GPUs", "did you mean nvidia.com/gpu? M"),
+    vendor_without_domain=("nvidia-gpu", "did you mean nvidia.com/gpu? M"),
+    another_vendor=("amd-gpu", "did you mean amd.com/gpu? M"),
+    tpu=("tpu", "did you mean google.com/tpu? M"),
+    nothing_near=("gpu-memory", "write the whole name, such as nvidia.com/gpu; m"),
 )
 def test_name_without_a_domain(name: str, remedy: str) -> None:
     want = f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED} [ineffective-fields]'
@@ -82,31 +78,15 @@ def test_name_in_limits_and_requests_is_reported_once() -> None:
     assert [severity for severity, _ in findings(pod(container(resources=both)))] == [Severity.DENIAL]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nvidia.com/gpu",
-        "nvidia.com/gpu.shared",
-        "nvidia.com/pgpu",
-        "nvidia.com/vgpu",
-        "nvidia.com/gpu2",
-        "nvidia.com/gpu-a100",
-        "nvidia.com/mig-1g.10gb",
-        "nvidia.com/mlnxnics",
-        "k8s.amazonaws.com/vgpu",
-        "gpu.intel.com/i915",
-        "aliyun.com/gpu",
-        "example.com/gpu",
-        "arm.com/gpu",
-        "rdma/hca_shared_devices_a",
-        "deviceclass.resource.kubernetes.io/gpu.example.com",
-        "hugepages-2Mi",
-        "ephemeral-storage",
-        "{{inputs.parameters.gpu-resource}}",
-        "$GPU_RESOURCE",
-        "dongle",
-    ],
-)
+MAY_BE = """
+nvidia.com/gpu nvidia.com/gpu.shared nvidia.com/vgpu nvidia.com/gpu-a100 nvidia.com/mig-1g.10gb nvidia.com/mlnxnics
+k8s.amazonaws.com/vgpu gpu.intel.com/i915 aliyun.com/gpu arm.com/gpu rdma/hca_shared_devices_a
+deviceclass.resource.kubernetes.io/gpu.example.com hugepages-2Mi ephemeral-storage dongle
+{{inputs.parameters.gpu-resource}} $GPU_RESOURCE
+"""
+
+
+@pytest.mark.parametrize("name", MAY_BE.split())
 def test_name_that_may_be_one(name: str) -> None:
     assert findings(pod(gpu_container(resource=name))) == []
 
@@ -120,35 +100,33 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
 
 @cases(
     ("metadata", "want"),
-    {
-        "misspelt": (
-            {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-            f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
-        ),
-        "singular": (
-            {"annotations": {"gpu-admission.dev/model-load-second": "90"}},
-            f"metadata.annotations[gpu-admission.dev/model-load-second]: did you mean "
-            f"gpu-admission.dev/model-load-seconds? I{UNREAD}",
-        ),
-        "another-domain": (
-            {"annotations": {"gpu-admission.io/gpu-class": "nvidia-a100"}},
-            f"metadata.annotations[gpu-admission.io/gpu-class]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
-        ),
-        "nothing-like-it": (
-            {"annotations": {"gpu-admission.dev/team": "ml"}},
-            f"metadata.annotations[gpu-admission.dev/team]: remove it; i{UNREAD}",
-        ),
-        "label": (
-            {"labels": CLASS},
-            "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
-            "no effect as a label",
-        ),
-        "misspelt-label": (
-            {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-            "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
-            "no effect as a label",
-        ),
-    },
+    misspelt=(
+        {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
+        f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
+    ),
+    singular=(
+        {"annotations": {"gpu-admission.dev/model-load-second": "90"}},
+        f"metadata.annotations[gpu-admission.dev/model-load-second]: did you mean "
+        f"gpu-admission.dev/model-load-seconds? I{UNREAD}",
+    ),
+    another_domain=(
+        {"annotations": {"gpu-admission.io/gpu-class": "nvidia-a100"}},
+        f"metadata.annotations[gpu-admission.io/gpu-class]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
+    ),
+    nothing_like_it=(
+        {"annotations": {"gpu-admission.dev/team": "ml"}},
+        f"metadata.annotations[gpu-admission.dev/team]: remove it; i{UNREAD}",
+    ),
+    label=(
+        {"labels": CLASS},
+        "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+        "no effect as a label",
+    ),
+    misspelt_label=(
+        {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
+        "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
+        "no effect as a label",
+    ),
 )
 def test_annotation_that_nothing_reads(metadata: JSON, want: str) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "trainer", **metadata}}
@@ -184,55 +162,53 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
 
 @cases(
     ("document", "want"),
-    {
-        "annotation-on-the-deployment": (
-            deployment(annotations=CLASS),
-            "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
-            "has no effect here: the pods of a Deployment do not get its annotations",
+    annotation_on_the_deployment=(
+        deployment(annotations=CLASS),
+        "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
+        "has no effect here: the pods of a Deployment do not get its annotations",
+    ),
+    annotation_on_the_cronjob=(
+        written(
+            "CronJob",
+            metadata={"annotations": CLASS},
+            spec={"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
         ),
-        "annotation-on-the-cronjob": (
-            written(
-                "CronJob",
-                metadata={"annotations": CLASS},
-                spec={"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
-            ),
-            "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
-            "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
-            "get its annotations",
-        ),
-        "misspelt-on-the-deployment": (
-            deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
-            f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
-        ),
-        "label-of-the-deployment": (
-            deployment(labels=CLASS),
-            "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
-            "no effect as a label",
-        ),
-        "containers-below-the-spec-of-a-deployment": (
-            {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
-            "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
-            "refuses or drops it",
-        ),
-        "containers-below-the-template-of-a-job": (
-            written("Job", spec={"template": {"containers": [gpu_container()]}}),
-            "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
-            "refuses or drops it",
-        ),
-        "init-containers-of-a-cronjob": (
-            written("CronJob", spec={"jobTemplate": {"spec": {"initContainers": [{}]}}}),
-            "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
-            "of a CronJob: the API server refuses or drops it",
-        ),
-        "job-in-apps": (
-            {"apiVersion": "apps/v1", "kind": "Job"},
-            'apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job',
-        ),
-        "deployment-in-core": (
-            {"apiVersion": "v1", "kind": "Deployment"},
-            'apiVersion = "v1": write apiVersion: apps/v1; has no kind Deployment',
-        ),
-    },
+        "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
+        "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
+        "get its annotations",
+    ),
+    misspelt_on_the_deployment=(
+        deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
+        f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
+    ),
+    label_of_the_deployment=(
+        deployment(labels=CLASS),
+        "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+        "no effect as a label",
+    ),
+    containers_below_the_spec_of_a_deployment=(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
+        "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
+        "refuses or drops it",
+    ),
+    containers_below_the_template_of_a_job=(
+        written("Job", spec={"template": {"containers": [gpu_container()]}}),
+        "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
+        "refuses or drops it",
+    ),
+    init_containers_of_a_cronjob=(
+        written("CronJob", spec={"jobTemplate": {"spec": {"initContainers": [{}]}}}),
+        "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
+        "of a CronJob: the API server refuses or drops it",
+    ),
+    job_in_apps=(
+        {"apiVersion": "apps/v1", "kind": "Job"},
+        'apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job',
+    ),
+    deployment_in_core=(
+        {"apiVersion": "v1", "kind": "Deployment"},
+        'apiVersion = "v1": write apiVersion: apps/v1; has no kind Deployment',
+    ),
 )
 def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> None:
     assert advice(document) == [f"{want} [ineffective-fields]"]
@@ -240,25 +216,23 @@ def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> No
 
 @cases(
     "document",
-    {
-        "nothing-of-ours": deployment(),
-        "on-the-pods-as-well": deployment(CLASS, annotations=CLASS),
-        "operator-that-copies-annotations-to-pods": (
-            written(
-                "InferenceService",
-                "serving.kserve.io/v1beta1",
-                metadata={"annotations": CLASS},
-                spec={"predictor": {"containers": [gpu_container()]}},
-            )
-        ),
-        "kind-with-containers-below-spec": (
-            written("ServingRuntime", "serving.kserve.io/v1alpha1", spec={"containers": [gpu_container()]})
-        ),
-        "job-of-another-group": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
-        "object-without-pods": (
-            {"apiVersion": "v1", "kind": "Secret", "metadata": {"annotations": {"gpu-admission.dev/x": "1"}}}
-        ),
-    },
+    nothing_of_ours=deployment(),
+    on_the_pods_as_well=deployment(CLASS, annotations=CLASS),
+    operator_that_copies_annotations_to_pods=(
+        written(
+            "InferenceService",
+            "serving.kserve.io/v1beta1",
+            metadata={"annotations": CLASS},
+            spec={"predictor": {"containers": [gpu_container()]}},
+        )
+    ),
+    kind_with_containers_below_spec=(
+        written("ServingRuntime", "serving.kserve.io/v1alpha1", spec={"containers": [gpu_container()]})
+    ),
+    job_of_another_group={"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
+    object_without_pods=(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"annotations": {"gpu-admission.dev/x": "1"}}}
+    ),
 )
 def test_workload_that_is_left_alone(document: JSON) -> None:
     assert advice(document) == []

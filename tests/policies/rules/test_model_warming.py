@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from policies.finding import Finding, Severity
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.model_uri import SCHEMES
 from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
@@ -89,11 +88,9 @@ def test_nothing_happens_without_a_model_uri() -> None:
 
 @cases(
     ("containers", "want"),
-    {
-        "every-gpu-container": ([gpu_container(name="a"), gpu_container(name="b")], ["a", "b"]),
-        "only-gpu-containers": ([container("proxy"), gpu_container(name="server")], ["server"]),
-        "the-first-without-gpu": ([container("server"), container("proxy")], ["server"]),
-    },
+    every_gpu_container=([gpu_container(name="a"), gpu_container(name="b")], ["a", "b"]),
+    only_gpu_containers=([container("proxy"), gpu_container(name="server")], ["server"]),
+    the_first_without_gpu=([container("server"), container("proxy")], ["server"]),
 )
 def test_who_gets_the_model(containers: list[JSON], want: list[str]) -> None:
     after, _ = run(pod(*containers, annotations=LLAMA))
@@ -112,15 +109,13 @@ def test_a_gpu_of_a_sidecar_does_not_make_it_the_server() -> None:
 
 @cases(
     ("existing", "want"),
-    {
-        "none": ([], [FETCHER]),
-        "before-what-may-need-the-model": ([container("convert")], [FETCHER, "convert"]),
-        "after-the-mesh": ([SIDECAR], ["istio-proxy", FETCHER]),
-        "right-after-the-last-sidecar": (
-            [container("migrate"), SIDECAR, container("convert")],
-            ["migrate", "istio-proxy", FETCHER, "convert"],
-        ),
-    },
+    none=([], [FETCHER]),
+    before_what_may_need_the_model=([container("convert")], [FETCHER, "convert"]),
+    after_the_mesh=([SIDECAR], ["istio-proxy", FETCHER]),
+    right_after_the_last_sidecar=(
+        [container("migrate"), SIDECAR, container("convert")],
+        ["migrate", "istio-proxy", FETCHER, "convert"],
+    ),
 )
 def test_where_the_init_container_stands(existing: list[JSON], want: list[str]) -> None:
     after, _ = run(pod(gpu_container(), annotations=LLAMA, initContainers=existing))
@@ -128,36 +123,21 @@ def test_where_the_init_container_stands(existing: list[JSON], want: list[str]) 
     assert [one["name"] for one in after["spec"]["initContainers"]] == want
 
 
-def test_the_init_container_asks_for_no_gpu() -> None:
-    document = pod(gpu_container(resources={"limits": {"nvidia.com/gpu": "1", **SIZED}}), annotations=LLAMA)
-    after, _ = run(document)
-    resource_mapping: ResourceMapping = context().resource_mapping
-
-    asks = [
-        place.container.name
-        for place in view(after).places
-        if resource_mapping.container_requests_gpus(place.container)
-    ]
-    assert asks == ["main"]
-
-
 SMALL = {"cpu": "1", "memory": "1Gi"}
 
 
 @cases(
     ("resources", "of_pod", "is_small"),
-    {
-        "guaranteed-stays-guaranteed": ({"limits": {"nvidia.com/gpu": "1", **SIZED}}, {}, True),
-        "burstable-stays-burstable": ({"requests": {"cpu": "1"}}, {}, True),
-        "best-effort-stays-best-effort": ({"limits": {"nvidia.com/gpu": "1"}}, {}, False),
-        "zero-is-nothing": ({"requests": {"cpu": "0", "memory": 0}}, {}, False),
-        "the-pod-as-a-whole": ({"limits": {"nvidia.com/gpu": "1"}}, {"resources": {"limits": SIZED}}, False),
-        "an-init-container-counts": (
-            {"limits": {"nvidia.com/gpu": "1"}},
-            {"initContainers": [container("i", resources={"limits": SIZED})]},
-            True,
-        ),
-    },
+    guaranteed_stays_guaranteed=({"limits": {"nvidia.com/gpu": "1", **SIZED}}, {}, True),
+    burstable_stays_burstable=({"requests": {"cpu": "1"}}, {}, True),
+    best_effort_stays_best_effort=({"limits": {"nvidia.com/gpu": "1"}}, {}, False),
+    zero_is_nothing=({"requests": {"cpu": "0", "memory": 0}}, {}, False),
+    the_pod_as_a_whole=({"limits": {"nvidia.com/gpu": "1"}}, {"resources": {"limits": SIZED}}, False),
+    an_init_container_counts=(
+        {"limits": {"nvidia.com/gpu": "1"}},
+        {"initContainers": [container("i", resources={"limits": SIZED})]},
+        True,
+    ),
 )
 def test_the_qos_class_stays(resources: JSON, of_pod: JSON, is_small: bool) -> None:
     after, _ = run(pod(gpu_container(resources=resources), annotations=LLAMA, **of_pod))
@@ -168,17 +148,13 @@ def test_the_qos_class_stays(resources: JSON, of_pod: JSON, is_small: bool) -> N
 
 @cases(
     ("security_context", "setting", "want"),
-    {
-        "nothing-said": (None, 65532, 65532),
-        "only-a-group": ({"fsGroup": 2000}, 65532, 65532),
-        "the-pods-user-is-inherited": ({"runAsUser": 1234}, 65532, None),
-        "but-not-root": ({"runAsUser": 0}, 65532, 65532),
-        "left-to-the-platform": (None, None, None),
-    },
+    nothing_said=(None, 65532, 65532),
+    only_a_group=({"fsGroup": 2000}, 65532, 65532),
+    the_pods_user_is_inherited=({"runAsUser": 1234}, 65532, None),
+    but_not_root=({"runAsUser": 0}, 65532, 65532),
+    left_to_the_platform=(None, None, None),
 )
-def test_user_of_the_init_container(
-    security_context: JSON | None, setting: int | None, want: int | None
-) -> None:
+def test_user_of_the_fetcher(security_context: JSON | None, setting: int | None, want: int | None) -> None:
     spec = {"securityContext": security_context} if security_context else {}
 
     after, _ = run(pod(gpu_container(), annotations=LLAMA, **spec), options(runAsUser=setting))
@@ -224,46 +200,42 @@ WEB = {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}}
 
 @cases(
     ("uri", "source", "args", "added"),
-    {
-        "s3": (
-            "s3://models/m",
-            {"s3": {"credentialsSecret": "aws", "env": {"MODEL_PARALLEL": "8", "AWS_REGION": "eu-west-1"}}},
-            [],
-            {"envFrom": [{"secretRef": {"name": "aws"}}], "AWS_REGION": "eu-west-1", "MODEL_PARALLEL": "8"},
-        ),
-        "s3-of-ones-own": (
-            "s3://models/m",
-            {"s3": {"endpoint": "http://minio.storage:9000", "credentialsSecret": "minio"}},
-            ["--endpoint=http://minio.storage:9000"],
-            {"envFrom": [{"secretRef": {"name": "minio"}}]},
-        ),
-        "hub-from-a-mirror": (
-            "hf://meta/llama@main",
-            {"hf": {"endpoint": "https://hub.example.com", "credentialsSecret": "hub"}},
-            ["--endpoint=https://hub.example.com"],
-            {"envFrom": [{"secretRef": {"name": "hub"}}]},
-        ),
-        "https-from-a-host-of-the-policy": (
-            "https://Models.example.com/m.bin",
-            WEB,
-            [],
-            {"envFrom": [{"secretRef": {"name": "web"}}]},
-        ),
-        "https-from-another-host-without-credentials": ("https://elsewhere.example/m.bin", WEB, [], {}),
-        "another-port-is-another-host": ("https://models.example.com:8443/m.bin", WEB, [], {}),
-        "gs": (
-            "gs://models/m",
-            {"gs": {"credentialsSecret": "google"}},
-            [],
-            {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
-        ),
-        "workload-identity": ("gs://models/m", {}, [], {}),
-        "claim": ("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}),
-    },
+    s3=(
+        "s3://models/m",
+        {"s3": {"credentialsSecret": "aws", "env": {"MODEL_PARALLEL": "8", "AWS_REGION": "eu-west-1"}}},
+        [],
+        {"envFrom": [{"secretRef": {"name": "aws"}}], "AWS_REGION": "eu-west-1", "MODEL_PARALLEL": "8"},
+    ),
+    s3_of_ones_own=(
+        "s3://models/m",
+        {"s3": {"endpoint": "http://minio.storage:9000", "credentialsSecret": "minio"}},
+        ["--endpoint=http://minio.storage:9000"],
+        {"envFrom": [{"secretRef": {"name": "minio"}}]},
+    ),
+    hub_from_a_mirror=(
+        "hf://meta/llama@main",
+        {"hf": {"endpoint": "https://hub.example.com", "credentialsSecret": "hub"}},
+        ["--endpoint=https://hub.example.com"],
+        {"envFrom": [{"secretRef": {"name": "hub"}}]},
+    ),
+    https_from_a_host_of_the_policy=(
+        "https://Models.example.com/m.bin",
+        WEB,
+        [],
+        {"envFrom": [{"secretRef": {"name": "web"}}]},
+    ),
+    https_from_another_host_without_credentials=("https://elsewhere.example/m.bin", WEB, [], {}),
+    another_port_is_another_host=("https://models.example.com:8443/m.bin", WEB, [], {}),
+    gs=(
+        "gs://models/m",
+        {"gs": {"credentialsSecret": "google"}},
+        [],
+        {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
+    ),
+    workload_identity=("gs://models/m", {}, [], {}),
+    claim=("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}),
 )
-def test_each_source_has_its_options_and_credentials(
-    uri: str, source: JSON, args: list[str], added: JSON
-) -> None:
+def test_each_source_has_its_options(uri: str, source: JSON, args: list[str], added: JSON) -> None:
     after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
 
     found: JSON = {name: value for name, value in env(after).items() if name != "NVIDIA_VISIBLE_DEVICES"}
@@ -276,11 +248,9 @@ def test_each_source_has_its_options_and_credentials(
 
 @cases(
     ("source", "want"),
-    {
-        "of-the-installation": ({}, "registry.example/fetcher:1"),
-        "of-the-policy": ({"hf": {"image": "mirror.example/f:2"}}, "mirror.example/f:2"),
-        "of-another-source": ({"s3": {"image": "mirror.example/f:2"}}, "registry.example/fetcher:1"),
-    },
+    of_the_installation=({}, "registry.example/fetcher:1"),
+    of_the_policy=({"hf": {"image": "mirror.example/f:2"}}, "mirror.example/f:2"),
+    of_another_source=({"s3": {"image": "mirror.example/f:2"}}, "registry.example/fetcher:1"),
 )
 def test_which_image_fetches(source: JSON, want: str) -> None:
     document = pod(gpu_container(), annotations={URI: "hf://meta/llama"})
@@ -307,41 +277,25 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
     patch = PodPatch(view(after))
     list(mutate(patch, ModelWarmingOptions(), context()))
 
-    assert [change.what for change in patch.changes] == [
-        f"initContainer {FETCHER}",
-        "main: volumeMount /model-cache",
-    ]
+    changes = [change.what for change in patch.changes]
+    assert changes == [f"initContainer {FETCHER}", "main: volumeMount /model-cache"]
+
+
+BROKEN = {"image": "", "endpoint": "ftp://host", "credentialsSecret": "My Secret"}
 
 
 @cases(
     ("fields", "want"),
-    {
-        "relative-path": ({"mountPath": "models"}, ["mountPath"]),
-        "no-quantity": ({"cacheSizeLimit": "many"}, ["cacheSizeLimit"]),
-        "nothing-fits": ({"cacheSizeLimit": "0"}, ["cacheSizeLimit"]),
-        "resources": ({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ["resources.cpu", "resources.memory"]),
-        "root": ({"runAsUser": 0}, ["runAsUser"]),
-        "source": (
-            {
-                "sources": {
-                    "s3": {
-                        "image": "",
-                        "endpoint": "ftp://host",
-                        "credentialsSecret": "My Secret",
-                        "env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y"},
-                    }
-                }
-            },
-            [
-                "sources.s3.image",
-                "sources.s3.endpoint",
-                "sources.s3.credentialsSecret",
-                "sources.s3.env[NVIDIA_VISIBLE_DEVICES]",
-                "sources.s3.env[1]",
-            ],
-        ),
-        "built-in": ({}, []),
-    },
+    relative_path=({"mountPath": "models"}, ["mountPath"]),
+    no_quantity=({"cacheSizeLimit": "many"}, ["cacheSizeLimit"]),
+    nothing_fits=({"cacheSizeLimit": "0"}, ["cacheSizeLimit"]),
+    resources=({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ["resources.cpu", "resources.memory"]),
+    root=({"runAsUser": 0}, ["runAsUser"]),
+    source=(
+        {"sources": {"s3": BROKEN | {"env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y"}}}},
+        [f"sources.s3.{each}" for each in (*BROKEN, "env[NVIDIA_VISIBLE_DEVICES]", "env[1]")],
+    ),
+    built_in=({}, []),
 )
 def test_options_are_checked_whole(fields: JSON, want: list[str]) -> None:
     assert [path for path, _ in options(**fields).problems()] == want
@@ -361,9 +315,8 @@ def test_every_source_has_options() -> None:
 
 
 def test_the_patch_is_the_smallest() -> None:
-    patch = PodPatch(
-        view(pod(gpu_container(volumeMounts=[]), annotations=LLAMA, volumes=[], initContainers=[SIDECAR]))
-    )
+    document = pod(gpu_container(volumeMounts=[]), annotations=LLAMA, volumes=[], initContainers=[SIDECAR])
+    patch = PodPatch(view(document))
     list(mutate(patch, ModelWarmingOptions(), context()))
 
     assert [operation["path"] for operation in operations(patch)] == [

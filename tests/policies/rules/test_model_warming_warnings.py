@@ -12,8 +12,7 @@ SECRET = {"envFrom": [{"secretRef": {"name": "hub"}}]}
 
 
 @cases(
-    "spec",
-    {"os": {"os": {"name": "windows"}}, "node-selector": {"nodeSelector": {"kubernetes.io/os": "windows"}}},
+    "spec", os={"os": {"name": "windows"}}, node_selector={"nodeSelector": {"kubernetes.io/os": "windows"}}
 )
 def test_a_windows_pod_gets_no_linux_container(spec: JSON) -> None:
     document = pod(gpu_container(resource="microsoft.com/directx"), annotations=LLAMA, **spec)
@@ -36,17 +35,13 @@ def gated(model: str) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        "meta-llama/Llama-3.1-8B-Instruct",
-        "meta-llama/Llama-2-7b-hf@main",
-        "google/gemma-2b",
-        "google/gemma-2-9b-it",
-        "google/gemma-3n-E2B",
-        "google/codegemma-1.1-2b",
-    ],
-)
+GATED = """
+meta-llama/Llama-3.1-8B-Instruct meta-llama/Llama-2-7b-hf@main
+google/gemma-2b google/gemma-2-9b-it google/gemma-3n-E2B google/codegemma-1.1-2b
+"""
+
+
+@pytest.mark.parametrize("model", GATED.split())
 def test_a_gated_model_without_a_token_is_warned_of(model: str) -> None:
     _, findings = run(pod(gpu_container(), annotations={URI: f"hf://{model}"}))
 
@@ -55,17 +50,15 @@ def test_a_gated_model_without_a_token_is_warned_of(model: str) -> None:
 
 @cases(
     ("model", "server", "source"),
-    {
-        "open-model": ("Qwen/Qwen3-8B", {}, {}),
-        "open-model-of-the-same-owner": ("google/flan-t5-base", {}, {}),
-        "owner-of-a-similar-name": ("meta-llama-3/copy", {}, {}),
-        "token-of-the-server": ("meta-llama/Llama-3.1-8B", {"env": [HUB_TOKEN]}, {}),
-        "secret-of-the-server-may-have-it": ("meta-llama/Llama-3.1-8B", SECRET, {}),
-        "secret-of-the-policy": ("meta-llama/Llama-3.1-8B", {}, {"credentialsSecret": "hub"}),
-        "variable-of-the-policy": ("meta-llama/Llama-3.1-8B", {}, {"env": {"HF_TOKEN": "x"}}),
-        "mirror-of-one-s-own": ("meta-llama/Llama-3.1-8B", {}, {"endpoint": "https://hub.example.com"}),
-        "image-of-one-s-own": ("meta-llama/Llama-3.1-8B", {}, {"image": "fetcher:with-token"}),
-    },
+    open_model=("Qwen/Qwen3-8B", {}, {}),
+    open_model_of_the_same_owner=("google/flan-t5-base", {}, {}),
+    owner_of_a_similar_name=("meta-llama-3/copy", {}, {}),
+    token_of_the_server=("meta-llama/Llama-3.1-8B", {"env": [HUB_TOKEN]}, {}),
+    secret_of_the_server_may_have_it=("meta-llama/Llama-3.1-8B", SECRET, {}),
+    secret_of_the_policy=("meta-llama/Llama-3.1-8B", {}, {"credentialsSecret": "hub"}),
+    variable_of_the_policy=("meta-llama/Llama-3.1-8B", {}, {"env": {"HF_TOKEN": "x"}}),
+    mirror_of_one_s_own=("meta-llama/Llama-3.1-8B", {}, {"endpoint": "https://hub.example.com"}),
+    image_of_one_s_own=("meta-llama/Llama-3.1-8B", {}, {"image": "fetcher:with-token"}),
 )
 def test_a_model_that_may_be_fetched_is_not_warned_of(model: str, server: JSON, source: JSON) -> None:
     document = pod(gpu_container(**server), annotations={URI: f"hf://{model}"})
@@ -85,42 +78,24 @@ def test_a_gated_model_that_a_claim_may_hold_already_is_not_warned_of() -> None:
 
 @cases(
     ("annotations", "want"),
-    {
-        "unknown-source": (
-            {URI: "ftp://host/m"},
-            [
-                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
-                "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
-                "supported source [model-warming]"
-            ],
-        ),
-        "credentials": (
-            {URI: "https://bob:hunter2@host/m?sig=hunter2"},
-            [
-                'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
-                "put them into a Secret that the policy names as credentialsSecret of source https; holds "
-                "credentials, which everyone who may see the pod can read [model-warming]"
-            ],
-        ),
-        "everything-at-once": (
-            {URI: "s3://models/$(AWS_SECRET_ACCESS_KEY)", PATH: "models", CLAIM: "My Claim"},
-            [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/$(AWS_SECRET_ACCESS_KEY)": write '
-                    "such characters %-encoded in an https:// URI, or rename the object; holds a space, a quote, $ or "
-                    "another character that no URI may hold [model-warming]"
-                ),
-                (
-                    'metadata.annotations[gpu-admission.dev/model-path] = "models": write an absolute path such as '
-                    "/models/llama; is not an absolute path below / [model-warming]"
-                ),
-                (
-                    'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": name a claim of the pod\'s '
-                    "namespace; is not the name of a PersistentVolumeClaim [model-warming]"
-                ),
-            ],
-        ),
-    },
+    everything_at_once=(
+        {URI: "s3://models/$(AWS_SECRET_ACCESS_KEY)", PATH: "models", CLAIM: "My Claim"},
+        [
+            (
+                'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/$(AWS_SECRET_ACCESS_KEY)": write '
+                "such characters %-encoded in an https:// URI, or rename the object; holds a space, a quote, $ or "
+                "another character that no URI may hold [model-warming]"
+            ),
+            (
+                'metadata.annotations[gpu-admission.dev/model-path] = "models": write an absolute path such as '
+                "/models/llama; is not an absolute path below / [model-warming]"
+            ),
+            (
+                'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": name a claim of the pod\'s '
+                "namespace; is not the name of a PersistentVolumeClaim [model-warming]"
+            ),
+        ],
+    ),
 )
 def test_what_cannot_be_used_is_refused(annotations: dict[str, str], want: list[str]) -> None:
     document = pod(gpu_container(), annotations=annotations)
@@ -153,41 +128,39 @@ def mounting(annotations: dict[str, str]) -> JSON:
 
 @cases(
     ("document", "path", "message"),
-    {
-        "mount-path": (
-            mounting(LLAMA),
-            "spec.containers[0].volumeMounts[0].mountPath",
-            "volume mine is mounted at /model-cache already",
+    mount_path=(
+        mounting(LLAMA),
+        "spec.containers[0].volumeMounts[0].mountPath",
+        "volume mine is mounted at /model-cache already",
+    ),
+    mount_path_written_otherwise=(
+        mounting({**LLAMA, PATH: "/.//model-cache"}),
+        "spec.containers[0].volumeMounts[0].mountPath",
+        "volume mine is mounted at /.//model-cache already",
+    ),
+    volume_name=(
+        pod(
+            gpu_container(),
+            annotations=LLAMA,
+            volumes=[{"name": "gpu-admission-model", "hostPath": {"path": "/"}}],
         ),
-        "mount-path-written-otherwise": (
-            mounting({**LLAMA, PATH: "/.//model-cache"}),
-            "spec.containers[0].volumeMounts[0].mountPath",
-            "volume mine is mounted at /.//model-cache already",
+        "spec.volumes",
+        "the name gpu-admission-model is taken",
+    ),
+    another_claim=(
+        pod(
+            gpu_container(),
+            annotations={**LLAMA, CLAIM: "b"},
+            volumes=[{"name": "gpu-admission-model", "persistentVolumeClaim": {"claimName": "a"}}],
         ),
-        "volume-name": (
-            pod(
-                gpu_container(),
-                annotations=LLAMA,
-                volumes=[{"name": "gpu-admission-model", "hostPath": {"path": "/"}}],
-            ),
-            "spec.volumes",
-            "the name gpu-admission-model is taken",
-        ),
-        "another-claim": (
-            pod(
-                gpu_container(),
-                annotations={**LLAMA, CLAIM: "b"},
-                volumes=[{"name": "gpu-admission-model", "persistentVolumeClaim": {"claimName": "a"}}],
-            ),
-            "spec.volumes",
-            "the name gpu-admission-model is taken",
-        ),
-        "container-name": (
-            pod(gpu_container(name=FETCHER), annotations=LLAMA),
-            "spec.containers[0].name",
-            f"the name {FETCHER} is taken",
-        ),
-    },
+        "spec.volumes",
+        "the name gpu-admission-model is taken",
+    ),
+    container_name=(
+        pod(gpu_container(name=FETCHER), annotations=LLAMA),
+        "spec.containers[0].name",
+        f"the name {FETCHER} is taken",
+    ),
 )
 def test_what_is_taken_stays(document: JSON, path: str, message: str) -> None:
     after, findings = run(document)

@@ -7,11 +7,13 @@ import pytest
 from policies.finding import Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Probe
+from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.rules.readiness_delay import (
     DAY,
     MIB,
     ReadinessDelayOptions,
     Strategy,
+    check_workload,
     first_kill,
     mutate,
     startup_probe,
@@ -75,20 +77,14 @@ PARAMS, PRECISION = "gpu-admission.dev/model-params", "gpu-admission.dev/model-p
 
 @cases(
     ("annotations", "options", "delay"),
-    {
-        "of-the-policy-plus-a-fifth": ({}, ONE_MINUTE, 72),
-        "annotation-before-policy": ({LOAD: "100"}, ONE_MINUTE, 120),
-        # 140e9 bytes at 256 MiB/s: 521.5 s, so 522 s, and 626.4 s with the buffer
-        "estimate-before-policy": ({PARAMS: "70b"}, ONE_MINUTE, 627),
-        "estimate-at-the-rate-of-the-policy": (
-            {PARAMS: "70b"},
-            ReadinessDelayOptions(load_mib_per_second=2048, buffer=0),
-            66,
-        ),
-        "estimate-by-precision": ({PARAMS: "70b", PRECISION: "int4"}, ReadinessDelayOptions(buffer=0), 131),
-        "estimate-of-more-than-a-day-is-a-day": ({PARAMS: "1e15"}, ReadinessDelayOptions(buffer=0), 86_400),
-        "bad-model-annotation-is-for-gpu-class-to-denied": ({PARAMS: "seventy"}, ONE_MINUTE, 72),
-    },
+    of_the_policy_plus_a_fifth=({}, ONE_MINUTE, 72),
+    annotation_before_policy=({LOAD: "100"}, ONE_MINUTE, 120),
+    # 140e9 bytes at 256 MiB/s: 521.5 s, so 522 s, and 626.4 s with the buffer
+    estimate_before_policy=({PARAMS: "70b"}, ONE_MINUTE, 627),
+    policy_rate=({PARAMS: "70b"}, ReadinessDelayOptions(load_mib_per_second=2048, buffer=0), 66),
+    estimate_by_precision=({PARAMS: "70b", PRECISION: "int4"}, ReadinessDelayOptions(buffer=0), 131),
+    estimate_of_more_than_a_day_is_a_day=({PARAMS: "1e15"}, ReadinessDelayOptions(buffer=0), 86_400),
+    bad_model_annotation_is_for_gpu_class_to_denied=({PARAMS: "seventy"}, ONE_MINUTE, 72),
 )
 def test_load_time(annotations: dict[str, str], options: ReadinessDelayOptions, delay: int) -> None:
     document = pod(gpu_container(readinessProbe=READY), annotations=annotations)
@@ -100,17 +96,12 @@ def test_load_time(annotations: dict[str, str], options: ReadinessDelayOptions, 
 
 @cases(
     ("document", "options"),
-    {
-        "no-load-time-known": (server(readinessProbe=READY), ReadinessDelayOptions()),
-        "longer-delay": (server(readinessProbe=delayed(300)), ONE_MINUTE),
-        "no-probe": (server(), ONE_MINUTE),
-        "no-gpu": (loading(container(readinessProbe=READY)), ONE_MINUTE),
-        "own-startup-probe": (
-            server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE),
-            ONE_MINUTE,
-        ),
-        "liveness-alone-that-waits-long-enough": (server(livenessProbe=PATIENT), ONE_MINUTE),
-    },
+    no_load_time_known=(server(readinessProbe=READY), ReadinessDelayOptions()),
+    longer_delay=(server(readinessProbe=delayed(300)), ONE_MINUTE),
+    no_probe=(server(), ONE_MINUTE),
+    no_gpu=(loading(container(readinessProbe=READY)), ONE_MINUTE),
+    own_startup=(server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE), ONE_MINUTE),
+    liveness_alone_that_waits_long_enough=(server(livenessProbe=PATIENT), ONE_MINUTE),
 )
 def test_what_stays_as_it_is(document: JSON, options: ReadinessDelayOptions) -> None:
     assert settled(document, options) == document
@@ -118,37 +109,32 @@ def test_what_stays_as_it_is(document: JSON, options: ReadinessDelayOptions) -> 
 
 @cases(
     ("document", "want"),
-    {
-        "shorter-delay-is-raised": (server(readinessProbe=delayed(5)), server(readinessProbe=delayed(72))),
-        "only-the-container-with-the-gpu": (
-            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=READY)),
-            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=delayed(72))),
-        ),
-        "fraction-goes-to-the-first-container": (
-            pod(container(readinessProbe=READY), container("proxy", readinessProbe={**READY}), **HALF),
-            pod(container(readinessProbe=delayed(72)), container("proxy", readinessProbe={**READY}), **HALF),
-        ),
-        "liveness-that-kills-after-20-s": (  # failures at 0, 10, … 80 s; the ninth kills
-            server(readinessProbe=READY, livenessProbe=LIVE),
-            server(readinessProbe=delayed(72), livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
-        ),
-        "liveness-that-kills-one-second-too-soon": (
-            server(readinessProbe=delayed(300), livenessProbe=live_after(51)),
-            server(readinessProbe=delayed(300), livenessProbe=live_after(51), startupProbe=covering(LIVE, 9)),
-        ),
-        "liveness-that-waits-just-long-enough": (
-            server(readinessProbe=READY, livenessProbe=live_after(52)),
-            server(readinessProbe=delayed(72), livenessProbe=live_after(52)),
-        ),
-        "liveness-alone-that-kills-after-20-s": (
-            server(livenessProbe=LIVE),
-            server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
-        ),
-        "sidecar-gets-the-delay": (
-            sidecar(readinessProbe=READY, livenessProbe=PATIENT),
-            sidecar(readinessProbe=delayed(72), livenessProbe=PATIENT),
-        ),
-    },
+    shorter_delay_is_raised=(server(readinessProbe=delayed(5)), server(readinessProbe=delayed(72))),
+    only_the_container_with_the_gpu=(
+        pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=READY)),
+        pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=delayed(72))),
+    ),
+    fraction_goes_to_the_first_container=(
+        pod(container(readinessProbe=READY), container("proxy", readinessProbe={**READY}), **HALF),
+        pod(container(readinessProbe=delayed(72)), container("proxy", readinessProbe={**READY}), **HALF),
+    ),
+    liveness_that_kills_after_20_s=(  # failures at 0, 10, … 80 s; the ninth kills
+        server(readinessProbe=READY, livenessProbe=LIVE),
+        server(readinessProbe=delayed(72), livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
+    ),
+    liveness_that_kills_one_second_too_soon=(
+        server(readinessProbe=delayed(300), livenessProbe=live_after(51)),
+        server(readinessProbe=delayed(300), livenessProbe=live_after(51), startupProbe=covering(LIVE, 9)),
+    ),
+    liveness_that_waits_just_long_enough=(
+        server(readinessProbe=READY, livenessProbe=live_after(52)),
+        server(readinessProbe=delayed(72), livenessProbe=live_after(52)),
+    ),
+    liveness=(server(livenessProbe=LIVE), server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9))),
+    sidecar_gets_the_delay=(
+        sidecar(readinessProbe=READY, livenessProbe=PATIENT),
+        sidecar(readinessProbe=delayed(72), livenessProbe=PATIENT),
+    ),
 )
 def test_probes(document: JSON, want: JSON) -> None:
     assert settled(document, ONE_MINUTE) == want
@@ -156,15 +142,10 @@ def test_probes(document: JSON, want: JSON) -> None:
 
 @cases(
     ("probes", "source"),
-    {
-        "handler-of-the-readiness-probe": ({"readinessProbe": READY, "livenessProbe": LIVE}, READY),
-        "handler-of-liveness-alone": ({"livenessProbe": LIVE}, LIVE),
-        "nothing-but-the-handler": (
-            {"readinessProbe": delayed(4) | {"successThreshold": 3, "periodSeconds": 2}},
-            READY,
-        ),
-        "a-command-with-its-timeout": ({"readinessProbe": COMMAND}, COMMAND),
-    },
+    handler_of_the_readiness_probe=({"readinessProbe": READY, "livenessProbe": LIVE}, READY),
+    handler_of_liveness_alone=({"livenessProbe": LIVE}, LIVE),
+    handler_only=({"readinessProbe": delayed(4) | {"successThreshold": 3, "periodSeconds": 2}}, READY),
+    a_command_with_its_timeout=({"readinessProbe": COMMAND}, COMMAND),
 )
 def test_strategy_startup_probe(probes: JSON, source: JSON) -> None:
     assert settled(server(**probes), BY_STARTUP_PROBE) == server(**probes, startupProbe=covering(source, 9))
@@ -192,19 +173,15 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
 
 @cases(
     ("probe", "kills", "threshold"),
-    {
-        "every-10-s": ({**READY, "failureThreshold": 4}, 30, 9),
-        "defaults-of-the-api": (READY, 20, 9),
-        "five-seconds-too-soon": (
-            {**READY, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 8},
-            55,
-            12,  # 20 + 11 × 5 = 75 s, the first multiple after 72
-        ),
-    },
+    every_10_s=({**READY, "failureThreshold": 4}, 30, 9),
+    defaults_of_the_api=(READY, 20, 9),
+    five_seconds_too_soon=(
+        {**READY, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 8},
+        55,
+        12,  # 20 + 11 × 5 = 75 s, the first multiple after 72
+    ),
 )
-def test_startup_probe_that_is_shorter_than_the_declared_load_time(
-    probe: JSON, kills: int, threshold: int
-) -> None:
+def test_startup_probe_shorter_than_the_declared_load_time(probe: JSON, kills: int, threshold: int) -> None:
     document = loading(gpu_container(startupProbe=probe, readinessProbe=READY))
 
     assert run(document, ReadinessDelayOptions()) == (
@@ -224,30 +201,19 @@ NO_PROBE = (
 
 @cases(
     ("document", "want"),
-    {
-        "no-probe-at-all": (loading(gpu_container()), [NO_PROBE]),
-        "probe-of-another-container": (
-            loading(gpu_container(), container("proxy", readinessProbe=READY)),
-            [NO_PROBE],
-        ),
-        "liveness-alone": (loading(gpu_container(livenessProbe=PATIENT)), []),
-        "startup-alone": (loading(gpu_container(startupProbe={**READY, "failureThreshold": 30})), []),
-        "one-of-two-servers": (
-            loading(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72))),
-            [],
-        ),
-        "nothing-declared": (pod(gpu_container()), []),
-        "startup-probe-just-long-enough-without-the-buffer": (
-            loading(gpu_container(startupProbe={**READY, "failureThreshold": 7})),
-            [],
-        ),
-        "startup-probe-where-the-load-time-of-the-policy-is-not-the-pod-s": (server(startupProbe=READY), []),
-        "startup-probe-where-the-load-time-is-by-rule-of-thumb": (
-            pod(gpu_container(startupProbe=READY), annotations={PARAMS: "70b"}),
-            [],
-        ),
-        "no-gpu": (loading(container()), []),
-    },
+    no_probe_at_all=(loading(gpu_container()), [NO_PROBE]),
+    probe_of_another=(loading(gpu_container(), container("proxy", readinessProbe=READY)), [NO_PROBE]),
+    liveness_alone=(loading(gpu_container(livenessProbe=PATIENT)), []),
+    startup_alone=(loading(gpu_container(startupProbe={**READY, "failureThreshold": 30})), []),
+    one_of_two=(loading(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72))), []),
+    nothing_declared=(pod(gpu_container()), []),
+    startup_long_enough=(loading(gpu_container(startupProbe={**READY, "failureThreshold": 7})), []),
+    startup_probe_where_the_load_time_of_the_policy_is_not_the_pod_s=(server(startupProbe=READY), []),
+    startup_probe_where_the_load_time_is_by_rule_of_thumb=(
+        pod(gpu_container(startupProbe=READY), annotations={PARAMS: "70b"}),
+        [],
+    ),
+    no_gpu=(loading(container()), []),
 )
 def test_declared_load_time_that_nothing_waits_for(document: JSON, want: list[str]) -> None:
     assert run(document, ONE_MINUTE) == (document, want)
@@ -255,9 +221,7 @@ def test_declared_load_time_that_nothing_waits_for(document: JSON, want: list[st
 
 @pytest.mark.parametrize("text", ["soon", "0", "-60", "1.5", "60s", "86401", "", "٦٠"])
 def test_load_time_that_is_no_number_is_refused(text: str) -> None:
-    document = pod(
-        gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-load-seconds": text}
-    )
+    document = pod(gpu_container(readinessProbe=READY), annotations={LOAD: text})
 
     patched, findings = run(document)
 
@@ -270,15 +234,13 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
 
 @cases(
     ("load", "buffer", "want"),
-    {
-        "seed": (60, 0.2, 72),
-        "none": (60, 0.0, 60),
-        "rounded-up": (61, 0.2, 74),
-        "where-floats-say-111": (100, 0.1, 110),
-        "where-the-decimal-counts": (10, 0.7, 17),
-        "largest": (86_400, 10, 950_400),
-        "written-with-an-exponent": (3, 1e-05, 4),
-    },
+    seed=(60, 0.2, 72),
+    none=(60, 0.0, 60),
+    rounded_up=(61, 0.2, 74),
+    where_floats_say_111=(100, 0.1, 110),
+    where_the_decimal_counts=(10, 0.7, 17),
+    largest=(86_400, 10, 950_400),
+    written_with_an_exponent=(3, 1e-05, 4),
 )
 def test_buffer_is_exact(load: int, buffer: float, want: int) -> None:
     assert with_buffer(load, buffer) == want
@@ -290,13 +252,40 @@ def test_startup_probe_never_kills_before_the_delay_has_passed(delay: int) -> No
 
 
 @cases(
+    ("least", "kind", "containers", "want"),
+    the_longest_load_counts=(
+        0,
+        "HorizontalPodAutoscaler",
+        [gpu_container(), gpu_container()],
+        ["90 s"],
+    ),
+    one_stays=(1, "HorizontalPodAutoscaler", [gpu_container()], []),
+    another_autoscaler=(0, "ScaledObject", [gpu_container()], []),
+    without_gpus=(0, "HorizontalPodAutoscaler", [container()], []),
+)
+def test_a_server_that_is_scaled_to_zero(
+    least: int, kind: str, containers: list[JSON], want: list[str]
+) -> None:
+    made = [
+        view(pod(each, annotations={LOAD: str(seconds)}))
+        for each, seconds in zip(containers, (30, 90), strict=False)
+    ]
+    target = Workload.of(
+        "apps", "Deployment", "team", {}, [WorkloadPods("spec", each, PodCount(), each) for each in made]
+    )
+    scaler = Workload.of("autoscaling", kind, "team", {"spec": {"minReplicas": least}}, (), target)
+
+    found = list(check_workload(scaler, ONE_MINUTE, context()))
+
+    assert [each.message.partition(", some ")[2].partition(",")[0] for each in found] == want
+
+
+@cases(
     ("probe", "want"),
-    {
-        "defaults-of-the-api": (Probe(), 20),
-        "all-set": (Probe(initial_delay_seconds=30, period_seconds=5, failure_threshold=4), 45),
-        "first-failure-kills": (Probe(failure_threshold=1), 0),
-        "zero-means-default": (Probe(period_seconds=0, failure_threshold=0), 20),
-    },
+    defaults_of_the_api=(Probe(), 20),
+    all_set=(Probe(initial_delay_seconds=30, period_seconds=5, failure_threshold=4), 45),
+    first_failure_kills=(Probe(failure_threshold=1), 0),
+    zero_means_default=(Probe(period_seconds=0, failure_threshold=0), 20),
 )
 def test_first_kill(probe: Probe, want: int) -> None:
     assert first_kill(probe) == want
@@ -304,27 +293,25 @@ def test_first_kill(probe: Probe, want: int) -> None:
 
 @cases(
     ("options", "want"),
-    {
-        "defaults": (ReadinessDelayOptions(), []),
-        "smallest": (ReadinessDelayOptions(model_load_seconds=1, load_mib_per_second=1, buffer=0), []),
-        "largest": (ReadinessDelayOptions(model_load_seconds=DAY, load_mib_per_second=MIB, buffer=10), []),
-        "all-at-once": (
-            ReadinessDelayOptions(model_load_seconds=0, load_mib_per_second=0, buffer=-0.1),
-            [
-                ("modelLoadSeconds", "must be from 1 to 86400 (a day), not 0"),
-                ("loadMiBPerSecond", "must be from 1 to 1048576 (1 TiB per second), not 0"),
-                ("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not -0.1"),
-            ],
-        ),
-        "not-a-number": (
-            ReadinessDelayOptions(buffer=float("nan")),
-            [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not nan")],
-        ),
-        "per-cent-instead-of-a-part": (
-            ReadinessDelayOptions(buffer=20),
-            [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not 20")],
-        ),
-    },
+    defaults=(ReadinessDelayOptions(), []),
+    smallest=(ReadinessDelayOptions(model_load_seconds=1, load_mib_per_second=1, buffer=0), []),
+    largest=(ReadinessDelayOptions(model_load_seconds=DAY, load_mib_per_second=MIB, buffer=10), []),
+    all_at_once=(
+        ReadinessDelayOptions(model_load_seconds=0, load_mib_per_second=0, buffer=-0.1),
+        [
+            ("modelLoadSeconds", "must be from 1 to 86400 (a day), not 0"),
+            ("loadMiBPerSecond", "must be from 1 to 1048576 (1 TiB per second), not 0"),
+            ("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not -0.1"),
+        ],
+    ),
+    not_a_number=(
+        ReadinessDelayOptions(buffer=float("nan")),
+        [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not nan")],
+    ),
+    per_cent_instead_of_a_part=(
+        ReadinessDelayOptions(buffer=20),
+        [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not 20")],
+    ),
 )
 def test_problems(options: ReadinessDelayOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

@@ -14,11 +14,14 @@ from tests.cases import cases
 SHM = "/dev/shm"  # noqa: S108 - the mount point in the container
 OURS = {"name": "gpu-admission-shm", "mountPath": SHM}
 HALF = SharedMemoryOptions()
+SIDECAR = {"restartPolicy": "Always"}
 ABSOLUTE = SharedMemoryOptions(size_limit="16Gi")
 
 
-def trainer(gpus: str = "8", memory: str | None = "64Gi", **tweaks: Any) -> JSON:
-    limits = {"nvidia.com/gpu": gpus, **({"memory": memory} if memory is not None else {})}
+def trainer(
+    gpus: str = "8", memory: str | None = "64Gi", resource: str = "nvidia.com/gpu", **tweaks: Any
+) -> JSON:
+    limits = {resource: gpus, **({"memory": memory} if memory is not None else {})}
     return container(**{"resources": {"limits": limits}, **tweaks})
 
 
@@ -49,39 +52,29 @@ def run(document: JSON, options: SharedMemoryOptions = HALF) -> tuple[JSON, list
 
 @cases(
     ("document", "options", "size"),
-    {
-        "half-of-the-memory-limit": (pod(trainer()), HALF, "32Gi"),
-        "no-whole-gib": (pod(trainer(memory="5Gi")), HALF, "2560Mi"),
-        "decimal-limit-rounded-down-to-whole-mib": (pod(trainer(memory="1000M")), HALF, "476Mi"),
-        "a-quarter": (pod(trainer()), SharedMemoryOptions(size_limit="25%"), "16Gi"),
-        "absolute-needs-no-memory-limit": (pod(trainer(memory=None)), ABSOLUTE, "16Gi"),
-        "two-gpus-are-several": (pod(trainer(gpus="2")), HALF, "32Gi"),
-        "one-gpu-in-each-of-two-containers-and-the-smaller-limit": (
-            pod(trainer(gpus="1", name="first"), trainer(gpus="1", name="second", memory="8Gi")),
-            HALF,
-            "4Gi",
+    half_of_the_memory_limit=(pod(trainer()), HALF, "32Gi"),
+    no_whole_gib=(pod(trainer(memory="5Gi")), HALF, "2560Mi"),
+    decimal_limit_rounded_down_to_whole_mib=(pod(trainer(memory="1000M")), HALF, "476Mi"),
+    a_quarter=(pod(trainer()), SharedMemoryOptions(size_limit="25%"), "16Gi"),
+    absolute_needs_no_memory_limit=(pod(trainer(memory=None)), ABSOLUTE, "16Gi"),
+    two_gpus_are_several=(pod(trainer(gpus="2")), HALF, "32Gi"),
+    one_gpu_in_each_of_two_containers_and_the_smaller_limit=(
+        pod(trainer(gpus="1", name="first"), trainer(gpus="1", name="second", memory="8Gi")),
+        HALF,
+        "4Gi",
+    ),
+    containers_without_gpu_are_left_out=(pod(trainer(), container("logs")), HALF, "32Gi"),
+    of_the_pod=(pod(trainer(memory=None), resources={"limits": {"memory": "128Gi"}}), HALF, "64Gi"),
+    sidecar=(pod(container(), initContainers=[trainer(name="server", **SIDECAR)]), HALF, "32Gi"),
+    beside_other_mounts=(
+        pod(
+            trainer(volumeMounts=[{"name": "data", "mountPath": f"{SHM}-data"}]),
+            volumes=[{"name": "data"}],
         ),
-        "containers-without-gpu-are-left-out": (pod(trainer(), container("logs")), HALF, "32Gi"),
-        "memory-limit-of-the-whole-pod": (
-            pod(trainer(memory=None), resources={"limits": {"memory": "128Gi"}}),
-            HALF,
-            "64Gi",
-        ),
-        "sidecar": (
-            pod(container(), initContainers=[trainer(name="server", restartPolicy="Always")]),
-            HALF,
-            "32Gi",
-        ),
-        "beside-other-mounts": (
-            pod(
-                trainer(volumeMounts=[{"name": "data", "mountPath": f"{SHM}-data"}]),
-                volumes=[{"name": "data"}],
-            ),
-            HALF,
-            "32Gi",
-        ),
-        "volumes-null": (pod(trainer(), volumes=None), HALF, "32Gi"),
-    },
+        HALF,
+        "32Gi",
+    ),
+    volumes_null=(pod(trainer(), volumes=None), HALF, "32Gi"),
 )
 def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size: str) -> None:
     once, findings = run(document, options)
@@ -93,28 +86,22 @@ def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size:
 
 @cases(
     "document",
-    {
-        "no-gpu": pod(container()),
-        "one-gpu": pod(trainer(gpus="1")),
-        "amount-that-is-no-quantity": pod(trainer(gpus="many")),
-        "slices-share-nothing": (
-            pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": 2, "memory": "64Gi"}}))
-        ),
-        "one-gpu-after-the-other": (pod(trainer(gpus="1"), initContainers=[trainer(gpus="1", name="warm")])),
-        "mounted-by-the-user": (pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM}]))),
-        "with-a-slash-behind": (pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM + "/"}]))),
-        "written-in-another-way": (
-            pod(trainer(volumeMounts=[{"name": "shm", "mountPath": "/./dev//shm/."}]))
-        ),
-        "the-folder-above-it": (pod(trainer(volumeMounts=[{"name": "devices", "mountPath": "/dev"}]))),
-        "mounted-in-the-container-beside": (
-            pod(trainer(), container("loader", volumeMounts=[{"name": "shm", "mountPath": SHM}]))
-        ),
-        "shared-memory-of-the-node": pod(trainer(), hostIPC=True),
-        "windows-has-none": pod(trainer(), os={"name": "windows"}),
-        "windows-by-node-selector": (pod(trainer(), nodeSelector={"kubernetes.io/os": "windows"})),
-        "half-would-be-less-than-the-64-mib-there-are": pod(trainer(memory="100Mi")),
-    },
+    no_gpu=pod(container()),
+    one_gpu=pod(trainer(gpus="1")),
+    amount_that_is_no_quantity=pod(trainer(gpus="many")),
+    slices_share_nothing=pod(trainer("2", resource="nvidia.com/mig-1g.10gb")),
+    one_gpu_after_the_other=(pod(trainer(gpus="1"), initContainers=[trainer(gpus="1", name="warm")])),
+    mounted_by_the_user=(pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM}]))),
+    with_a_slash_behind=(pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM + "/"}]))),
+    written_in_another_way=pod(trainer(volumeMounts=[{"name": "shm", "mountPath": "/./dev//shm/."}])),
+    the_folder_above_it=(pod(trainer(volumeMounts=[{"name": "devices", "mountPath": "/dev"}]))),
+    mounted_in_the_container_beside=(
+        pod(trainer(), container("loader", volumeMounts=[{"name": "shm", "mountPath": SHM}]))
+    ),
+    shared_memory_of_the_node=pod(trainer(), hostIPC=True),
+    windows_has_none=pod(trainer(), os={"name": "windows"}),
+    windows_by_node_selector=(pod(trainer(), nodeSelector={"kubernetes.io/os": "windows"})),
+    half_would_be_less_than_the_64_mib_there_are=pod(trainer(memory="100Mi")),
 )
 def test_pod_that_is_left_alone(document: JSON) -> None:
     assert run(document) == (document, [])
@@ -135,22 +122,17 @@ TAKEN = "rename that volume; volume gpu-admission-shm must be a memory emptyDir"
 
 @cases(
     ("document", "want"),
-    {
-        "no-memory-limit": (pod(trainer(memory=None)), NO_LIMIT),
-        "one-of-two-without-memory-limit": (pod(trainer(), trainer(name="second", memory=None)), NO_LIMIT),
-        "memory-limit-that-is-no-quantity": (pod(trainer(memory="lots")), NO_LIMIT),
-        "name-taken-by-a-claim": (
-            pod(
-                trainer(),
-                volumes=[{"name": "gpu-admission-shm", "persistentVolumeClaim": {"claimName": "data"}}],
-            ),
-            TAKEN,
+    no_memory_limit=(pod(trainer(memory=None)), NO_LIMIT),
+    one_of_two_without_memory_limit=(pod(trainer(), trainer(name="second", memory=None)), NO_LIMIT),
+    memory_limit_that_is_no_quantity=(pod(trainer(memory="lots")), NO_LIMIT),
+    name_taken_by_a_claim=(
+        pod(
+            trainer(),
+            volumes=[{"name": "gpu-admission-shm", "persistentVolumeClaim": {"claimName": "data"}}],
         ),
-        "name-taken-by-a-disk": (
-            pod(trainer(), volumes=[{"name": "gpu-admission-shm", "emptyDir": {}}]),
-            TAKEN,
-        ),
-    },
+        TAKEN,
+    ),
+    taken_by_a_disk=(pod(trainer(), volumes=[{"name": "gpu-admission-shm", "emptyDir": {}}]), TAKEN),
 )
 def test_warning(document: JSON, want: str) -> None:
     assert run(document) == (document, [f"spec.volumes: {want} [shared-memory]"])
@@ -180,9 +162,8 @@ def test_warning(document: JSON, want: str) -> None:
     ],
 )
 def test_problems(size_limit: str | int, want: list[str]) -> None:
-    assert list(SharedMemoryOptions(size_limit=size_limit).problems()) == [
-        ("sizeLimit", sentence) for sentence in want
-    ]
+    found = SharedMemoryOptions(size_limit=size_limit).problems()
+    assert list(found) == [("sizeLimit", sentence) for sentence in want]
 
 
 def test_is_off_unless_a_policy_asks_for_it() -> None:

@@ -48,35 +48,33 @@ def moved(document: JSON, options: SpotOptions, **tweaks: Any) -> JSON:
 
 @cases(
     ("document", "options", "want"),
-    {
-        "annotated-job": (job(), ANNOTATED, MOVED),
-        "every-job-of-the-namespace": (job(None), ALL, MOVED),
-        "declared-training-that-always-restarts": (
-            pod(gpu_container(), annotations={PHASE: "training"}, restartPolicy="Always"),
-            ALL,
-            MOVED,
+    annotated_job=(job(), ANNOTATED, MOVED),
+    every_job_of_the_namespace=(job(None), ALL, MOVED),
+    declared_training_that_always_restarts=(
+        pod(gpu_container(), annotations={PHASE: "training"}, restartPolicy="Always"),
+        ALL,
+        MOVED,
+    ),
+    server_where_the_policy_says_so=(pod(gpu_container()), SERVING, MOVED),
+    longer_grace_period_stays=(
+        job(terminationGracePeriodSeconds=600),
+        ANNOTATED,
+        {"nodeSelector": {KEY: "true"}, "tolerations": [TOLERATION]},
+    ),
+    what_is_there_already=(
+        job(
+            terminationGracePeriodSeconds=30,
+            nodeSelector={KEY: "true"},
+            tolerations=[{"operator": "Exists"}],
         ),
-        "server-where-the-policy-says-so": (pod(gpu_container()), SERVING, MOVED),
-        "longer-grace-period-stays": (
-            job(terminationGracePeriodSeconds=600),
-            ANNOTATED,
-            {"nodeSelector": {KEY: "true"}, "tolerations": [TOLERATION]},
-        ),
-        "what-is-there-already": (
-            job(
-                terminationGracePeriodSeconds=30,
-                nodeSelector={KEY: "true"},
-                tolerations=[{"operator": "Exists"}],
-            ),
-            ANNOTATED,
-            {"terminationGracePeriodSeconds": 120},
-        ),
-        "default-grace-period-is-enough": (
-            job(nodeSelector={"zone": "a"}),
-            SpotOptions(mode=Mode.ENFORCE, node_selector={KEY: "true"}, min_termination_seconds=30),
-            {"nodeSelector": {"zone": "a", KEY: "true"}},
-        ),
-    },
+        ANNOTATED,
+        {"terminationGracePeriodSeconds": 120},
+    ),
+    default_grace_period_is_enough=(
+        job(nodeSelector={"zone": "a"}),
+        SpotOptions(mode=Mode.ENFORCE, node_selector={KEY: "true"}, min_termination_seconds=30),
+        {"nodeSelector": {"zone": "a", KEY: "true"}},
+    ),
 )
 def test_moved(document: JSON, options: SpotOptions, want: JSON) -> None:
     assert moved(document, options) == want
@@ -96,20 +94,18 @@ NO_ROOM = NodeFacts(
 
 @cases(
     ("document", "options", "tweaks"),
-    {
-        "not-annotated": (job(None), ANNOTATED, {}),
-        "annotated-false": (job("false"), ANNOTATED, {}),
-        "no-gpu": (pod(container(), annotations={SPOT: "true"}), ALL, {}),
-        "a-claim-that-nobody-knows": (CLAIMING, ALL, {"claimed": ()}),
-        "server": (pod(gpu_container(), restartPolicy="Always"), ALL, {}),
-        "restart-policy-left-out-is-always": (pod(gpu_container()), ALL, {}),
-        "phase-that-is-not-valid": (pod(gpu_container(), annotations={PHASE: "dreaming"}), ALL, {}),
-        "on-demand-by-its-own-selector": (job(None, nodeSelector={KEY: "false"}), ALL, {}),
-        "daemonset": (job(None), ALL, {"made_by_daemonset": True}),
-        "node-name": (job(None, nodeName="node-1"), ALL, {}),
-        "gated": (job(None, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), ALL, {}),
-        "no-spot-node-in-its-zone": (job(None, nodeSelector={"zone": "a"}), ALL, {"nodes": NO_ROOM}),
-    },
+    not_annotated=(job(None), ANNOTATED, {}),
+    annotated_false=(job("false"), ANNOTATED, {}),
+    no_gpu=(pod(container(), annotations={SPOT: "true"}), ALL, {}),
+    a_claim_that_nobody_knows=(CLAIMING, ALL, {"claimed": ()}),
+    server=(pod(gpu_container(), restartPolicy="Always"), ALL, {}),
+    restart_policy_left_out_is_always=(pod(gpu_container()), ALL, {}),
+    phase_that_is_not_valid=(pod(gpu_container(), annotations={PHASE: "dreaming"}), ALL, {}),
+    on_demand_by_its_own_selector=(job(None, nodeSelector={KEY: "false"}), ALL, {}),
+    daemonset=(job(None), ALL, {"made_by_daemonset": True}),
+    node_name=(job(None, nodeName="node-1"), ALL, {}),
+    gated=(job(None, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), ALL, {}),
+    no_spot_node_in_its_zone=(job(None, nodeSelector={"zone": "a"}), ALL, {"nodes": NO_ROOM}),
 )
 def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> None:
     assert moved(document, options, **tweaks) == {}
@@ -117,29 +113,27 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
 
 @cases(
     ("document", "tweaks", "want"),
-    {
-        "server": (
-            pod(gpu_container(), annotations={SPOT: "true"}),
-            {},
-            f'declare {PHASE}: "training" where it does not serve; has no effect: the pod restarts always, so it may; '
-            "or ask the platform team for serving: true",
-        ),
-        "constrained": (
-            job(nodeSelector={KEY: "false"}),
-            {},
-            f"remove the constraint; has no effect: the pod constrains node label {KEY} itself",
-        ),
-        "placed": (
-            job(nodeName="node-1"),
-            {},
-            "set the tolerations and the nodeSelector of the pool there; has no effect: somebody else places the pod",
-        ),
-        "no-spot-node-in-its-zone": (
-            job(nodeSelector={"zone": "a"}),
-            {"nodes": NO_ROOM},
-            "remove one of them; has no effect: no node of the spot pool meets the pod's own constraints",
-        ),
-    },
+    server=(
+        pod(gpu_container(), annotations={SPOT: "true"}),
+        {},
+        f'declare {PHASE}: "training" where it does not serve; has no effect: the pod restarts always, so it may; '
+        "or ask the platform team for serving: true",
+    ),
+    constrained=(
+        job(nodeSelector={KEY: "false"}),
+        {},
+        f"remove the constraint; has no effect: the pod constrains node label {KEY} itself",
+    ),
+    placed=(
+        job(nodeName="node-1"),
+        {},
+        "set the tolerations and the nodeSelector of the pool there; has no effect: somebody else places the pod",
+    ),
+    no_spot_node_in_its_zone=(
+        job(nodeSelector={"zone": "a"}),
+        {"nodes": NO_ROOM},
+        "remove one of them; has no effect: no node of the spot pool meets the pod's own constraints",
+    ),
 )
 def test_an_annotation_that_has_no_effect(document: JSON, tweaks: Any, want: str) -> None:
     found = list(check(view(document), ANNOTATED, context(**tweaks)))
@@ -159,27 +153,22 @@ def test_an_annotation_that_is_not_valid_is_denied() -> None:
 
 @cases(
     ("options", "want"),
-    {
-        "defaults": (SpotOptions(), []),
-        "pool": (ALL, []),
-        "enabled-without-a-pool": (
-            SpotOptions(mode=Mode.WARN),
-            [("nodeSelector", "must have the labels of the spot pool")],
+    defaults=(SpotOptions(), []),
+    pool=(ALL, []),
+    no_pool=(SpotOptions(mode=Mode.WARN), [("nodeSelector", "must have the labels of the spot pool")]),
+    everything_wrong=(
+        SpotOptions(
+            node_selector={"-": "a b"},
+            tolerations=(Toleration(operator="Exists"),),
+            min_termination_seconds=0,
         ),
-        "everything-wrong": (
-            SpotOptions(
-                node_selector={"-": "a b"},
-                tolerations=(Toleration(operator="Exists"),),
-                min_termination_seconds=0,
-            ),
-            [
-                ("tolerations[0].key", "is required: a toleration without a key tolerates every taint"),
-                ("nodeSelector[-]", "must be a label key"),
-                ("nodeSelector[-]", 'must be a label value, not "a b"'),
-                ("minTerminationSeconds", "must be from 1 to 3600, not 0"),
-            ],
-        ),
-    },
+        [
+            ("tolerations[0].key", "is required: a toleration without a key tolerates every taint"),
+            ("nodeSelector[-]", "must be a label key"),
+            ("nodeSelector[-]", 'must be a label value, not "a b"'),
+            ("minTerminationSeconds", "must be from 1 to 3600, not 0"),
+        ],
+    ),
 )
 def test_options(options: SpotOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

@@ -1,7 +1,6 @@
 """The client against a server that misbehaves as API servers do."""
 
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.access import load_access
 from webhook.cluster.api import IDENTITIES_PAGE, METADATA_LIST, ApiClient, Identity, api_path
 
 
@@ -82,12 +81,10 @@ def test_identities_are_listed_in_large_pages_of_metadata(tmp_path: Path) -> Non
 
 @cases(
     "body",
-    {
-        "no-json": b"<html>",
-        "no-list": b'{"items":3}',
-        "cut": b'{"metadata": {"resourceVersion": "43"}, "items": [',
-        "without-a-uid": b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}',
-    },
+    no_json=b"<html>",
+    no_list=b'{"items":3}',
+    cut=b'{"metadata": {"resourceVersion": "43"}, "items": [',
+    without_a_uid=b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}',
 )
 def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes) -> None:
     with (
@@ -95,15 +92,6 @@ def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes) 
         pytest.raises(errors.ApiError, match="the list of /api/v1/pods cannot be read"),
     ):
         server.client().identities("/api/v1/pods")
-
-
-def test_silence_ends_a_call(tmp_path: Path) -> None:
-    ended = threading.Event()
-    with ApiServer(tmp_path, lambda _: Answer(stream=[], wait=ended)) as server:
-        client = server.client()
-        with pytest.raises(errors.Unreachable, match="GET /version"):
-            client.get("/version", timeout=0.3)
-        ended.set()
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
@@ -114,10 +102,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
         client.get("/version")
 
 
-@cases(
-    ("method", "calls"),
-    {"reading-again-changes-nothing": ("get", 2), "a-write-may-have-happened": ("put", 1)},
-)
+@cases(("method", "calls"), reading_again_changes_nothing=("get", 2), a_write_may_have_happened=("put", 1))
 def test_a_connection_that_was_closed_just_now(tmp_path: Path, method: str, calls: int) -> None:
     with ApiServer(tmp_path, lambda _: Answer(cut=True)) as server:
         client = server.client()
@@ -150,6 +135,25 @@ def test_refused_credentials_are_read_again_once(tmp_path: Path) -> None:
     ]
 
 
+def test_credentials_that_cannot_be_read_are_an_error_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    with ApiServer(tmp_path, lambda _: status(401, "who?")) as server:
+        access = load_access(str(server.kubeconfig(tokenFile=str(token))))
+        client = ApiClient(access)
+        client._reloaded_at -= 60
+        (tmp_path / "kubeconfig").unlink()
+        with pytest.raises(errors.Unauthorized, match="No configuration found"):
+            client.get("/x")
+        monkeypatch.setattr(
+            access._configuration, "refresh_api_key_hook", lambda _: token.with_suffix(".gone").read_text()
+        )
+        with pytest.raises(errors.Unauthorized, match=r"the credentials cannot be read: .*token\.gone"):
+            client.get("/x")
+
+
 def test_credentials_that_stay_refused_are_not_tried_for_ever(tmp_path: Path) -> None:
     with ApiServer(tmp_path, lambda _: status(401, "who?")) as server:
         client = server.client()
@@ -161,19 +165,12 @@ def test_credentials_that_stay_refused_are_not_tried_for_ever(tmp_path: Path) ->
     assert len(server.requests) == 4
 
 
-def test_no_kubeconfig_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(AccessError, match="No configuration found"):
-        load_access(str(tmp_path / "none"))
-
-
 @cases(
     ("parts", "want"),
-    {
-        "a-collection": (["namespaces", "team", "pods"], "/api/v1/namespaces/team/pods"),
-        "a-path-is-one-name": (["namespaces", "../../x"], "/api/v1/namespaces/..%2F..%2Fx"),
-        "no-query": (["namespaces", "a?b#c d%2e"], "/api/v1/namespaces/a%3Fb%23c%20d%252e"),
-        "a-colon-stays": (["clusterroles", "system:node"], "/api/v1/clusterroles/system:node"),
-    },
+    a_collection=(["namespaces", "team", "pods"], "/api/v1/namespaces/team/pods"),
+    a_path_is_one_name=(["namespaces", "../../x"], "/api/v1/namespaces/..%2F..%2Fx"),
+    no_query=(["namespaces", "a?b#c d%2e"], "/api/v1/namespaces/a%3Fb%23c%20d%252e"),
+    a_colon_stays=(["clusterroles", "system:node"], "/api/v1/clusterroles/system:node"),
 )
 def test_a_name_is_one_step_of_a_path(parts: list[str], want: str) -> None:
     assert api_path("/api/v1", *parts) == want

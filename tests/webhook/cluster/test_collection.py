@@ -169,10 +169,8 @@ def held() -> MergedCollection[Item]:
 
 @cases(
     ("listed", "changed", "missed", "position"),
-    {
-        "one-object-changed-at-8-and-one-went-at-9": (9, 8, 2, 10),
-        "the-watch-has-yet-to-show-it": (12, 11, 0, 12),
-    },
+    one_object_changed_at_8_and_one_went_at_9=(9, 8, 2, 10),
+    the_watch_has_yet_to_show_it=(12, 11, 0, 12),
 )
 def test_what_a_list_shows_that_the_watch_had_passed_was_missed(
     listed: int, changed: int, missed: int, position: int

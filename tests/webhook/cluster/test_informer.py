@@ -155,15 +155,13 @@ OTHER_EVENT = b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"
 
 @cases(
     ("broken", "lists"),
-    {
-        "410-as-an-event": (lambda: Answer(stream=[GONE_EVENT]), 2),
-        "410-as-an-answer": (lambda: status(410, "too old", "Expired"), 2),
-        "500-as-an-event": (lambda: Answer(stream=[OTHER_EVENT]), 1),
-        "429": (lambda: status(429, "slow down"), 1),
-        "cut": (lambda: Answer(cut=True), 1),
-        "garbage": (lambda: Answer(stream=[b"garbage\n"]), 1),
-        "half-open": (lambda: Answer(stream=[], wait=threading.Event()), 1),
-    },
+    gone_as_an_event=(lambda: Answer(stream=[GONE_EVENT]), 2),
+    gone_as_an_answer=(lambda: status(410, "too old", "Expired"), 2),
+    a_failure_as_an_event=(lambda: Answer(stream=[OTHER_EVENT]), 1),
+    too_many_requests=(lambda: status(429, "slow down"), 1),
+    cut=(lambda: Answer(cut=True), 1),
+    garbage=(lambda: Answer(stream=[b"garbage\n"]), 1),
+    half_open=(lambda: Answer(stream=[], wait=threading.Event()), 1),
 )
 def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answer], lists: int) -> None:
     good = Answer(stream=[event("ADDED", "b", "21")])

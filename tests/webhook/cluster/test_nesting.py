@@ -13,7 +13,7 @@ ARRAYS = b"[" * LEVELS + b"]" * LEVELS
 OBJECTS = b'{"a":' * LEVELS + b"1" + b"}" * LEVELS
 
 
-@cases("deep", {"arrays": ARRAYS, "objects": OBJECTS})
+@cases("deep", arrays=ARRAYS, objects=OBJECTS)
 def test_what_is_nested_too_deeply_is_null_and_the_rest_is_read(deep: bytes) -> None:
     document = b'{"before":"]}\\"[{","deep":[%b,%b],"after":{"b":2}}' % (deep, deep)
 
@@ -29,11 +29,9 @@ def test_what_is_nested_too_deeply_is_null_and_the_rest_is_read(deep: bytes) -> 
 
 @cases(
     "document",
-    {
-        "flat": b'{"a":[1,{"b":"\\\\"}],"c":"[[[\\""}',
-        "as-deep-as-is-read": b"[" * DEEPEST + b"]" * DEEPEST,
-        "brackets-in-a-text": json.dumps({"text": "[" * 5_000}).encode(),
-    },
+    flat=b'{"a":[1,{"b":"\\\\"}],"c":"[[[\\""}',
+    as_deep_as_is_read=b"[" * DEEPEST + b"]" * DEEPEST,
+    brackets_in_a_text=json.dumps({"text": "[" * 5_000}).encode(),
 )
 def test_what_is_not_too_deep_stays_as_it_is(document: bytes) -> None:
     assert shallow(document) == document

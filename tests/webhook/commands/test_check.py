@@ -23,6 +23,7 @@ spec:
 GOOD = GPU_POD.replace("COUNT", "1")
 HALF = GPU_POD.replace("COUNT", "500m")
 TOLERANT = GOOD + "  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]\n"
+MISSPELT = GPU_POD.replace("{nvidia.com/gpu: COUNT}", "{nvidia/gpu: 1}")
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: front}\n"
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -67,18 +68,20 @@ def stream(*texts: str) -> str:
 
 @cases(
     ("text", "want", "summary"),
-    {
-        "ok": (TOLERANT, 0, "1 object: 0 refused, 0 would change, 1 ok"),
-        "changed": (GOOD, 0, "1 object: 0 refused, 1 would change, 0 ok"),
-        "refused": (HALF, 1, "1 object: 1 refused, 0 would change, 0 ok"),
-        "skipped": (SERVICE,
-            0,
-            "1 object: 0 refused, 0 would change, 0 ok, 1 skipped (not known to have pods: Service)"),
-        "bad-input": ("a: [", 2, "0 objects: 0 refused, 0 would change, 0 ok; 1 problem in the input"),
-        "bad-input-beside-a-refusal": (stream(HALF, "a: ["),
-            2,
-            "1 object: 1 refused, 0 would change, 0 ok; 1 problem in the input"),
-    },
+    ok=(TOLERANT, 0, "1 object: 0 refused, 0 would change, 1 ok"),
+    changed=(GOOD, 0, "1 object: 0 refused, 1 would change, 0 ok"),
+    refused=(HALF, 1, "1 object: 1 refused, 0 would change, 0 ok"),
+    only_warned_about=(MISSPELT, 0, "1 object: 0 refused, 0 would change, 0 ok, 1 warned about; 1 warning"),
+    changed_and_warned_about=(MISSPELT.replace("{nvidia/gpu: 1}", "{nvidia.com/gpu: 1, nvidia/gpu: 1}"),
+        0,
+        "1 object: 0 refused, 1 would change, 0 ok; 1 warning"),
+    skipped=(SERVICE,
+        0,
+        "1 object: 0 refused, 0 would change, 0 ok, 1 skipped (not known to have pods: Service)"),
+    bad_input=("a: [", 2, "0 objects: 0 refused, 0 would change, 0 ok; 1 problem in the input"),
+    bad_input_beside_a_refusal=(stream(HALF, "a: ["),
+        2,
+        "1 object: 1 refused, 0 would change, 0 ok; 1 problem in the input"),
 )  # fmt: skip
 def test_exit_status_and_summary(text: str, want: int, summary: str) -> None:
     result = check("-f", "-", stdin=text)
@@ -114,16 +117,16 @@ def test_text() -> None:
 
 
 @cases(
-    ("templates", "want"),
-    {
-        "warn": ("warn", "the Deployment itself is admitted with a warning; its pods are denied"),
-        "enforce": ("enforce", "the Deployment itself is denied (policy: templates: enforce)"),
-    },
+    ("templates", "gpus", "want"),
+    warn=("warn", "2", "the Deployment itself is admitted with a warning; its pods are denied"),
+    enforce=("enforce", "2", "the Deployment itself is denied (policy: templates: enforce)"),
+    what_validation_refuses=("warn", "0.5", "the API server refuses the Deployment itself, in its own words"),
 )
-def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, want: str) -> None:
-    config = configuration(tmp_path, f"{{templates: {templates}}}")
+def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, gpus: str, want: str) -> None:
+    rules = "rules: {gpu-requests: {maxPerContainer: 1}}"
+    config = configuration(tmp_path, f"{{templates: {templates}, {rules}}}")
 
-    result = check("-f", "-", "--config", config, stdin=DEPLOYMENT.replace("COUNT", "0.5"))
+    result = check("-f", "-", "--config", config, stdin=DEPLOYMENT.replace("COUNT", gpus))
 
     assert result.exit_code == 1
     assert "stdin:12: containers[0].resources.limits[nvidia.com/gpu]" in words(result)
@@ -219,7 +222,8 @@ def test_what_was_admitted_once_needs_nothing_more() -> None:
     once = check("-f", "-", "-o", "yaml", stdin=stream(GOOD, DEPLOYMENT.replace("COUNT", "1"))).stdout
 
     summary = document(stdin=once)["summary"]
-    nothing = dict.fromkeys(("refused", "changed", "unknown", "skipped", "problems", "otherDocuments"), 0)
+    verdicts = ("refused", "changed", "warned", "unknown", "skipped")
+    nothing = dict.fromkeys((*verdicts, "warnings", "problems", "otherDocuments"), 0)
     assert summary == {**nothing, "objects": 2, "ok": 2, "skippedKinds": {}}
 
 
@@ -241,6 +245,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
         "namespace": "ml-a",
         "name": "train",
         "verdict": "changed",
+        "unknown": "",
         "findings": [],
         "placeholders": [],
         "pods": [
@@ -262,6 +267,8 @@ def test_json_of_a_change_and_a_refusal() -> None:
     (finding,) = shown["objects"][1]["pods"][0]["findings"]
     path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
     assert finding | {"message": "", "remedy": "", "ask": ""} == {
+        "reason": "FractionalGPU",
+        "fix": [{"path": path.replace("limits", of), "value": 1} for of in ("limits", "requests")],
         "outcome": "denied",
         "rule": "gpu-requests",
         "path": path,
@@ -321,12 +328,10 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
 
 @cases(
     ("arguments", "want"),
-    {
-        "nothing-to-check": ([], "Missing option '-f' / '--filename'"),
-        "unknown-output": (["-f", "-", "-o", "xml"], "'xml' is not one of"),
-        "no-time": (["-f", "-", "--now", "soon"], '"soon" is not a valid time'),
-        "time-without-zone": (["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone"),
-    },
+    nothing_to_check=([], "Missing option '-f' / '--filename'"),
+    unknown_output=(["-f", "-", "-o", "xml"], "'xml' is not one of"),
+    no_time=(["-f", "-", "--now", "soon"], '"soon" is not a valid time'),
+    time_without_zone=(["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone"),
 )
 def test_usage_errors(arguments: list[str], want: str) -> None:
     result = check(*arguments, stdin="")
@@ -335,7 +340,7 @@ def test_usage_errors(arguments: list[str], want: str) -> None:
     assert want in result.stderr
 
 
-@cases(("text", "path"), {"pod": (GPU_POD, "spec.containers[0]"), "template": (DEPLOYMENT, "containers[0]")})
+@cases(("text", "path"), pod=(GPU_POD, "spec.containers[0]"), template=(DEPLOYMENT, "containers[0]"))
 @pytest.mark.parametrize("mode", ["enforce", "disabled"])
 def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
     tmp_path: Path, text: str, path: str, mode: str

@@ -49,16 +49,14 @@ def test_inputs_of_the_action_are_those_of_check() -> None:
 @pytest.mark.processes
 @cases(
     ("inputs", "want", "said"),
-    {
-        "the-current-directory": ({}, 1, "2 objects: 1 refused, 1 would change, 0 ok"),
-        "a-file": ({"files": "good.yaml"}, 0, "1 object: 0 refused, 1 would change"),
-        "a-file-and-a-directory": ({"files": "good.yaml\na dir\n"}, 1, "2 objects: 1 refused"),
-        "ignored": ({"ignore": "a dir\n"}, 0, "1 object: 0 refused"),
-        "configuration": ({"config": "a dir"}, 2, "in the configuration; nothing was checked"),
-        "namespace-and-format": ({"namespace": "ml", "format": "json"}, 1, '"namespace": "ml"'),
-        "file": ({"format": "sarif", "output": "out file"}, 1, '"level": "error"'),
-        "no-injection": ({"files": "$(touch intruder)"}, 2, "$(touch intruder): No such file"),
-    },
+    the_current_directory=({}, 1, "2 objects: 1 refused, 1 would change, 0 ok"),
+    a_file=({"files": "good.yaml"}, 0, "1 object: 0 refused, 1 would change"),
+    a_file_and_a_directory=({"files": "good.yaml\na dir\n"}, 1, "2 objects: 1 refused"),
+    ignored=({"ignore": "a dir\n"}, 0, "1 object: 0 refused"),
+    configuration=({"config": "a dir"}, 2, "in the configuration; nothing was checked"),
+    namespace_and_format=({"namespace": "ml", "format": "json"}, 1, '"namespace": "ml"'),
+    file=({"format": "sarif", "output": "out file"}, 1, '"level": "error"'),
+    no_injection=({"files": "$(touch intruder)"}, 2, "$(touch intruder): No such file"),
 )  # fmt: skip
 def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], want: int, said: str) -> None:
     (tmp_path / "a dir").mkdir()

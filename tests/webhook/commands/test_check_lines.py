@@ -44,19 +44,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 @cases(
     ("arguments", "begins"),
-    {
-        "denied": (["half.yaml"], ["half.yaml:9: error: spec.containers[0].resources"]),
-        "warned-about": (["warned.yaml"], ["warned.yaml:10: warning: spec.containers[0].env[0]"]),
-        "audited": (["half.yaml", "--config", "audit"], ["half.yaml:9: note: spec.containers[0]."]),
-        "to-be-rendered-first": (["open.yaml"], ["open.yaml:9: note: "]),
-        "no-yaml": (["broken.yaml"], ["broken.yaml:2: error: while parsing"]),
-        "a-key-that-stands-twice": (["twice.yaml"], ["twice.yaml:9: warning: "]),
-        "nothing-to-say": (["whole.yaml"], []),
-        "several": (
-            ["half.yaml", "whole.yaml", "warned.yaml"],
-            ["half.yaml:9: error: ", "warned.yaml:10: warning: "],
-        ),
-    },
+    denied=(["half.yaml"], ["half.yaml:9: error: spec.containers[0].resources"]),
+    warned_about=(["warned.yaml"], ["warned.yaml:10: warning: spec.containers[0].env[0]"]),
+    audited=(["half.yaml", "--config", "audit"], ["half.yaml:9: note: spec.containers[0]."]),
+    to_be_rendered_first=(["open.yaml"], ["open.yaml:9: note: "]),
+    no_yaml=(["broken.yaml"], ["broken.yaml:2: error: while parsing"]),
+    a_key_that_stands_twice=(["twice.yaml"], ["twice.yaml:9: warning: "]),
+    nothing_to_say=(["whole.yaml"], []),
+    several=(
+        ["half.yaml", "whole.yaml", "warned.yaml"],
+        ["half.yaml:9: error: ", "warned.yaml:10: warning: "],
+    ),
 )
 def test_lines(arguments: list[str], begins: list[str]) -> None:
     lines = check(*arguments, "-o", "lines").stdout.splitlines()
@@ -68,14 +66,12 @@ def test_lines(arguments: list[str], begins: list[str]) -> None:
 @pytest.mark.usefixtures("folder")
 @cases(
     ("arguments", "code", "strict"),
-    {
-        "nothing-to-say": (["whole.yaml"], 0, 0),
-        "warned-about": (["warned.yaml"], 0, 1),
-        "warned-about-the-input": (["twice.yaml"], 0, 1),
-        "audited": (["half.yaml", "--config", "audit"], 0, 0),
-        "denied": (["half.yaml"], 1, 1),
-        "no-yaml": (["broken.yaml", "warned.yaml"], 2, 2),
-    },
+    nothing_to_say=(["whole.yaml"], 0, 0),
+    warned_about=(["warned.yaml"], 0, 1),
+    warned_about_the_input=(["twice.yaml"], 0, 1),
+    audited=(["half.yaml", "--config", "audit"], 0, 0),
+    denied=(["half.yaml"], 1, 1),
+    no_yaml=(["broken.yaml", "warned.yaml"], 2, 2),
 )
 def test_exit_code(arguments: list[str], code: int, strict: int) -> None:
     assert (check(*arguments).exit_code, check(*arguments, "--strict").exit_code) == (code, strict)

@@ -1,10 +1,12 @@
 """`check` as a process of its own: its exit status, its pipes, and what it loads."""
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.cases import cases
 from tests.webhook.commands.test_check import GOOD, HALF
 
 
@@ -44,3 +46,25 @@ def test_check_does_not_load_the_server() -> None:
     finished = run(sys.executable, "-c", program, stdin=GOOD)
 
     assert (finished.returncode, finished.stderr.strip()) == (0, "[]")
+
+
+@cases(("answer", "status", "after"), no=("n", 1, HALF), yes=("y", 0, HALF.replace("500m", "1")))
+def test_fixes_are_written_once_a_terminal_confirms(
+    tmp_path: Path, answer: str, status: int, after: str
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(HALF)
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-m", "webhook", "check", "--fix", str(path)]
+
+    finished = subprocess.run(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, timeout=120, check=False
+    )
+
+    shown = os.read(ours, 65536).decode()
+    assert (finished.returncode, path.read_text()) == (status, after)
+    assert shown.index("+      limits: {nvidia.com/gpu: 1}") < shown.index("Write 1 file? [y/N]: ")
+    for each in (ours, theirs):
+        os.close(each)

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from policies.registry import RULES
+from policies.reason import Reason
 from tests.webhook.commands.test_check import GPU_POD
 from webhook.commands import main
 from webhook.tools.check.reports import SCHEMA
@@ -92,10 +92,10 @@ def test_sarif_has_a_result_for_each_finding_and_problem(folder: Path) -> None: 
 
     limit = "spec.containers[0].resources.limits[nvidia.com/gpu]"
     want = (
-        f'a%20dir/pods.yaml:9:16 error gpu-requests: {limit} (container "main") = "500m" (0.5): set nvidia.com/gpu: 1',
-        'a%20dir/pods.yaml:20:11 warning gpu-requests: spec.containers[0].env[0] (container "main") = "all": remove CUD',
+        f'a%20dir/pods.yaml:9:16 error FractionalGPU: {limit} (container "main") = "500m" (0.5): set nvidia.com/gpu: 1',
+        'a%20dir/pods.yaml:20:11 warning DeviceVariable: spec.containers[0].env[0] (container "main") = "all": remove CUD',
         f'a%20dir/pods.yaml:30:16 note manifest: {limit} = "$GPUS": a placeholder; render',
-        'a%20dir/pods.yaml:52:11 note gpu-isolation: spec.containers[0].env[0] (container "main") = "all": request nvid',
+        'a%20dir/pods.yaml:52:11 note ExposedGPUs: spec.containers[0].env[0] (container "main") = "all": request nvid',
         "a%20dir/pods.yaml:54 error manifest: while parsing a flow node, did not find expected node content",
         "latin.yaml error manifest: must be UTF-8 text",
         'a%20dir/pods.yaml:40:35 warning manifest: Duplicate value: key "nvidia.com/gpu"; the last one counts',
@@ -109,12 +109,12 @@ def test_sarif_has_a_result_for_each_finding_and_problem(folder: Path) -> None: 
     ]
 
 
-def test_sarif_names_every_rule_with_its_summary() -> None:
+def test_sarif_names_every_reason_with_its_meaning() -> None:
     run = sarif("-f", "-", stdin=pod("one", "1"))
 
     described = {rule["id"]: rule["shortDescription"]["text"] for rule in run["tool"]["driver"]["rules"]}
-    assert described.pop("manifest") == "manifests can be read as the API server reads them"
-    assert described == {rule.id: rule.summary for rule in RULES}
+    assert described.pop("manifest") == "manifests cannot be read as the API server reads them"
+    assert described == {reason: reason.meaning for reason in Reason}
     assert run["results"] == []
     assert run["invocations"] == [{"executionSuccessful": True}]
 
@@ -122,7 +122,7 @@ def test_sarif_names_every_rule_with_its_summary() -> None:
 def test_sarif_of_an_absolute_path_is_a_file_uri(folder: Path) -> None:
     run = sarif("-f", str(folder / "a dir" / "pods.yaml"))
 
-    assert next(lines(run)).startswith(f"file://{folder}/a%20dir/pods.yaml:9:16 error gpu-requests: ")
+    assert next(lines(run)).startswith(f"file://{folder}/a%20dir/pods.yaml:9:16 error FractionalGPU: ")
 
 
 # ---- JUnit

@@ -15,38 +15,34 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
 
 @cases(
     ("text", "said"),
-    {
-        "job-in-apps": (
-            "apiVersion: apps/v1\n" + JOB,
-            (
-                'stdin:1: warning: apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job [ineffective-fields]'
-            ),
+    job_in_apps=(
+        "apiVersion: apps/v1\n" + JOB,
+        (
+            'stdin:1: warning: apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job [ineffective-fields]'
         ),
-        "containers-below-spec": (
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
-            + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
-            "stdin:5: warning: spec.containers: write it into spec.template.spec; is not a field of a Deployment: "
-            "the API server refuses or drops it [ineffective-fields]",
-        ),
-        "daemonset-with-gpus": (
-            "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: monitor}\nspec:\n  template:\n"
-            + TEMPLATE,
-            'stdin:8: warning: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "4": remove the '
-            "request if it only monitors GPUs; is held on every node of this DaemonSet, and no other pod gets it "
-            "there; or ask the platform team to exempt its namespace in the GPUPolicy [gpu-requests]",
-        ),
-        "more-processes-than-gpus": (
-            "apiVersion: batch/v1\n"
-            + JOB.replace("{name: main,", "{name: main, args: [--nproc_per_node=8],"),
-            'stdin:8: warning: containers[0].args[0] (container "main") = "--nproc_per_node 8": set 4 or request 8 '
-            "GPUs; should be at most 4, the GPUs of the container [parallelism]",
-        ),
-        "a-quota-of-limits": (
-            "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"
-            '    requests.nvidia.com/gpu: "4"\n    limits.nvidia.com/gpu: "4"\n',
-            "stdin:7: warning: spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well",
-        ),
-    },
+    ),
+    containers_below_spec=(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
+        + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
+        "stdin:5: warning: spec.containers: write it into spec.template.spec; is not a field of a Deployment: "
+        "the API server refuses or drops it [ineffective-fields]",
+    ),
+    daemonset_with_gpus=(
+        "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: monitor}\nspec:\n  template:\n" + TEMPLATE,
+        'stdin:8: warning: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "4": remove the '
+        "request if it only monitors GPUs; is held on every node of this DaemonSet, and no other pod gets it "
+        "there; or ask the platform team to exempt its namespace in the GPUPolicy [gpu-requests]",
+    ),
+    more_processes_than_gpus=(
+        "apiVersion: batch/v1\n" + JOB.replace("{name: main,", "{name: main, args: [--nproc_per_node=8],"),
+        'stdin:8: warning: containers[0].args[0] (container "main") = "--nproc_per_node 8": set 4 or request 8 '
+        "GPUs; should be at most 4, the GPUs of the container [parallelism]",
+    ),
+    a_quota_of_limits=(
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"
+        '    requests.nvidia.com/gpu: "4"\n    limits.nvidia.com/gpu: "4"\n',
+        "stdin:7: warning: spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well",
+    ),
 )
 def test_a_slip_in_a_document(text: str, said: str) -> None:
     result = check("-f", "-", stdin=text)

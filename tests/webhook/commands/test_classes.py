@@ -24,27 +24,21 @@ def policy(options: str, more: str = "") -> str:
 
 @cases(
     ("text", "allowed", "because"),
-    {
-        "nothing-is-restricted": (policy("{}"), True, ""),
-        "not-named": (policy(ONLY_T4), False, GRANTS),
-        "by-its-family": (policy("{allowed: [nvidia-a100]}"), True, ""),
-        "audited": (
-            policy("{mode: audit, allowed: [nvidia-t4]}"),
-            True,
-            f"{GRANTS}; it is in mode audit here",
-        ),
-        "exempt": (
-            policy(ONLY_T4, ", exemptions: [{namespaces: [team], reason: pilot}]"),
-            True,
-            f"{GRANTS}; it is in mode disabled here",
-        ),
-        "none-of-its-family": (
-            f"{HEAD}kind: GPUQuota\nmetadata: {{name: default, namespace: team}}\n"
-            "spec: {hard: {classes: {nvidia-a100: 0}}}\n",
-            False,
-            "the GPUQuota grants 0 of classes/nvidia-a100",
-        ),
-    },
+    nothing_is_restricted=(policy("{}"), True, ""),
+    not_named=(policy(ONLY_T4), False, GRANTS),
+    by_its_family=(policy("{allowed: [nvidia-a100]}"), True, ""),
+    audited=(policy("{mode: audit, allowed: [nvidia-t4]}"), True, f"{GRANTS}; it is in mode audit here"),
+    exempt=(
+        policy(ONLY_T4, ", exemptions: [{namespaces: [team], reason: pilot}]"),
+        True,
+        f"{GRANTS}; it is in mode disabled here",
+    ),
+    none_of_its_family=(
+        f"{HEAD}kind: GPUQuota\nmetadata: {{name: default, namespace: team}}\n"
+        "spec: {hard: {classes: {nvidia-a100: 0}}}\n",
+        False,
+        "the GPUQuota grants 0 of classes/nvidia-a100",
+    ),
 )
 def test_what_a_namespace_may_use(tmp_path: Path, text: str, allowed: bool, because: str) -> None:
     shown = run(tmp_path, text, "-n", "team", "-o", "json")
@@ -61,7 +55,7 @@ def test_the_catalogue_as_text(tmp_path: Path) -> None:
         "namespace default",
         "  policy default: matches * with priority 0",
         "",
-        f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  HERE",
+        f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED",
     ]
     assert f"{'nvidia-t4':<20} {'nvidia-t4':<20} {16:>4}  yes" in lines
     assert f"{'own-card':<20} {'own':<20} {12:>4}  no" in lines

@@ -35,26 +35,17 @@ def test_every_command_says_the_same_of_its_cluster() -> None:
 
     assert helps["--kubeconfig"].keys() == helps["--context"].keys()
     assert helps["--kubeconfig"].keys() >= {"serve", "controller", "doctor", "certs show", "why"}
+    of_check = [str(texts.pop("check")) for texts in helps.values()]
+    assert all(text.startswith("Evaluate by the cluster") for text in of_check), "check needs no cluster"
     assert [len(set(texts.values())) for texts in helps.values()] == [1, 1]
     text = str(helps["--kubeconfig"]["serve"])
     assert "left out: the pod's service account, else what kubectl would use" in text
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "console",
-        "canary",
-        "doctor",
-        "export",
-        "quota",
-        "certs show",
-        "certs rotate",
-        "config",
-        "resume",
-        "controller",
-    ],
-)
+OF_THE_CLUSTER = ("console", "canary", "doctor", "export", "quota", "config", "resume", "controller")
+
+
+@pytest.mark.parametrize("command", [*OF_THE_CLUSTER, "certs show", "certs rotate"])
 def test_without_a_usable_cluster_every_command_ends_with_2(command: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [*command.split(), "--kubeconfig", str(tmp_path / "nowhere")])
 
@@ -65,27 +56,23 @@ def test_without_a_usable_cluster_every_command_ends_with_2(command: str, tmp_pa
 
 @cases(
     ("context", "written", "want"),
-    {
-        "of-the-current-context": (None, "team", "team"),
-        "of-the-named-context": ("test", "team", "team"),
-        "none-is-written": (None, None, "default"),
-    },
+    of_the_current_context=(None, "team", "team"),
+    of_the_named_context=("test", "team", "team"),
+    none_is_written=(None, None, "default"),
 )
 def test_the_namespace_in_which_kubectl_would_work(
     context: str | None, written: str | None, want: str, tmp_path: Path
 ) -> None:
-    names = {"cluster": "test", "user": "me"} | ({"namespace": written} if written else {})
-    contexts = [{"name": "test", "context": names}, {"name": "other", "context": {**names, "namespace": "x"}}]
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": {"server": "https://localhost"}}],
-        "users": [{"name": "me", "user": {"token": "secret"}}],
-        "contexts": contexts,
-        "current-context": "test",
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(document))
-    assert context_namespace(str(tmp_path / "kubeconfig"), context) == want
+    with ApiServer(tmp_path, lambda _: status(500, "never asked")) as server:
+        path = server.kubeconfig()
+    document = json.loads(path.read_text())
+    names = document["contexts"][0]["context"] | ({"namespace": written} if written else {})
+    document["contexts"] = [
+        {"name": "test", "context": names},
+        {"name": "other", "context": {**names, "namespace": "x"}},
+    ]
+    path.write_text(json.dumps(document))
+    assert context_namespace(str(path), context) == want
 
 
 def test_a_context_that_the_file_lacks(tmp_path: Path) -> None:
@@ -113,11 +100,9 @@ def test_serve_names_the_way_to_do_without_a_cluster(tmp_path: Path) -> None:
 
 @cases(
     ("arguments", "want"),
-    {
-        "serve": (["serve", "--standalone"], "--standalone works without a cluster"),
-        "export": (["export", "--standalone"], "--standalone works without a cluster"),
-        "export-of-a-directory": (["export", "--config", "."], "--config needs no cluster"),
-    },
+    serve=(["serve", "--standalone"], "--standalone works without a cluster"),
+    export=(["export", "--standalone"], "--standalone works without a cluster"),
+    export_of_a_directory=(["export", "--config", "."], "--config needs no cluster"),
 )
 def test_a_cluster_is_named_only_where_one_is_needed(arguments: list[str], want: str) -> None:
     result = CliRunner().invoke(main, [*arguments, "--context", "prod"])

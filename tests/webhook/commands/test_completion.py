@@ -15,21 +15,16 @@ def completion(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["completion", *arguments])
 
 
+STANDALONE = "Work without a cluster: documents come from --config or are the built-in ones."
+
+
 @cases(
     ("words", "want"),
-    {
-        "a-command": (["class"], ["classes\tList the GPU classes, what is allowed and...", ":4"]),
-        "values-of-an-option": (["classes", "-o", ""], ["text", "json", ":4"]),
-        "an-option": (
-            ["classes", "--stand"],
-            [
-                "--standalone\tWork without a cluster: documents come from --config or are the built-in ones.",
-                ":4",
-            ],
-        ),
-        "a-path-is-left-to-the-shell": (["classes", "--config", "exa"], [":0"]),
-        "an-argument-of-which-nothing-is-known": (["rules", ""], [":4"]),
-    },
+    a_command=(["class"], ["classes\tList the GPU classes, what is allowed and...", ":4"]),
+    values_of_an_option=(["classes", "-o", ""], ["text", "json", ":4"]),
+    an_option=(["classes", "--stand"], [f"--standalone\t{STANDALONE}", ":4"]),
+    a_path_is_left_to_the_shell=(["classes", "--config", "exa"], [":0"]),
+    an_argument_of_which_nothing_is_known=(["rules", ""], [":4"]),
 )
 def test_words_for_kubectl(words: list[str], want: list[str]) -> None:
     assert completion("kubectl", "--", *words).stdout.splitlines() == want
@@ -75,10 +70,8 @@ def test_bash_completes_by_the_script(tmp_path: Path) -> None:
 
 @cases(
     ("called", "want"),
-    {
-        "by-its-name": ("/usr/bin/gpu-admission", "Usage: gpu-admission "),
-        "as-a-plugin": ("/usr/bin/kubectl-gpu_admission", "Usage: kubectl gpu-admission "),
-    },
+    by_its_name=("/usr/bin/gpu-admission", "Usage: gpu-admission "),
+    as_a_plugin=("/usr/bin/kubectl-gpu_admission", "Usage: kubectl gpu-admission "),
 )
 def test_help_says_how_it_was_called(
     called: str, want: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

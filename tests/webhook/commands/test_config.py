@@ -132,23 +132,17 @@ def test_what_is_over_is_marked(directory: str) -> None:
 def test_requested_namespaces(directory: str) -> None:
     shown = document(directory, "-n", "ml-a", "-n", "legacy", "-n", "kube-system", *BEFORE)
 
-    found = {
-        each["namespace"]: (
-            each["policy"],
-            each["why"],
-            {rule["id"]: (rule["mode"], rule["because"]) for rule in each["rules"]},
-        )
-        for each in shown["namespaces"]
-    }
-    policy, why, modes = found["ml-a"]
-    assert (policy, why) == ("training", "matches ml-* with priority 10, before default")
-    assert modes["gpu-requests"] == ("audit", "paused until 2027-01-01T10:00:00Z")
-    assert modes["gpu-isolation"] == ("disabled", None)
-    policy, why, modes = found["legacy"]
-    assert (policy, why) == ("default", "matches * with priority 0")
-    assert modes["gpu-requests"] == ("disabled", "exempted: migration")
-    assert modes["gpu-toleration"] == ("enforce", None)
-    assert found["kube-system"][2]["gpu-toleration"] == ("disabled", "exempted: GPU stack")
+    ml, legacy, system = shown["namespaces"]
+    assert (ml["policy"], ml["why"]) == ("training", "matches ml-* with priority 10, before default")
+    assert (legacy["policy"], legacy["why"]) == ("default", "matches * with priority 0")
+    for namespace, rule, mode, because in (
+        (ml, "gpu-requests", "audit", "paused until 2027-01-01T10:00:00Z"),
+        (ml, "gpu-isolation", "disabled", None),
+        (legacy, "gpu-requests", "disabled", "exempted: migration"),
+        (legacy, "gpu-toleration", "enforce", None),
+        (system, "gpu-toleration", "disabled", "exempted: GPU stack"),
+    ):
+        assert {"id": rule, "mode": mode, "because": because} in namespace["rules"]
 
 
 def test_an_exemption_that_is_over_does_not_hold(directory: str) -> None:
@@ -167,16 +161,8 @@ def test_json(directory: str) -> None:
     shown = document(directory, *BEFORE)
 
     training = shown["policies"][0]
-    assert {
-        key: training[key] for key in ("name", "from", "priority", "namespaces", "paused", "templates")
-    } == {
-        "name": "training",
-        "from": "training.yaml:1",
-        "priority": 10,
-        "namespaces": ["ml-*"],
-        "paused": True,
-        "templates": "enforce",
-    }
+    assert training.items() >= {"name": "training", "from": "training.yaml:1", "priority": 10}.items()
+    assert (training["namespaces"], training["paused"], training["templates"]) == (["ml-*"], True, "enforce")
     rules = {rule["id"]: rule for rule in training["rules"]}
     assert list(rules) == [rule.id for rule in RULES]
     assert rules["gpu-requests"]["changed"] == ["maxPerContainer"]
@@ -217,28 +203,26 @@ spec: {{match: {{namespaces: [ml-*], namespaceSelector: {{matchLabels: {{team: m
 
 @cases(
     ("text", "want"),
-    {
-        "what-no-policy-matches-is-left-to-the-built-in-defaults": (
-            TRAINING,
-            [
-                "built-in defaults",
-                "  governs every namespace that no policy matches",
-                "  exempt kube-system from all rules: the cluster's own components",
-            ],
-        ),
-        "behind-a-policy-for-every-namespace-none-is-reached": (
-            f"{DEFAULT}---\n{TRAINING.replace('10', '-1')}",
-            ["  never reached: default comes first and matches every namespace"],
-        ),
-        "labels-are-shown-and-a-namespace-is-taken-to-have-none": (
-            LABELLED,
-            [
-                "built-in defaults",
-                "  governs ml-* labelled team=ml with priority 0",
-                "  policy built-in: no policy matches this namespace",
-            ],
-        ),
-    },
+    what_no_policy_matches_is_left_to_the_built_in_defaults=(
+        TRAINING,
+        [
+            "built-in defaults",
+            "  governs every namespace that no policy matches",
+            "  exempt kube-system from all rules: the cluster's own components",
+        ],
+    ),
+    behind_a_policy_for_every_namespace_none_is_reached=(
+        f"{DEFAULT}---\n{TRAINING.replace('10', '-1')}",
+        ["  never reached: default comes first and matches every namespace"],
+    ),
+    labels_are_shown_and_a_namespace_is_taken_to_have_none=(
+        LABELLED,
+        [
+            "built-in defaults",
+            "  governs ml-* labelled team=ml with priority 0",
+            "  policy built-in: no policy matches this namespace",
+        ],
+    ),
 )
 def test_which_namespaces_policies_govern(tmp_path: Path, text: str, want: list[str]) -> None:
     (tmp_path / "p.yaml").write_text(text)
@@ -335,10 +319,8 @@ def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: 
 
 @cases(
     ("arguments", "want"),
-    {
-        "no-such-namespace": (("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n"),
-        "a-directory-as-well": (("some-directory",), "DIRECTORY must not be combined with --kubeconfig"),
-    },
+    no_such_namespace=(("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n"),
+    a_directory_as_well=(("some-directory",), "DIRECTORY must not be combined with --kubeconfig"),
 )
 def test_what_cannot_be_shown_of_a_cluster(arguments: tuple[str, ...], want: str, tmp_path: Path) -> None:
     result = of_cluster(tmp_path, [], *arguments)

@@ -54,7 +54,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     )
 
 
-@cases(("arguments", "opened"), {"by-default": ((), 1), "no-browser": (("--no-browser",), 0)})
+@cases(("arguments", "opened"), by_default=((), 1), no_browser=(("--no-browser",), 0))
 def test_the_address_is_printed_and_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], opened: int
 ) -> None:

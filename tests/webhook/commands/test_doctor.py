@@ -18,16 +18,14 @@ WRONG = failure("e", "Service/a in b", "is " + "very " * 20 + "wrong", "correct 
 
 @cases(
     ("results", "want", "healthy"),
-    {
-        "all-is-well": ([CheckResult(CHECK), CheckResult(CHECK)], "2 checks, no findings", True),
-        "findings": ([CheckResult(CHECK, (WARNED, WRONG))], "1 check, 2 findings", False),
-        "what-was-not-checked-is-not-fine": (
-            [CheckResult(CHECK, (), (NotChecked("no right"),))],
-            "1 check, no findings, 1 not checked, or not in full",
-            False,
-        ),
-        "a-note": ([CheckResult(CHECK, (), (), ("by Secret",))], "1 check, no findings", True),
-    },
+    all_is_well=([CheckResult(CHECK), CheckResult(CHECK)], "2 checks, no findings", True),
+    findings=([CheckResult(CHECK, (WARNED, WRONG))], "1 check, 2 findings", False),
+    what_was_not_checked_is_not_fine=(
+        [CheckResult(CHECK, (), (NotChecked("no right"),))],
+        "1 check, no findings, 1 not checked, or not in full",
+        False,
+    ),
+    a_note=([CheckResult(CHECK, (), (), ("by Secret",))], "1 check, no findings", True),
 )
 def test_the_summary(results: list[CheckResult], want: str, healthy: bool) -> None:
     assert summary(results) == want

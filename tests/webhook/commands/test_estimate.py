@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from tests.cases import cases
 from webhook.commands.estimate import estimate
@@ -12,16 +12,16 @@ from webhook.commands.estimate import estimate
 B7 = ("--params", "7b")
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(estimate, arguments)
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(estimate, arguments)
+    assert result.exit_code == code, result.output
+    return result.output
 
 
 def test_text_lists_memory_and_classes() -> None:
-    result = run("--params", "7b")
+    lines = run("--params", "7b").splitlines()
 
     # 7e9 * 2 = 14e9 bytes; KV cache a quarter; 1.2 * 17.5e9 = 21e9 bytes = 19.6 GiB
-    assert result.exit_code == 0
-    lines = result.output.splitlines()
     assert lines[:5] == [
         "7,000,000,000 parameters in bf16, serving",
         "  weights             13.1 GiB",
@@ -39,42 +39,35 @@ def test_text_lists_memory_and_classes() -> None:
 
 
 def test_every_number_of_cards_is_suggested_once_with_the_smallest_size() -> None:
-    result = run("--params", "65b", "--sequence", "2048")
+    shown = run("--params", "65b", "--sequence", "2048")
 
     # 65e9 * 2 = 130e9 bytes, as much again of KV cache, 1.2 * 260e9 = 312e9 bytes = 290.6 GiB
-    assert "No class holds 290.6 GiB per GPU" in result.output
-    assert "needs 8 × 40 GB or 7 × 48 GB or 4 × 80 GB or\n3 × 128 GB or 2 × 180 GB." in result.output
+    assert "No class holds 290.6 GiB per GPU" in shown
+    assert "needs 8 × 40 GB or 7 × 48 GB or 4 × 80 GB or\n3 × 128 GB or 2 × 180 GB." in shown
 
 
 def test_training_shows_activations_and_several_gpus_their_share() -> None:
-    result = run("--params", "1b", "--phase", "training", "--batch", "4", "--checkpointing", "--gpus", "2")
+    shown = run("--params", "1b", "--phase", "training", "--batch", "4", "--checkpointing", "--gpus", "2")
 
-    assert "  activations          1.8 GiB" in result.output
-    assert "   on 2 GPUs" in result.output
-    assert "Fits on 2 of" in result.output
+    assert "  activations          1.8 GiB" in shown
+    assert "   on 2 GPUs" in shown
+    assert "Fits on 2 of" in shown
 
 
 @cases(
     "arguments",
-    {
-        "needs-many": ("--params", "1t", "--gpus", "4"),
-        "needs-several-of-many-sizes": ("--params", "65b"),
-        "fits-with-slices": ("--params", "70b", "--precision", "int4", "--gpus", "8"),
-        "absurd": ("--params", "999t", "--batch", "1000000000", "--sequence", "1000000000"),
-        "help": ("--help",),
-    },
+    needs_many=("--params", "1t", "--gpus", "4"),
+    needs_several_of_many_sizes=("--params", "65b"),
+    fits_with_slices=("--params", "70b", "--precision", "int4", "--gpus", "8"),
+    absurd=("--params", "999t", "--batch", "1000000000", "--sequence", "1000000000"),
+    help=("--help",),
 )
 def test_text_fits_80_columns(arguments: tuple[str, ...]) -> None:
-    result = run(*arguments)
-
-    assert result.exit_code == 0
-    assert max(len(line) for line in result.output.splitlines()) <= 80
+    assert max(len(line) for line in run(*arguments).splitlines()) <= 80
 
 
 def test_json_is_the_whole_answer() -> None:
-    result = run("--params", "7b", "--sequence", "512", "--gpus", "2", "-o", "json")
-
-    answer = json.loads(result.output)
+    answer = json.loads(run("--params", "7b", "--sequence", "512", "--gpus", "2", "-o", "json"))
     assert answer["shape"]["params"] == 7_000_000_000
     assert answer["bytes"]["total"] == 21_000_000_000
     assert answer["placement"]["perGpu"] == 10_500_000_000
@@ -87,23 +80,18 @@ def test_json_is_the_whole_answer() -> None:
 
 @cases(
     ("arguments", "want"),
-    {
-        "no-params": ((), "Missing option '--params' or '--family'."),
-        "family": (("--family", "clip"), "must be a built-in family such as"),
-        "layers": ((*B7, "--layers", "32"), "--layers, --kv-heads and --head-size must stand together."),
-        "params": (("--params", "many"), 'such as 70b, 350M or 1.3e9, not "many".'),
-        "precision": ((*B7, "--precision", "fp64"), 'not "fp64"'),
-        "phase": ((*B7, "--phase", "inference"), 'must be training or serving, not "inference".'),
-        "gpus": ((*B7, "--gpus", "0"), "must be a number of GPUs, a whole number from 1"),
-        "batch": ((*B7, "--batch", "x"), 'not "x"'),
-        "sequence": ((*B7, "--sequence", "-1"), 'not "-1"'),
-    },
+    no_params=((), "Missing option '--params' or '--family'."),
+    family=(("--family", "clip"), "must be a built-in family such as"),
+    layers=((*B7, "--layers", "32"), "--layers, --kv-heads and --head-size must stand together."),
+    params=(("--params", "many"), 'such as 70b, 350M or 1.3e9, not "many".'),
+    precision=((*B7, "--precision", "fp64"), 'not "fp64"'),
+    phase=((*B7, "--phase", "inference"), 'must be training or serving, not "inference".'),
+    gpus=((*B7, "--gpus", "0"), "must be a number of GPUs, a whole number from 1"),
+    batch=((*B7, "--batch", "x"), 'not "x"'),
+    sequence=((*B7, "--sequence", "-1"), 'not "-1"'),
 )  # fmt: skip
 def test_bad_input_is_answered_with_a_sentence(arguments: tuple[str, ...], want: str) -> None:
-    result = run(*arguments)
-
-    assert result.exit_code == 2
-    assert want in result.output
+    assert want in run(*arguments, code=2)
 
 
 LLAMA = '{"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192}'
@@ -117,23 +105,21 @@ KNOWN_CACHE = [
 
 @cases(
     "arguments",
-    {
-        "numbers": ("--layers", "80", "--kv-heads", "8", "--head-size", "128"),
-        "config-json": ("--config-json", "config.json"),
-        "family-with-other-parameters": ("--family", "llama-3.1-70b"),
-    },
+    numbers=("--layers", "80", "--kv-heads", "8", "--head-size", "128"),
+    config_json=("--config-json", "config.json"),
+    family_with_other_parameters=("--family", "llama-3.1-70b"),
 )
 def test_known_kv_cache(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(LLAMA)
 
-    lines = run("--params", "70b", "--sequence", "8192", *arguments).output.splitlines()
+    lines = run("--params", "70b", "--sequence", "8192", *arguments).splitlines()
     assert lines[:4] == KNOWN_CACHE
     assert lines[-2] == "KV cache of 80 layers, 8 KV heads, head size 128; a tenth of each GPU is left free."
 
 
 def test_family_alone_has_its_parameters_and_precision() -> None:
-    answer = json.loads(run("--family", "deepseek-v3", "-o", "json").output)
+    answer = json.loads(run("--family", "deepseek-v3", "-o", "json"))
 
     assert (answer["shape"]["params"], answer["shape"]["precision"]) == (671_000_000_000, "fp8")
     assert (answer["bytes"]["overhead"], answer["bytes"]["knowsCache"]) == (0, True)
@@ -141,12 +127,10 @@ def test_family_alone_has_its_parameters_and_precision() -> None:
 
 @cases(
     ("content", "want"),
-    {
-        "another-file": ("{}", "config.json: must have num_hidden_layers."),
-        "broken": ("{", "config.json: Input data was truncated."),
-        "deep": ("[" * 100_000, "config.json: "),
-        "missing": (None, "'config.json': No such file or directory"),
-    },
+    another_file=("{}", "config.json: must have num_hidden_layers."),
+    broken=("{", "config.json: Input data was truncated."),
+    deep=("[" * 100_000, "config.json: "),
+    missing=(None, "'config.json': No such file or directory"),
 )
 def test_config_json_that_cannot_be_used(
     content: str | None, want: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +139,4 @@ def test_config_json_that_cannot_be_used(
     if content is not None:
         Path("config.json").write_text(content)
 
-    result = run("--params", "70b", "--config-json", "config.json")
-
-    assert result.exit_code == 2
-    assert want in result.output
+    assert want in run("--params", "70b", "--config-json", "config.json", code=2)

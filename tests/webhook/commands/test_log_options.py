@@ -71,34 +71,26 @@ AS_JSON = (
 
 @cases(
     ("formatter", "record", "line"),
-    {
-        "text": (
-            TextLines(),
-            logged(),
-            "2026-11-22T07:40:00.123Z WARNING gpu_admission.server: pods: two\n  lines",
-        ),
-        "json-in-one-line": (JsonLines(), logged(), AS_JSON + "}"),
-        "json-with-an-exception": (
-            JsonLines(),
-            logged(exception=True),
-            AS_JSON + ',"exception":"ValueError: no number"}',
-        ),
-    },
+    text=(TextLines(), logged(), "2026-11-22T07:40:00.123Z WARNING gpu_admission.server: pods: two\n  lines"),
+    json_in_one_line=(JsonLines(), logged(), AS_JSON + "}"),
+    with_an_exception=(
+        JsonLines(),
+        logged(exception=True),
+        AS_JSON + ',"exception":"ValueError: no number"}',
+    ),
 )
 def test_line(formatter: logging.Formatter, record: logging.LogRecord, line: str) -> None:
     assert formatter.format(record) == line
 
 
-@cases("formatter", {"text": TextLines(), "json": JsonLines()})
+@cases("formatter", text=TextLines(), json=JsonLines())
 @cases(
     "text",
-    {
-        "a-long-name": "x" * 250_000,
-        "of-characters-of-four-bytes": "\N{BUG}" * 100_000,
-        "of-characters-that-json-escapes": '"' * 100_000,
-        "of-line-breaks": "\n" * 100_000,
-        "of-commands-to-a-terminal": "\x1b[2J\x9b2J\u202e" * 50_000,
-    },
+    a_long_name="x" * 250_000,
+    of_characters_of_four_bytes="\N{BUG}" * 100_000,
+    of_characters_that_json_escapes='"' * 100_000,
+    of_line_breaks="\n" * 100_000,
+    of_commands_to_a_terminal="\x1b[2J\x9b2J\u202e" * 50_000,
 )
 def test_no_line_is_longer_or_obeyed_whatever_a_tenant_writes(
     formatter: logging.Formatter, text: str

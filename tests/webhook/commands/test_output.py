@@ -95,15 +95,13 @@ def test_commands_print_in_one_place() -> None:
 
 @cases(
     "arguments",
-    {
-        "a-command": (HOSTILE,),
-        "an-option": (f"--{HOSTILE}",),
-        "an-option-of-a-command": ("check", f"--{HOSTILE}"),
-        "a-choice": ("check", "-o", HOSTILE),
-        "an-argument": ("rules", HOSTILE),
-        "a-number": ("estimate", "--params", HOSTILE),
-        "a-file": ("check", "--config", HOSTILE, "x"),
-    },
+    a_command=(HOSTILE,),
+    an_option=(f"--{HOSTILE}",),
+    an_option_of_a_command=("check", f"--{HOSTILE}"),
+    a_choice=("check", "-o", HOSTILE),
+    an_argument=("rules", HOSTILE),
+    a_number=("estimate", "--params", HOSTILE),
+    a_file=("check", "--config", HOSTILE, "x"),
 )
 def test_usage_errors_quote_nothing_that_a_terminal_obeys(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(main, arguments)

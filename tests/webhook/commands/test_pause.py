@@ -14,14 +14,12 @@ from webhook.commands.pause import pause_duration
 
 @cases(
     ("text", "want"),
-    {
-        "minutes": ("30m", timedelta(minutes=30)),
-        "hours-and-minutes": ("1h30m", timedelta(hours=1, minutes=30)),
-        "seconds": ("90s", timedelta(seconds=90)),
-        "the-longest": ("24h", timedelta(days=1)),
-        "fraction": ("1.5h", timedelta(minutes=90)),
-        "in-any-order-as-in-go": ("30m1h", timedelta(minutes=90)),
-    },
+    minutes=("30m", timedelta(minutes=30)),
+    hours_and_minutes=("1h30m", timedelta(hours=1, minutes=30)),
+    seconds=("90s", timedelta(seconds=90)),
+    the_longest=("24h", timedelta(days=1)),
+    fraction=("1.5h", timedelta(minutes=90)),
+    in_any_order_as_in_go=("30m1h", timedelta(minutes=90)),
 )
 def test_durations(text: str, want: timedelta) -> None:
     assert pause_duration(text) == want
@@ -43,32 +41,25 @@ def run(folder: Path, answer: Answer, *arguments: str) -> Result:
 NONE_THERE = Answer(b'{"metadata": {"resourceVersion": "1"}, "items": []}')
 
 
+NO_POLICY = "the cluster has no GPUPolicy to pause: the built-in defaults are in force; apply a policy whose rules audit instead"
+NO_KIND = status(404, "the server could not find the requested resource")
+FORBIDDEN = status(403, "gpupolicies is forbidden")
+
+
 @cases(
     ("answer", "want"),
-    {
-        "no-policy": (
-            NONE_THERE,
-            "error: the cluster has no GPUPolicy to pause: the built-in defaults are in force; "
-            "apply a policy whose rules audit instead\n",
-        ),
-        "no-kind": (
-            status(404, "the server could not find the requested resource"),
-            "error: the kind GPUPolicy is not installed in the cluster\n",
-        ),
-        "forbidden": (
-            status(403, "gpupolicies is forbidden"),
-            "error: failed to list the policies: gpupolicies is forbidden\n",
-        ),
-    },
+    no_policy=(NONE_THERE, NO_POLICY),
+    no_kind=(NO_KIND, "the kind GPUPolicy is not installed in the cluster"),
+    forbidden=(FORBIDDEN, "failed to list the policies: gpupolicies is forbidden"),
 )
 def test_nothing_to_pause(tmp_path: Path, answer: Answer, want: str) -> None:
     result = run(tmp_path, answer, "pause", "--for", "5m", "--reason", "incident")
 
-    assert (result.exit_code, result.stderr) == (2, want)
+    assert (result.exit_code, result.stderr) == (2, f"error: {want}\n")
 
 
 def test_everything_wrong_is_reported_at_once(tmp_path: Path) -> None:
-    result = run(tmp_path, status(403, "gpupolicies is forbidden"), "pause")
+    result = run(tmp_path, FORBIDDEN, "pause")
 
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [

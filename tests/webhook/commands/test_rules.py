@@ -91,16 +91,14 @@ class Source(msgspec.Struct, rename="camel"):
 
 @cases(
     ("kind", "want"),
-    {
-        "text": (str, "text"),
-        "optional": (int | None, "whole number or null"),
-        "annotated": (Annotated[int, msgspec.Meta(ge=1)], "whole number"),
-        "list": (tuple[str, ...], "list of text"),
-        "map": (dict[str, float], "map of number"),
-        "map-of-structs": (Mapping[str, Source], "map of {image, credentialsSecret}"),
-        "choice": (Way, "here|there"),
-        "boolean": (bool, "true or false"),
-    },
+    text=(str, "text"),
+    optional=(int | None, "whole number or null"),
+    annotated=(Annotated[int, msgspec.Meta(ge=1)], "whole number"),
+    list=(tuple[str, ...], "list of text"),
+    map=(dict[str, float], "map of number"),
+    map_of_structs=(Mapping[str, Source], "map of {image, credentialsSecret}"),
+    choice=(Way, "here|there"),
+    boolean=(bool, "true or false"),
 )
 def test_types_in_words(kind: Any, want: str) -> None:
     assert type_name(kind) == want

@@ -18,6 +18,7 @@ from webhook.cluster import errors
 from webhook.commands import main
 from webhook.commands import status as command
 from webhook.commands.output import Screen
+from webhook.commands.quota import bar
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.reading import status_reader
@@ -37,6 +38,8 @@ from webhook.tools.status.report import (
 )
 
 AT = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
+EARLIER = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
+YESTERDAY = datetime(2026, 11, 21, 23, 50, tzinfo=UTC)
 
 
 def amount(text: str) -> Fraction:
@@ -92,6 +95,7 @@ QUOTAS = (
         ),
         holders=tuple(QuotaHolder(name=f"Job/{n}", held={"gpus": amount(n)}) for n in ("4", "3", "2", "1")),
         denied=12,
+        denied_since=EARLIER,
     ),
     QuotaSummary(
         namespace="new",
@@ -111,7 +115,14 @@ CLASSES = (
     ClassStatus(name="acme", capacity=None),
 )
 DENIED = (
-    DeniedOwner(namespace="ml-training", owner="Job/big", count=12, last=AT, message="exceeded quota " * 9),
+    DeniedOwner(
+        namespace="ml-training",
+        owner="Job/big",
+        count=12,
+        first=EARLIER,
+        last=AT,
+        message="exceeded quota " * 9,
+    ),
 )
 
 
@@ -152,21 +163,21 @@ policies                   configuration abc
                            matches *
 
 quotas                                             used + reserved of hard
-  ml-training  Exceeded, 12 denied in 24 h
-    gpus: 10 used of 8, 2 too many
-    gpus                   ████████████████████████ 10 + 0 of 8
-    resources/nvidia.com/… █▒······················ 0.5 + 2/7 of 14
-    held by Job/4 4, Job/3 3, Job/2 2 and 1 more
   new  NotCounted
     not counted yet: GPU pods are denied
     gpus                   ························ ? + 0 of 4
+  ml-training  Exceeded, 12 denied since 07:13 UTC
+    gpus: 10 used of 8, 2 too many
+    gpus                   ████████████████████████ 10 + 0 of 8
+    resources/nvidia.com/… █▒······················ 0.5 + 0.29 of 14
+    held by Job/4 4, Job/3 3, Job/2 2 and 1 more
 
 classes                      memory   nodes    GPUs    free
   nvidia-a100-80gb           80 GiB       3      24       5
     1 node not Ready or cordoned
   unknown class                           1       8       ?
 
-denied in 24 h
+denied since 07:13 UTC
   from Events; gpu-admission why KIND/NAME says more
   ml-training Job/big, 12 times, last at 08:00:00 UTC
     exceeded quota exceeded quota exceeded quota exceeded quota exceeded quota …
@@ -211,16 +222,93 @@ def test_nothing_is_said_of_what_is_not_known(capsys: pytest.CaptureFixture[str]
 
 @cases(
     ("tweaks", "line"),
-    {
-        "no-policy": ({"policies": ()}, "  the built-in defaults are in force"),
-        "no-quota": ({"quotas": ()}, "  there is no GPUQuota that you may read"),
-        "no-quota-there": ({"quotas": (), "namespaces": ("a", "b")}, "  there is no GPUQuota in a, b"),
-    },
+    no_policy=({"policies": ()}, "  the built-in defaults are in force"),
+    no_quota=({"quotas": ()}, "  there is no GPUQuota that you may read"),
+    no_quota_there=({"quotas": (), "namespaces": ("a", "b")}, "  there is no GPUQuota in a, b"),
 )
 def test_what_is_missing_is_said(
     tweaks: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert line in printed(status(**tweaks), capsys).splitlines()
+
+
+def quotas(number: int, **tweaks: Any) -> tuple[QuotaSummary, ...]:
+    rows = (QuotaRow(key="gpus", hard=amount("4"), used=amount("2/7"), reserved=amount("1/2")),)
+    return tuple(
+        QuotaSummary(**{"namespace": f"team-{each:03}", "state": QuotaState.READY, "rows": rows, **tweaks})
+        for each in range(number)
+    )
+
+
+def test_of_many_namespaces_the_worst_are_shown_and_the_others_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    denied = quotas(500)[400:430]
+    found = status(
+        quotas=(
+            *quotas(400),
+            *(msgspec.structs.replace(each, denied=1 + number) for number, each in enumerate(denied)),
+        )
+    )
+    lines = printed(found, capsys).splitlines()
+    start = lines.index("  team-429  Ready, 30 denied")
+    rest = lines.index("  and 410 namespaces more, 10 with problems (--problems shows them); -n shows")
+    assert (rest - start) / 2 == command.MOST_QUOTAS
+    held = bar(Fraction(410 * 2, 7), Fraction(205), Fraction(1640))
+    assert lines[rest + 2] == f"    gpus                   {held} 117.14 + 205 of 1640"
+    assert len(lines) < 90
+
+
+def test_on_a_narrow_terminal_bars_are_short(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "56")
+    lines = printed(status(), capsys).splitlines()
+    assert "    gpus                   ██████ 10 + 0 of 8" in lines
+
+
+def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    found = status(quotas=(*QUOTAS, *quotas(500), *quotas(30, denied=1, denied_since=YESTERDAY)))
+    command.show(Screen(), found, problems=True)
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line for line in lines if line.startswith("  team-")]
+    assert shown == [f"  team-{each:03}  Ready, 1 denied since 2026-11-21 23:50 UTC" for each in range(30)]
+    assert [line for line in lines if not line.startswith((" ", "gpu-admission")) and line] == [
+        "policies                   configuration abc",
+        "quotas                                             used + reserved of hard",
+        "classes                      memory   nodes    GPUs    free",
+        "denied since 07:13 UTC",
+        "doctor",
+        "not shown, for want of rights: the installation (canary); 1 check of",
+    ]
+    for works in ("webhook ", "  default ", "unknown class"):
+        assert works not in "\n".join(lines)
+
+
+def test_no_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    installation = InstallationStatus(parts=INSTALLATION.parts[:1])
+    found = status(
+        installation=installation,
+        policies=POLICIES[:1],
+        quotas=quotas(2),
+        classes=CLASSES[1:],
+        denials=(),
+        omitted=(),
+    )
+    command.show(Screen(), found, problems=True)
+    assert capsys.readouterr().out.splitlines()[1:] == ["nothing is wrong with what you may read"]
+
+
+def test_a_holder_of_whose_gpus_nothing_is_known_is_shown_by_its_class(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    held = {"classes/nvidia-l4": amount("2"), "resources/nvidia.com/gpu": amount("1")}
+    quota = msgspec.structs.replace(
+        QUOTAS[0], holders=(*QUOTAS[0].holders[:1], QuotaHolder(name="Job/fifth", held=held))
+    )
+    assert (
+        "    held by Job/4 4, Job/fifth 2 nvidia-l4" in printed(status(quotas=(quota,)), capsys).splitlines()
+    )
 
 
 def readings(*found: ClusterStatus | errors.ApiError) -> Iterator[ClusterStatus | errors.ApiError]:

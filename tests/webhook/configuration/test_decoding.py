@@ -75,50 +75,42 @@ BOOLEANS = "YAML reads off, no and n as false, and on, yes and y as true"
 
 @cases(
     ("data", "want"),
-    {
-        "no-map": ([], [": must be a map, not a list"]),
-        "null-where-it-may-be": ({"inner": None}, []),
-        "null-where-it-may-not": ({"items": None}, ["items: must be a list, not nothing"]),
-        "map-for-list": ({"items": {}}, ["items: must be a list, not a map"]),
-        "each-item": (
-            {"items": [{"name": "a"}, {}, 3]},
-            ["items[1].name: Required value", "items[2]: must be a map, not a whole number 3"],
-        ),
-        "unknown-keys-with-the-nearest": (
-            {"inner": {"name": "a", "maxcount": 1}, "colr": "red"},
-            [
-                "colr: unknown field; did you mean colour?",
-                "inner.maxcount: unknown field; did you mean maxCount?",
-            ],
-        ),
-        "labels-that-yaml-turned-into-numbers": (
-            {"labels": {1: "a", "b": 2}},
-            [
-                "labels.1: YAML reads this key as a whole number 1; quote it",
-                "labels.b: must be text; YAML reads 2 as a number: quote it",
-            ],
-        ),
-        "true-for-text": ({"text": True}, [f"text: must be text; {BOOLEANS}: quote it"]),
-        "off-for-disabled": (
-            {"mode": False},
-            [f"mode: must be one of enforce, disabled; {BOOLEANS}: write disabled"],
-        ),
-        "true-for-a-choice": ({"colour": True}, [f"colour: must be one of red, blue; {BOOLEANS}"]),
-        "near-choice": (
-            {"colour": "blu"},
-            ['colour: Unsupported value: "blu": must be one of red, blue; did you mean blue?'],
-        ),
-        "number-for-choice": ({"colour": 5}, ['colour: Unsupported value: "5": must be one of red, blue']),
-        "text-for-number": ({"share": "20%"}, ['share: must be a number, not text "20%"']),
-        "quoted-yes": ({"flag": "yes"}, ['flag: must be true or false, not text "yes"']),
-        "too-small": ({"positive": 0}, ["positive: expected `int` >= 1"]),
-        "no-date": ({"until": "soon"}, ["until: invalid RFC3339 encoded date"]),
-        "map-for-quantity": (
-            {"amount": {"a": 1}},
-            ["amount: must be text or a whole number or a number, not a map"],
-        ),
-        "raw-takes-anything": ({"raw": {"any": ["thing"]}}, []),
-    },
+    no_map=([], [": must be a map, not a list"]),
+    null_where_it_may_be=({"inner": None}, []),
+    null_where_it_may_not=({"items": None}, ["items: must be a list, not nothing"]),
+    map_for_list=({"items": {}}, ["items: must be a list, not a map"]),
+    each_item=(
+        {"items": [{"name": "a"}, {}, 3]},
+        ["items[1].name: Required value", "items[2]: must be a map, not a whole number 3"],
+    ),
+    unknown_keys_with_the_nearest=(
+        {"inner": {"name": "a", "maxcount": 1}, "colr": "red"},
+        [
+            "colr: unknown field; did you mean colour?",
+            "inner.maxcount: unknown field; did you mean maxCount?",
+        ],
+    ),
+    labels_that_yaml_turned_into_numbers=(
+        {"labels": {1: "a", "b": 2}},
+        [
+            "labels.1: YAML reads this key as a whole number 1; quote it",
+            "labels.b: must be text; YAML reads 2 as a number: quote it",
+        ],
+    ),
+    true_for_text=({"text": True}, [f"text: must be text; {BOOLEANS}: quote it"]),
+    off_for_a_mode=({"mode": False}, [f"mode: must be one of enforce, disabled; {BOOLEANS}: write disabled"]),
+    true_for_a_choice=({"colour": True}, [f"colour: must be one of red, blue; {BOOLEANS}"]),
+    near=(
+        {"colour": "blu"},
+        ['colour: Unsupported value: "blu": must be one of red, blue; did you mean blue?'],
+    ),
+    number_for_choice=({"colour": 5}, ['colour: Unsupported value: "5": must be one of red, blue']),
+    text_for_number=({"share": "20%"}, ['share: must be a number, not text "20%"']),
+    quoted_yes=({"flag": "yes"}, ['flag: must be true or false, not text "yes"']),
+    too_small=({"positive": 0}, ["positive: expected `int` >= 1"]),
+    no_date=({"until": "soon"}, ["until: invalid RFC3339 encoded date"]),
+    map_for_amount=({"amount": {"a": 1}}, ["amount: must be text or a whole number or a number, not a map"]),
+    raw_takes_anything=({"raw": {"any": ["thing"]}}, []),
 )
 def test_every_problem_has_its_path(data: Any, want: list[str]) -> None:
     assert problems_of(data) == want

@@ -23,7 +23,6 @@ def record(document: Document, accepted: dict[str, Any] | None = None) -> Record
 
 
 def in_force(records: list[Record], last_good: tuple[Document, ...] | None = None) -> dict[str, Any]:
-    """Return the specs in force by name."""
     return {document.name: document.spec for document in choose(records, last_good).documents}
 
 
@@ -51,31 +50,26 @@ def test_one_bad_document_holds_everything_back() -> None:
 
 @cases(
     ("records", "want"),
-    {
-        "what-the-controller-wrote-down": (
-            [record(policy("a", BAD), accepted=GOOD), record(policy("b", {}), accepted={})],
-            {"a": GOOD, "b": {}},
-        ),
-        "not-what-was-never-in-force": (
-            [record(policy("a", BAD), accepted=GOOD), record(policy("new", {}))],
-            {"a": GOOD},
-        ),
-        "without-a-controller-what-is-good": (
-            [record(policy("a", BAD)), record(policy("b", GOOD))],
-            {"b": GOOD},
-        ),
-        "what-was-written-down-has-to-be-good-too": (
-            [record(policy("a", BAD), accepted=BAD), record(policy("b", {}), accepted=GOOD)],
-            {"b": GOOD},
-        ),
-        "what-hangs-on-a-bad-one-goes-with-it": (
-            [
-                record(policy("a", {"rules": {"gpu-class": {"default": "card"}}})),
-                record(Document("GPUClass", "card", {"memoryGiB": 0})),
-            ],
-            {},
-        ),
-    },
+    what_the_controller_wrote_down=(
+        [record(policy("a", BAD), accepted=GOOD), record(policy("b", {}), accepted={})],
+        {"a": GOOD, "b": {}},
+    ),
+    not_what_was_never_in_force=(
+        [record(policy("a", BAD), accepted=GOOD), record(policy("new", {}))],
+        {"a": GOOD},
+    ),
+    without_a_controller_what_is_good=([record(policy("a", BAD)), record(policy("b", GOOD))], {"b": GOOD}),
+    what_was_written_down_has_to_be_good_too=(
+        [record(policy("a", BAD), accepted=BAD), record(policy("b", {}), accepted=GOOD)],
+        {"b": GOOD},
+    ),
+    what_hangs_on_a_bad_one_goes_with_it=(
+        [
+            record(policy("a", {"rules": {"gpu-class": {"default": "card"}}})),
+            record(Document("GPUClass", "card", {"memoryGiB": 0})),
+        ],
+        {},
+    ),
 )
 def test_a_process_that_has_just_started(records: list[Record], want: dict[str, Any]) -> None:
     assert in_force(records) == want
@@ -92,11 +86,9 @@ def test_old_and_new_processes_come_to_the_same_version() -> None:
 
 @cases(
     ("stored", "want"),
-    {
-        "paused": ({**BAD, "pausedUntil": UNTIL}, {**GOOD, "pausedUntil": UNTIL}),
-        "resumed": (BAD, GOOD),
-        "no-moment": ({**BAD, "pausedUntil": "soon"}, {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}),
-    },
+    paused=({**BAD, "pausedUntil": UNTIL}, {**GOOD, "pausedUntil": UNTIL}),
+    resumed=(BAD, GOOD),
+    no_moment=({**BAD, "pausedUntil": "soon"}, {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}),
 )  # fmt: skip
 def test_a_pause_holds_whatever_else_is_wrong(stored: dict[str, Any], want: dict[str, Any]) -> None:
     last_good = (policy("a", {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}),)
@@ -106,12 +98,10 @@ def test_a_pause_holds_whatever_else_is_wrong(stored: dict[str, Any], want: dict
 
 @cases(
     ("value", "want"),
-    {
-        "none": (None, True),
-        "moment": (UNTIL, True),
-        "no-time-zone": ("2027-01-31T18:00:00", False),
-        "number": (5, False),
-    },
+    none=(None, True),
+    moment=(UNTIL, True),
+    no_time_zone=("2027-01-31T18:00:00", False),
+    number=(5, False),
 )
 def test_what_a_pause_may_be(value: Any, want: bool) -> None:
     assert is_pause(value) is want

@@ -154,76 +154,116 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
     assert [each.name for each in load_directory(tmp_path).policies.policies] == ["default"]
 
 
+def said(of: str, *problems: str) -> list[str]:
+    """Return problems in p.yaml, each written as its line, path below the spec of the document, and message."""
+    parted = (problem.partition(" ") for problem in problems)
+    return [f"p.yaml:{line}: {of} spec.{rest}" for line, _, rest in parted]
+
+
+DEFAULT, OWN_CARD, OWN_MAPPING = "GPUPolicy/default", "GPUClass/own-card", "GPUResourceMapping/own"
+BOOLEANS = "YAML reads off, no and n as false, and on, yes and y as true"
+MAPPING = f"{HEAD}kind: GPUResourceMapping\nmetadata: {{name: own}}\nspec:\n  resources:\n"
+
+
 @cases(
     ("text", "want"),
-    {
-        "mode-off": (policy("{rules: {gpu-requests: {mode: off}}}"), [
-                "p.yaml:4: GPUPolicy/default spec.rules.gpu-requests.mode: must be one of enforce, warn, audit, disabled; "
-                "YAML reads off, no and n as false, and on, yes and y as true: write disabled"
-            ]),
-        "misspelt-rule": (policy("{rules: {gpu-reqests: {}}}"), [
-                'p.yaml:4: GPUPolicy/default spec.rules.gpu-reqests: unknown rule "gpu-reqests"; did you mean gpu-requests?',
-            ]),
-        "values-of-the-right-type-that-make-no-sense": (
-            policy("\n  rules:\n    gpu-requests:\n      maxPerPod: -1\n    gpu-class: {allowed: [], labelKey: a b}\n"),
-            [
-                "p.yaml:7: GPUPolicy/default spec.rules.gpu-requests.maxPerPod: must be 0 or more, or null for no "
-"limit, not -1",
-                'p.yaml:8: GPUPolicy/default spec.rules.gpu-class.allowed: must not be empty: set ["*"] to allow '
-"every class",
-                'p.yaml:8: GPUPolicy/default spec.rules.gpu-class.labelKey: must be a label key, not "a b"',
-            ]),
-        "everything-about-a-policy": (policy(
-                "\n  pausedUntil: 2027-01-31T18:00:00\n  match: {namespaces: []}\n  exemptions:\n"
-                "  - {namespaces: [], reason: ' ', rules: [gpu-clas]}\n"
-            ), [
-                "p.yaml:5: GPUPolicy/default spec.pausedUntil: must have a time zone, such as 2027-01-31T18:00:00Z",
-                'p.yaml:6: GPUPolicy/default spec.match.namespaces: must name at least one namespace; "*" matches all',
-                "p.yaml:8: GPUPolicy/default spec.exemptions[0].namespaces: must name at least one namespace",
-                "p.yaml:8: GPUPolicy/default spec.exemptions[0].reason: must say why the exemption exists",
-                'p.yaml:8: GPUPolicy/default spec.exemptions[0].rules[0]: unknown rule "gpu-clas"; did you mean gpu-class?',
-            ]),
-        "help-of-two-lines": (policy('{help: "two\\nlines"}'),
-            ["p.yaml:4: GPUPolicy/default spec.help: must be one line of at most 256 characters"]),
-        "class-that-makes-no-sense": (gpu_class("\n  memoryGiB: 0\n  nodeLabels:\n  - {key: a b, values: []}\n"), [
-                "p.yaml:5: GPUClass/own-card spec.memoryGiB: must be at least 1, not 0",
-                'p.yaml:7: GPUClass/own-card spec.nodeLabels[0].key: must be a label key, not "a b"',
-                "p.yaml:7: GPUClass/own-card spec.nodeLabels[0].values: must not be empty",
-            ]),
-        "resource mapping-that-makes-no-sense": (HEAD
-            + "kind: GPUResourceMapping\nmetadata: {name: own}\nspec:\n  resources:\n"
-            + "  - {pattern: gpu, measure: devices}\n  - {pattern: a.b/*-*, measure: fraction}\n", [
-                "p.yaml:6: GPUResourceMapping/own spec.resources[0].pattern: must be a resource name such as example.com/gpu or "
-                "example.com/*",
-                "p.yaml:7: GPUResourceMapping/own spec.resources[1].measure: must not be fraction: amounts of "
-"resources are whole numbers",
-                "p.yaml:7: GPUResourceMapping/own spec.resources[1].pattern: must have at most one *, after the /",
-            ]),
-        "two-of-one-name": (policy("{}") + "---\n" + policy("{}"),
-            ['p.yaml:8: GPUPolicy/default metadata.name: Duplicate value: "default", also in p.yaml:1']),
-        "another-api": ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
-            ['p.yaml:1: ConfigMap/x apiVersion: Unsupported value: "v1": must be gpu-admission.dev/v1alpha1']),
-        "another-kind": (HEAD + "kind: GPUPolicies\nmetadata: {name: x}\nspec: {}\n", [
-                'p.yaml:2: GPUPolicies/x kind: Unsupported value: "GPUPolicies": must be one of GPUClass, GPUPolicy, GPUQuota, '
-                "GPUResourceMapping; did you mean GPUPolicy?"
-            ]),
-        "no-object": ("- 1\n", ["p.yaml:1: must be a map, not a list"]),
-        "bad-name": (HEAD + "kind: GPUPolicy\nmetadata: {name: My_Policy}\nspec: {}\n", [
-                "p.yaml:3: GPUPolicy/My_Policy metadata.name: must consist of lower case letters, digits, - and ."
-            ]),
-        "every-document-is-reported": (
-            policy("{priority: 1, priority: 2}") + "---\na: [1\n---\n" + policy("{prio: 1}", name="third"),
-            [
-                'p.yaml:4: Duplicate value: key "priority"',
-                "p.yaml:6: while parsing a flow sequence, did not find expected ',' or ']'",
-                "p.yaml:11: GPUPolicy/third spec.prio: unknown field; did you mean priority?",
-            ]),
-    },
+    mode_off=(policy("{rules: {gpu-requests: {mode: off}}}"), said(DEFAULT,
+        f"4 rules.gpu-requests.mode: must be one of enforce, warn, audit, disabled; {BOOLEANS}: write disabled")),
+    misspelt_rule=(policy("{rules: {gpu-reqests: {}}}"), said(DEFAULT,
+        '4 rules.gpu-reqests: unknown rule "gpu-reqests"; did you mean gpu-requests?')),
+    values_of_the_right_type_that_make_no_sense=(
+        policy("\n  rules:\n    gpu-requests:\n      maxPerPod: -1\n    gpu-class: {allowed: [], labelKey: a b}\n"), said(DEFAULT,
+        "7 rules.gpu-requests.maxPerPod: must be 0 or more, or null for no limit, not -1",
+        '8 rules.gpu-class.allowed: must not be empty: set ["*"] to allow every class',
+        '8 rules.gpu-class.labelKey: must be a label key, not "a b"')),
+    everything_about_a_policy=(policy(
+        "\n  pausedUntil: 2027-01-31T18:00:00\n  match: {namespaces: []}\n  exemptions:\n"
+        "  - {namespaces: [], reason: ' ', rules: [gpu-clas]}\n"), said(DEFAULT,
+        "5 pausedUntil: must have a time zone, such as 2027-01-31T18:00:00Z",
+        '6 match.namespaces: must name at least one namespace; "*" matches all',
+        "8 exemptions[0].namespaces: must name at least one namespace",
+        "8 exemptions[0].reason: must say why the exemption exists",
+        '8 exemptions[0].rules[0]: unknown rule "gpu-clas"; did you mean gpu-class?')),
+    help_of_two_lines=(policy('{help: "two\\nlines"}'), said(DEFAULT, "4 help: must be one line of at most 256 characters")),
+    class_that_makes_no_sense=(gpu_class("\n  memoryGiB: 0\n  nodeLabels:\n  - {key: a b, values: []}\n"), said(OWN_CARD,
+        "5 memoryGiB: must be at least 1, not 0",
+        '7 nodeLabels[0].key: must be a label key, not "a b"',
+        "7 nodeLabels[0].values: must not be empty")),
+    resource_mapping_that_makes_no_sense=(
+        MAPPING + "  - {pattern: gpu, measure: devices}\n  - {pattern: a.b/*-*, measure: fraction}\n", said(OWN_MAPPING,
+        "6 resources[0].pattern: must be a resource name such as example.com/gpu or example.com/*",
+        "7 resources[1].measure: must not be fraction: amounts of resources are whole numbers",
+        "7 resources[1].pattern: must have at most one *, after the /")),
+    two_of_one_name=(policy("{}") + "---\n" + policy("{}"),
+        ['p.yaml:8: GPUPolicy/default metadata.name: Duplicate value: "default", also in p.yaml:1']),
+    another_api=("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
+        ['p.yaml:1: ConfigMap/x apiVersion: Unsupported value: "v1": must be gpu-admission.dev/v1alpha1']),
+    another_kind=(HEAD + "kind: GPUPolicies\nmetadata: {name: x}\nspec: {}\n", [
+        'p.yaml:2: GPUPolicies/x kind: Unsupported value: "GPUPolicies": must be one of GPUClass, GPUPolicy, GPUQuota, '
+        "GPUResourceMapping; did you mean GPUPolicy?"]),
+    no_object=("- 1\n", ["p.yaml:1: must be a map, not a list"]),
+    bad_name=(HEAD + "kind: GPUPolicy\nmetadata: {name: My_Policy}\nspec: {}\n",
+        ["p.yaml:3: GPUPolicy/My_Policy metadata.name: must consist of lower case letters, digits, - and ."]),
+    every_document_is_reported=(
+        policy("{priority: 1, priority: 2}") + "---\na: [1\n---\n" + policy("{prio: 1}", name="third"), [
+        'p.yaml:4: Duplicate value: key "priority"',
+        "p.yaml:6: while parsing a flow sequence, did not find expected ',' or ']'",
+        "p.yaml:11: GPUPolicy/third spec.prio: unknown field; did you mean priority?"]),
 )  # fmt: skip
 def test_everything_wrong_is_reported_with_its_place(tmp_path: Path, text: str, want: list[str]) -> None:
     write(tmp_path, p=text)
 
     assert problems_of(tmp_path) == want
+
+
+PRINTED = """\
+apiVersion: v1
+items:
+- apiVersion: gpu-admission.dev/v1alpha1
+  kind: GPUPolicy
+  metadata:
+    annotations:
+      kubectl.kubernetes.io/last-applied-configuration: |
+        {}
+    creationTimestamp: "2026-11-23T08:00:00Z"
+    generation: 2
+    managedFields: [{manager: kubectl, operation: Apply}]
+    name: default
+    resourceVersion: "41"
+    uid: 6f1d
+  spec: {priority: 3}
+  status: {accepted: {priority: 3}, conditions: []}
+- apiVersion: gpu-admission.dev/v1alpha1
+  kind: GPUQuota
+  metadata: {name: default, namespace: ml, uid: 7a2e}
+  spec: {hard: {gpus: 8}}
+  status: {used: {gpus: "2"}}
+kind: List
+metadata: {resourceVersion: ""}
+"""
+"""What `kubectl get gpup,gpuq -A -o yaml` prints."""
+
+
+def test_a_file_of_what_kubectl_prints(tmp_path: Path) -> None:
+    write(tmp_path, p=PRINTED)
+
+    loaded = [load_directory(path) for path in (tmp_path, tmp_path / "p.yaml")]
+
+    for each in loaded:
+        assert [policy.spec.priority for policy in each.policies.policies] == [3]
+        assert {name: spec.amounts for name, spec in each.quotas.items()} == {"ml": {"gpus": 8}}
+    assert dict(loaded[0].places) == {
+        ("GPUPolicy", "default"): "p.yaml:3",
+        ("GPUQuota", "ml"): "p.yaml:17",
+    }
+
+
+def test_problems_in_a_list_have_their_line(tmp_path: Path) -> None:
+    write(tmp_path, p=PRINTED.replace("priority: 3}", "prio: 3}").replace("uid: 6f1d", "uuid: 6f1d"))
+
+    assert problems_of(tmp_path) == [
+        "p.yaml:14: GPUPolicy/default metadata.uuid: unknown field: must be one of name, namespace, labels, annotations"
+    ]
 
 
 def test_problems_of_all_files_at_once(tmp_path: Path) -> None:
@@ -273,25 +313,17 @@ def test_quotas_are_by_namespace(tmp_path: Path) -> None:
     assert configuration.quotas["other"].unclassified_pods.value == "TotalOnly"
 
 
+SHARES = "migProfiles: {1g.10gb: {sevenths: 1, memoryGiB: 10, perGPU: 1, weight: 1}}"
+BYTES = "model-warming: {cacheSizeLimit: 214748364800, resources: {cpu: 2, memory: 2147483648}}"
+
+
 @cases(
     "text",
-    {
-        "gpus": gpu_quota("{hard: {gpus: 16}}"),
-        "gpus-of-a-class": gpu_quota("{hard: {classes: {nvidia-t4: 2, nvidia-a100: 0}}}"),
-        "units-of-a-resource": (gpu_quota("{hard: {resources: {nvidia.com/mig-1g.10gb: 14}}}")),
-        "shares-of-a-card": (
-            gpu_class(
-                "{memoryGiB: 10, equivalents: {nvidia.com/gpu: 1}, "
-                "migProfiles: {1g.10gb: {sevenths: 1, memoryGiB: 10, perGPU: 1, weight: 1}}}"
-            )
-        ),
-        "quantities": (
-            policy(
-                "{rules: {shared-memory: {sizeLimit: 17179869184}, "
-                "model-warming: {cacheSizeLimit: 214748364800, resources: {cpu: 2, memory: 2147483648}}}}"
-            )
-        ),
-    },
+    gpus=gpu_quota("{hard: {gpus: 16}}"),
+    gpus_of_a_class=gpu_quota("{hard: {classes: {nvidia-t4: 2, nvidia-a100: 0}}}"),
+    units_of_a_resource=gpu_quota("{hard: {resources: {nvidia.com/mig-1g.10gb: 14}}}"),
+    shares_of_a_card=gpu_class(f"{{memoryGiB: 10, equivalents: {{nvidia.com/gpu: 1}}, {SHARES}}}"),
+    quantities=policy(f"{{rules: {{shared-memory: {{sizeLimit: 17179869184}}, {BYTES}}}}}"),
 )
 def test_an_amount_may_be_a_number(tmp_path: Path, text: str) -> None:
     assert len(load_directory(write(tmp_path, p=text)).documents) == 1
@@ -299,40 +331,38 @@ def test_an_amount_may_be_a_number(tmp_path: Path, text: str) -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "no-namespace": (
-            gpu_quota("{hard: {}}", "{name: default}"),
-            "p.yaml:3: GPUQuota/default metadata.namespace: Required value",
-        ),
-        "another-name": (
-            gpu_quota("{hard: {}}", "{name: second, namespace: team}"),
-            "p.yaml:3: GPUQuota/second metadata.name: must be default: a namespace has at most one GPUQuota",
-        ),
-        "no-namespace-could-be-called-that": (
-            gpu_quota("{hard: {}}", "{name: default, namespace: Team}"),
-            "p.yaml:3: GPUQuota/default metadata.namespace: must consist of at most 63 lower case letters, digits and -",
-        ),
-        "two-for-one-namespace": (
-            gpu_quota("{hard: {}}") + "---\n" + gpu_quota("{hard: {}}"),
-            'p.yaml:8: GPUQuota/default metadata.namespace: Duplicate value: "team", also in p.yaml:1',
-        ),
-        "decimal-number": (
-            gpu_quota("{hard: {gpus: 0.5}}"),
-            "p.yaml:4: GPUQuota/default spec.hard.gpus: must be a whole number or text; YAML reads 0.5 as a number: quote it",
-        ),
-        "negative-number": (
-            gpu_quota("{hard: {classes: {nvidia-t4: -1}}}"),
-            'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or "2/7", not -1',
-        ),
-        "unknown-class": (
-            gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
-            "p.yaml:4: GPUQuota/default spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?",
-        ),
-        "a-policy-has-no-namespace": (
-            f"{HEAD}kind: GPUPolicy\nmetadata: {{name: default, namespace: team}}\nspec: {{}}\n",
-            "p.yaml:3: GPUPolicy/default metadata.namespace: must be omitted: a GPUPolicy is cluster-scoped",
-        ),
-    },
+    no_namespace=(
+        gpu_quota("{hard: {}}", "{name: default}"),
+        "p.yaml:3: GPUQuota/default metadata.namespace: Required value",
+    ),
+    another_name=(
+        gpu_quota("{hard: {}}", "{name: second, namespace: team}"),
+        "p.yaml:3: GPUQuota/second metadata.name: must be default: a namespace has at most one GPUQuota",
+    ),
+    no_namespace_could_be_called_that=(
+        gpu_quota("{hard: {}}", "{name: default, namespace: Team}"),
+        "p.yaml:3: GPUQuota/default metadata.namespace: must consist of at most 63 lower case letters, digits and -",
+    ),
+    two_for_one_namespace=(
+        gpu_quota("{hard: {}}") + "---\n" + gpu_quota("{hard: {}}"),
+        'p.yaml:8: GPUQuota/default metadata.namespace: Duplicate value: "team", also in p.yaml:1',
+    ),
+    decimal_number=(
+        gpu_quota("{hard: {gpus: 0.5}}"),
+        "p.yaml:4: GPUQuota/default spec.hard.gpus: must be a whole number or text; YAML reads 0.5 as a number: quote it",
+    ),
+    negative_number=(
+        gpu_quota("{hard: {classes: {nvidia-t4: -1}}}"),
+        'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or "2/7", not -1',
+    ),
+    unknown_class=(
+        gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
+        "p.yaml:4: GPUQuota/default spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?",
+    ),
+    a_policy_has_no_namespace=(
+        f"{HEAD}kind: GPUPolicy\nmetadata: {{name: default, namespace: team}}\nspec: {{}}\n",
+        "p.yaml:3: GPUPolicy/default metadata.namespace: must be omitted: a GPUPolicy is cluster-scoped",
+    ),
 )
 def test_a_bad_quota_is_reported_with_its_place(tmp_path: Path, text: str, want: str) -> None:
     assert want in "\n".join(problems_of(write(tmp_path, p=text)))

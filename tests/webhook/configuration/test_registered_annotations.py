@@ -12,15 +12,10 @@ ENTRY = {"matchConditions": [{"name": "a", "expression": "x"}, {"name": "b", "ex
 
 @cases(
     ("validating", "want"),
-    {
-        "both": (
-            {"webhooks": [{"matchConditions": [{"name": "c", "expression": "z"}]}, {}]},
-            {"x", "y", "z"},
-        ),
-        "without-webhooks": ({}, {"x", "y"}),
-        "one-is-forbidden": (status(403, "no", "Forbidden"), set()),
-        "one-is-unreadable": (Answer(b"no JSON"), set()),
-    },
+    both=({"webhooks": [{"matchConditions": [{"name": "c", "expression": "z"}]}, {}]}, {"x", "y", "z"}),
+    without_webhooks=({}, {"x", "y"}),
+    one_is_forbidden=(status(403, "no", "Forbidden"), set()),
+    one_is_unreadable=(Answer(b"no JSON"), set()),
 )
 def test_registered_conditions(tmp_path: Path, validating: object, want: set[str]) -> None:
     objects = {

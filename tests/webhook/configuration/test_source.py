@@ -40,7 +40,6 @@ def test_the_first_load_must_succeed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Watched:
-    """Return a source on a directory with the policy `one`."""
     (tmp_path / "p.yaml").write_text(policy("one"))
     return Watched(tmp_path)
 
@@ -67,11 +66,9 @@ def test_a_new_version_takes_over(watched: Watched, tmp_path: Path) -> None:
 
 @cases(
     "change",
-    {
-        "added": (lambda folder: (folder / "q.yaml").write_text(policy("added", "{priority: 1}"))),
-        "renamed": lambda folder: (folder / "p.yaml").rename(folder / "r.yml"),
-        "removed": lambda folder: (folder / "extra.yaml").unlink(),
-    },
+    added=(lambda folder: (folder / "q.yaml").write_text(policy("added", "{priority: 1}"))),
+    renamed=lambda folder: (folder / "p.yaml").rename(folder / "r.yml"),
+    removed=lambda folder: (folder / "extra.yaml").unlink(),
 )
 def test_every_change_of_the_directory_is_seen(tmp_path: Path, change: Callable[[Path], object]) -> None:
     (tmp_path / "p.yaml").write_text(policy("one"))

@@ -51,59 +51,47 @@ def test_kinds_change_the_version_but_not_the_digest_of_the_mapping(tmp_path: Pa
     assert own.version != built_in.version
 
 
-def test_kinds_stand_beside_resources(tmp_path: Path) -> None:
-    resources = "  resources: [{pattern: example.com/npu, measure: devices}]\n"
-    (tmp_path / "kinds.yaml").write_text(HEAD % "ours" + ROW + resources)
-
-    configuration = load_directory(tmp_path)
-
-    assert KEY in configuration.workload_kinds
-    assert configuration.resource_mapping.resource("example.com/npu") is not None
-
-
 @cases(
     ("rows", "want"),
-    {
-        "names": (
-            "  - {group: Example, kind: trainingJob, pods: [{path: spec.template}]}\n",
-            [
-                "spec.workloadKinds[0].group: must be an API group such as example.com",
-                "spec.workloadKinds[0].kind: must be a kind such as TrainingJob",
-            ],
-        ),
-        "form": (
-            "  - {group: example.com, kind: T, resource: T, pods: [{path: '.a', form: podspec}]}\n",
-            [
-                'spec.workloadKinds[0].pods[0].form: Unsupported value: "podspec": must be one of template, podSpec, '
-                "resources, amounts, patch, object; did you mean podSpec?"
-            ],
-        ),
-        "paths": (
-            "  - {group: example.com, kind: T, resource: T, pods: [{path: .a, form: amounts, replicas: [a or b, '']}]}\n",
-            [
-                "spec.workloadKinds[0].pods[0].gpus: must say where the amounts are",
-                "spec.workloadKinds[0].pods[0].path: must be a path such as spec.workers[].template, with * for every key",
-                "spec.workloadKinds[0].pods[0].replicas[0]: must be a path such as .replicas, or .replicas else 0",
-                "spec.workloadKinds[0].pods[0].replicas[1]: must be a path such as .replicas, or .replicas else 0",
-                "spec.workloadKinds[0].resource: must be the plural in the API's paths, such as trainingjobs",
-            ],
-        ),
-        "amounts-and-conditions": (
-            "  - {group: example.com, kind: T, stopped: {'a b': 'true'}, together: .x,"
-            " pods: [{path: a, form: amounts, gpus: [{quantity: 'a..b', resource: gpu}]}]}\n",
-            [
-                "spec.workloadKinds[0].pods[0].gpus[0].quantity: must be a path such as .gpus or spec.gpus",
-                "spec.workloadKinds[0].pods[0].gpus[0].resource: must be a resource name such as example.com/gpu",
-                "spec.workloadKinds[0].stopped.a b: must be a path such as spec.suspend",
-                "spec.workloadKinds[0].together: must be a path such as spec.suspend",
-            ],
-        ),
-        "twice": (ROW + ROW, ["spec.workloadKinds[1].kind: Duplicate value: TrainingJob of example.com"]),
-        "unknown-field": (
-            "  - {group: example.com, kind: T, pod: []}\n",
-            ["spec.workloadKinds[0].pod: unknown field; did you mean pods?"],
-        ),
-    },
+    names=(
+        "  - {group: Example, kind: trainingJob, pods: [{path: spec.template}]}\n",
+        [
+            "spec.workloadKinds[0].group: must be an API group such as example.com",
+            "spec.workloadKinds[0].kind: must be a kind such as TrainingJob",
+        ],
+    ),
+    form=(
+        "  - {group: example.com, kind: T, resource: T, pods: [{path: '.a', form: podspec}]}\n",
+        [
+            'spec.workloadKinds[0].pods[0].form: Unsupported value: "podspec": must be one of template, podSpec, '
+            "resources, amounts, patch, object; did you mean podSpec?"
+        ],
+    ),
+    paths=(
+        "  - {group: example.com, kind: T, resource: T, pods: [{path: .a, form: amounts, replicas: [a or b, '']}]}\n",
+        [
+            "spec.workloadKinds[0].pods[0].gpus: must say where the amounts are",
+            "spec.workloadKinds[0].pods[0].path: must be a path such as spec.workers[].template, with * for every key",
+            "spec.workloadKinds[0].pods[0].replicas[0]: must be a path such as .replicas, or .replicas else 0",
+            "spec.workloadKinds[0].pods[0].replicas[1]: must be a path such as .replicas, or .replicas else 0",
+            "spec.workloadKinds[0].resource: must be the plural in the API's paths, such as trainingjobs",
+        ],
+    ),
+    amounts_and_conditions=(
+        "  - {group: example.com, kind: T, stopped: {'a b': 'true'}, together: .x,"
+        " pods: [{path: a, form: amounts, gpus: [{quantity: 'a..b', resource: gpu}]}]}\n",
+        [
+            "spec.workloadKinds[0].pods[0].gpus[0].quantity: must be a path such as .gpus or spec.gpus",
+            "spec.workloadKinds[0].pods[0].gpus[0].resource: must be a resource name such as example.com/gpu",
+            "spec.workloadKinds[0].stopped.a b: must be a path such as spec.suspend",
+            "spec.workloadKinds[0].together: must be a path such as spec.suspend",
+        ],
+    ),
+    twice=(ROW + ROW, ["spec.workloadKinds[1].kind: Duplicate value: TrainingJob of example.com"]),
+    unknown_field=(
+        "  - {group: example.com, kind: T, pod: []}\n",
+        ["spec.workloadKinds[0].pod: unknown field; did you mean pods?"],
+    ),
 )
 def test_what_is_wrong_is_reported_with_its_path(tmp_path: Path, rows: str, want: list[str]) -> None:
     assert sorted(problems_of(tmp_path, rows)) == want
@@ -111,18 +99,16 @@ def test_what_is_wrong_is_reported_with_its_path(tmp_path: Path, rows: str, want
 
 @cases(
     ("text", "want"),
-    {
-        "a-path": (".replicas", Factor((".replicas",))),
-        "a-number": ("4", Factor((), 4)),
-        "unknown": ("unknown", Factor((), None)),
-        "the-first-that-has-one": ("spec.a else .b else 0", Factor(("spec.a", ".b"), 0)),
-        "or-unknown": (".a else unknown", Factor((".a",), None)),
-        "bounds": (".a less .b at least .c at most .d", Factor((".a",), 1, ".b", ".c", ".d")),
-        "nothing-after-else": (".a else", None),
-        "no-bound": (".a at most", None),
-        "a-list": (".a, .b", None),
-        "nothing": ("", None),
-    },
+    a_path=(".replicas", Factor((".replicas",))),
+    a_number=("4", Factor((), 4)),
+    unknown=("unknown", Factor((), None)),
+    the_first_that_has_one=("spec.a else .b else 0", Factor(("spec.a", ".b"), 0)),
+    or_unknown=(".a else unknown", Factor((".a",), None)),
+    bounds=(".a less .b at least .c at most .d", Factor((".a",), 1, ".b", ".c", ".d")),
+    nothing_after_else=(".a else", None),
+    no_bound=(".a at most", None),
+    a_list=(".a, .b", None),
+    nothing=("", None),
 )
 def test_factors(text: str, want: Factor | None) -> None:
     assert Factor.of(text) == want
@@ -130,13 +116,11 @@ def test_factors(text: str, want: Factor | None) -> None:
 
 @cases(
     ("path", "beside", "want"),
-    {
-        "keys": ("spec.template", "", ("spec", "template")),
-        "branches": ("spec.a[].b.*.c", "", ("spec", "a", "[]", "b", "*", "c")),
-        "a-key-in-brackets": ("metadata.annotations[a.b/c-d]", "", ("metadata", "annotations", "a.b/c-d")),
-        "beside-a-template": (".replicas", "spec.tasks[].template", ("spec", "tasks", "[]", "replicas")),
-        "beside-an-item": (".replicas", "objects[]", ("objects", "replicas")),
-    },
+    keys=("spec.template", "", ("spec", "template")),
+    branches=("spec.a[].b.*.c", "", ("spec", "a", "[]", "b", "*", "c")),
+    a_key_in_brackets=("metadata.annotations[a.b/c-d]", "", ("metadata", "annotations", "a.b/c-d")),
+    beside_a_template=(".replicas", "spec.tasks[].template", ("spec", "tasks", "[]", "replicas")),
+    beside_an_item=(".replicas", "objects[]", ("objects", "replicas")),
 )  # fmt: skip
 def test_steps(path: str, beside: str, want: tuple[str, ...]) -> None:
     assert steps(path, beside) == want

@@ -29,39 +29,37 @@ def errors(text: str) -> list[tuple[int, str]]:
 # What sigs.k8s.io/yaml v1.6.0 (kubectl's) answers to YAMLToJSON.
 @cases(
     ("scalar", "want"),
-    {
-        "y-is-true": ("y", True),
-        "capital-n-is-false": ("N", False),
-        "off-is-false": ("Off", False),
-        "odd-case-is-text": ("tRUE", "tRUE"),
-        "tilde-is-null": ("~", None),
-        "exponent-without-a-point-is-a-number": ("1e3", 1000),
-        "half": ("0.5", 0.5),
-        "whole-float-becomes-an-integer": ("1.", 1),
-        "large-float-stays-a-float": ("1e21", 1e21),
-        "no-octal-but-a-float": ("08", 8),
-        "octal-of-yaml-1.1": ("017", 15),
-        "octal-of-yaml-1.2": ("0o17", 15),
-        "negative-binary": ("-0b11", -3),
-        "hexadecimal": ("0x1F", 31),
-        "underscores": ("1_000", 1000),
-        "leading-underscore-is-text": ("_1", "_1"),
-        "underscore-after-a-point": (".5_5", 0.55),
-        "stray-underscore-after-a-point": ("._5", "._5"),
-        "no-sexagesimal": ("12:30", "12:30"),
-        "dates-stay-text": ("2024-01-01", "2024-01-01"),
-        "largest-uint64": ("18446744073709551615", 18446744073709551615),
-        "larger-is-a-float": ("123456789012345678901234", 1.2345678901234569e23),
-        "beyond-float64-is-text": ("1e400", "1e400"),
-        "thousands-of-digits-are-text": ("9" * 5000, "9" * 5000),
-        "digits-of-other-scripts-are-text": ("\u0661", "\u0661"),
-        "quantity": ("500m", "500m"),
-        "equals-sign": ("=", "="),
-        "quoted-number-is-text": ('"1"', "1"),
-        "explicit-tag": ('!!int "5"', 5),
-        "explicit-text": ("!!str 5", "5"),
-        "explicit-timestamp-is-text": ("!!timestamp 2024-01-01", "2024-01-01"),
-    },
+    y_is_true=("y", True),
+    capital_n_is_false=("N", False),
+    off_is_false=("Off", False),
+    odd_case_is_text=("tRUE", "tRUE"),
+    tilde_is_null=("~", None),
+    exponent_without_a_point_is_a_number=("1e3", 1000),
+    half=("0.5", 0.5),
+    whole_float_becomes_an_integer=("1.", 1),
+    large_float_stays_a_float=("1e21", 1e21),
+    no_octal_but_a_float=("08", 8),
+    octal_of_yaml_1_1=("017", 15),
+    octal_of_yaml_1_2=("0o17", 15),
+    negative_binary=("-0b11", -3),
+    hexadecimal=("0x1F", 31),
+    underscores=("1_000", 1000),
+    leading_underscore_is_text=("_1", "_1"),
+    underscore_after_a_point=(".5_5", 0.55),
+    stray_underscore_after_a_point=("._5", "._5"),
+    no_sexagesimal=("12:30", "12:30"),
+    dates_stay_text=("2024-01-01", "2024-01-01"),
+    largest_uint64=("18446744073709551615", 18446744073709551615),
+    larger_is_a_float=("123456789012345678901234", 1.2345678901234569e23),
+    beyond_float64_is_text=("1e400", "1e400"),
+    thousands_of_digits_are_text=("9" * 5000, "9" * 5000),
+    digits_of_other_scripts_are_text=("\u0661", "\u0661"),
+    quantity=("500m", "500m"),
+    equals_sign=("=", "="),
+    quoted_number_is_text=('"1"', "1"),
+    explicit_tag=('!!int "5"', 5),
+    explicit_text=("!!str 5", "5"),
+    explicit_timestamp_is_text=("!!timestamp 2024-01-01", "2024-01-01"),
 )
 def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> None:
     (document,) = documents(f"v: {scalar}\n")
@@ -72,28 +70,23 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
 
 @cases(
     ("text", "want"),
-    {
-        "infinity": ("a: .inf\n", [(1, '".inf" must be a number that JSON can represent')]),
-        "end-missing": (
-            "a: 1\nb: [\n",
-            [(2, "while parsing a flow node, did not find expected node content")],
-        ),
-        "self-reference": ("a: &x [*x]\n", [(1, "must not contain itself through an alias")]),
-        "brackets-without-end": ("[" * 100_000, [(1, "must not be nested deeper than 200 levels")]),
-        "dashes-without-end": ("- " * 100_000, [(1, "must not be nested deeper than 200 levels")]),
-        "json-without-end": ('{"a":' * 100_000, [(1, "must not be nested deeper than 200 levels")]),
-        "python-tag": (
-            "a: !!python/name:os.system x\n",
-            [(1, "could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'")],
-        ),
-        "each-broken-document": (
-            "a: 1\n---\nb: [1\n---\nc: d: e\n",
-            [
-                (3, "while parsing a flow sequence, did not find expected ',' or ']'"),
-                (5, "mapping values are not allowed in this context"),
-            ],
-        ),
-    },
+    infinity=("a: .inf\n", [(1, '".inf" must be a number that JSON can represent')]),
+    end_missing=("a: 1\nb: [\n", [(2, "while parsing a flow node, did not find expected node content")]),
+    self_reference=("a: &x [*x]\n", [(1, "must not contain itself through an alias")]),
+    brackets_without_end=("[" * 100_000, [(1, "must not be nested deeper than 200 levels")]),
+    dashes_without_end=("- " * 100_000, [(1, "must not be nested deeper than 200 levels")]),
+    json_without_end=('{"a":' * 100_000, [(1, "must not be nested deeper than 200 levels")]),
+    python_tag=(
+        "a: !!python/name:os.system x\n",
+        [(1, "could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'")],
+    ),
+    each_broken_document=(
+        "a: 1\n---\nb: [1\n---\nc: d: e\n",
+        [
+            (3, "while parsing a flow sequence, did not find expected ',' or ']'"),
+            (5, "mapping values are not allowed in this context"),
+        ],
+    ),
 )
 def test_bad_documents_are_reported_with_their_line(text: str, want: list[tuple[int, str]]) -> None:
     assert errors(text) == want
@@ -106,16 +99,14 @@ def test_a_broken_document_hides_no_other() -> None:
 
 @cases(
     ("text", "data", "duplicates"),
-    {
-        "the-last-one-counts": ("a: 1\na: 2\n", {"a": 2}, ['2:1 "a"']),
-        "all-at-once": ("x: {a: 1, a: 2}\nz:\n  b: [1]\n  b: [2]\n",
-            {"x": {"a": 2}, "z": {"b": [2]}},
-            ['1:11 "a"', '4:3 "b"']),
-        "maps-are-not-merged": ("m: {a: 1}\nm: {b: 2}\n", {"m": {"b": 2}}, ['2:1 "m"']),
-        "json": ('{"a": 1, "a": 2}', {"a": 2}, ['1:10 "a"']),
-        "second-document": ("# note\n---\na: 1\n---\nb: 1\nb: 2\n", {"b": 2}, ['6:1 "b"']),
-        "overriding-a-merge": ("x: &x {a: 1}\nz: {<<: *x, a: 2}\n", {"x": {"a": 1}, "z": {"a": 2}}, []),
-    },
+    the_last_one_counts=("a: 1\na: 2\n", {"a": 2}, ['2:1 "a"']),
+    all_at_once=("x: {a: 1, a: 2}\nz:\n  b: [1]\n  b: [2]\n",
+        {"x": {"a": 2}, "z": {"b": [2]}},
+        ['1:11 "a"', '4:3 "b"']),
+    maps_are_not_merged=("m: {a: 1}\nm: {b: 2}\n", {"m": {"b": 2}}, ['2:1 "m"']),
+    json=('{"a": 1, "a": 2}', {"a": 2}, ['1:10 "a"']),
+    second_document=("# note\n---\na: 1\n---\nb: 1\nb: 2\n", {"b": 2}, ['6:1 "b"']),
+    overriding_a_merge=("x: &x {a: 1}\nz: {<<: *x, a: 2}\n", {"x": {"a": 1}, "z": {"a": 2}}, []),
 )  # fmt: skip
 def test_of_duplicate_keys_the_last_one_counts(text: str, data: object, duplicates: list[str]) -> None:
     document = documents(text)[-1]
@@ -164,21 +155,19 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "nothing": ("", []),
-        "empty-documents": ("# only a comment\n---\n---\n", []),
-        "directive": ("%YAML 1.1\n---\na: 1\n", [(3, {"a": 1})]),
-        "comments": ("# head\n---\na: 1\n--- # next\nb: 2\n", [(3, {"a": 1}), (5, {"b": 2})]),
-        "on-the-separator": ("--- {a: 1}\n--- {b: 2}\n", [(1, {"a": 1}), (2, {"b": 2})]),
-        "windows-line-ends": ("a: 1\r\n---\r\nb: 2\r\n", [(1, {"a": 1}), (3, {"b": 2})]),
-        "dashes-inside-text": ("a: |\n  x\n  ---\n  y\n", [(1, {"a": "x\n---\ny\n"})]),
-        "byte-order-mark": ("\ufeffa: 1\n", [(1, {"a": 1})]),
-        "stream-of-json": ('{"a": 1}\n\n{"b": 2}\n', [(1, {"a": 1}), (3, {"b": 2})]),
-        "json-with-tabs": ('{\n\t"a":\t1\n}\n', [(1, {"a": 1})]),
-        "json-escapes": ('{"a": "\\ud83d\\ude00 \\\\ud83d \\/"}', [(1, {"a": "😀 \\ud83d /"})]),
-        "json-then-yaml": ('{"a": 1}\n---\nb: 2\n', [(1, {"a": 1}), (3, {"b": 2})]),
-        "yaml-in-braces": ("{a: 1}\n---\nb: 2\n", [(1, {"a": 1}), (3, {"b": 2})]),
-    },
+    nothing=("", []),
+    empty_documents=("# only a comment\n---\n---\n", []),
+    directive=("%YAML 1.1\n---\na: 1\n", [(3, {"a": 1})]),
+    comments=("# head\n---\na: 1\n--- # next\nb: 2\n", [(3, {"a": 1}), (5, {"b": 2})]),
+    on_the_separator=("--- {a: 1}\n--- {b: 2}\n", [(1, {"a": 1}), (2, {"b": 2})]),
+    windows_line_ends=("a: 1\r\n---\r\nb: 2\r\n", [(1, {"a": 1}), (3, {"b": 2})]),
+    dashes_inside_text=("a: |\n  x\n  ---\n  y\n", [(1, {"a": "x\n---\ny\n"})]),
+    byte_order_mark=("\ufeffa: 1\n", [(1, {"a": 1})]),
+    stream_of_json=('{"a": 1}\n\n{"b": 2}\n', [(1, {"a": 1}), (3, {"b": 2})]),
+    json_with_tabs=('{\n\t"a":\t1\n}\n', [(1, {"a": 1})]),
+    json_escapes=('{"a": "\\ud83d\\ude00 \\\\ud83d \\/"}', [(1, {"a": "😀 \\ud83d /"})]),
+    json_then_yaml=('{"a": 1}\n---\nb: 2\n', [(1, {"a": 1}), (3, {"b": 2})]),
+    yaml_in_braces=("{a: 1}\n---\nb: 2\n", [(1, {"a": 1}), (3, {"b": 2})]),
 )
 def test_documents_and_their_lines(text: str, want: list[tuple[int, object]]) -> None:
     assert [(document.start_line, document.data) for document in documents(text)] == want
@@ -186,16 +175,14 @@ def test_documents_and_their_lines(text: str, want: list[tuple[int, object]]) ->
 
 @cases(
     ("parts", "want"),
-    {
-        "the-document": ((), (2, 1)),
-        "key": (("spec", "list"), (4, 3)),
-        "list-item": (("spec", "list", 1), (6, 5)),
-        "item-in-one-line": (("spec", "flow", 1), (8, 13)),
-        "member-of-list-item": (("spec", "list", 1, "b"), (7, 5)),
-        "key-with-dots-and-slash": (("spec", "nvidia.com/gpu"), (9, 3)),
-        "missing-item-is-its-list": (("spec", "list", 5, "x"), (4, 3)),
-        "missing-member-is-the-document": (("status", "x"), (2, 1)),
-    },
+    the_document=((), (2, 1)),
+    key=(("spec", "list"), (4, 3)),
+    list_item=(("spec", "list", 1), (6, 5)),
+    item_in_one_line=(("spec", "flow", 1), (8, 13)),
+    member_of_list_item=(("spec", "list", 1, "b"), (7, 5)),
+    key_with_dots_and_slash=(("spec", "nvidia.com/gpu"), (9, 3)),
+    missing_item_is_its_list=(("spec", "list", 5, "x"), (4, 3)),
+    missing_member_is_the_document=(("status", "x"), (2, 1)),
 )
 def test_position(parts: tuple[str | int, ...], want: tuple[int, int]) -> None:
     text = "---\nkind: X\nspec:\n  list:\n  - a: 1\n  - a: 2\n    b: 3\n  flow: [1, 2]\n  nvidia.com/gpu: 1\n"

@@ -1,14 +1,26 @@
 """What a canary concludes from the answers of the API server."""
 
-from typing import cast
+import threading
+from time import time
+from typing import Any, cast
 
 import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
 
 from policies.pods.annotations import CANARY, INJECTED
 from tests.cases import cases
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
-from webhook.controller.canary import MUTATING, REMEDIES, VALIDATING, probe
+from webhook.controller.canary import (
+    MUTATING,
+    REMEDIES,
+    VALIDATING,
+    CanaryLoop,
+    CanaryResult,
+    probe,
+    selected_labels,
+)
 from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace
 
 DENIED = f'admission webhook "{MUTATING}" denied the request: '
@@ -47,16 +59,14 @@ class Cluster:
 
 @cases(
     ("error", "calls", "want"),
-    {
-        "no-call": ("", (), "not-called"),
-        "one-call": ("", (MUTATE,), "not-validated"),
-        "no-namespace": (errors.NotFound("namespaces team not found"), (), "namespace"),
-        "api-server-away": (errors.Unavailable("away"), (), "api-server"),
-        "unknown-credentials": (errors.Unauthorized("who?"), (), "api-server"),
-        "no-rights": (errors.Forbidden("cannot create resource pods"), (), "forbidden"),
-        "another-webhook": (errors.Forbidden("another webhook denied"), (), "refused"),
-        "a-failed-call": (errors.ApiError(f"failed calling webhook {MUTATING}: 42"), (), "call-failed"),
-    },
+    no_call=("", (), "not-called"),
+    one_call=("", (MUTATE,), "not-validated"),
+    no_namespace=(errors.NotFound("namespaces team not found"), (), "namespace"),
+    api_server_away=(errors.Unavailable("away"), (), "api-server"),
+    unknown_credentials=(errors.Unauthorized("who?"), (), "api-server"),
+    no_rights=(errors.Forbidden("cannot create resource pods"), (), "forbidden"),
+    another_webhook=(errors.Forbidden("another webhook denied"), (), "refused"),
+    a_failed_call=(errors.ApiError(f"failed calling webhook {MUTATING}: 42"), (), "call-failed"),
 )
 def test_a_failure_has_a_reason_and_its_remedy(
     error: errors.ApiError | str, calls: tuple[str, ...], want: str
@@ -90,13 +100,79 @@ def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> Non
     assert result.open == ("that injections persist: the policy of team injects nothing",)
 
 
+def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    leads, probed = [False, True, True, False, True], list[bool]()
+    cluster, stopping = cast(ApiClient, Cluster(None, BOTH)), threading.Event()
+    is_leading = False
+
+    def probing(api: ApiClient, namespace: str) -> CanaryResult:
+        probed.append(is_leading)
+        return probe(api, namespace)
+
+    def is_leader() -> bool:
+        nonlocal is_leading
+        is_leading = leads.pop(0)
+        return is_leading
+
+    monkeypatch.setattr("webhook.controller.canary.probe", probing)
+    looks = iter(leads[1:])
+
+    def wait(_seconds: float) -> None:
+        if next(looks, None) is None:
+            stopping.set()
+
+    monkeypatch.setattr(stopping, "wait", wait)
+    CanaryLoop(cluster, "team", 60.0, is_leader, CollectorRegistry()).run(stopping)
+
+    assert probed == [True, True], "as soon as it leads, and then once a period"
+
+
+def test_the_loop_shows_and_logs_what_differs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    registry = CollectorRegistry()
+    loop = CanaryLoop(cast(ApiClient, None), "team", 60.0, lambda: True, registry)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"gpu_admission_canary_{name}", labels)
+
+    assert (value("success"), value("failures_total", reason="forbidden")) == (None, 0)
+    refused = CanaryResult(reason="forbidden", message="no rights", remedy="grant them", seconds=0.5)
+    loop._record(refused)
+    assert (value("success"), value("duration_seconds")) == (0, 0.5)
+    assert value("last_success_timestamp_seconds") is None
+    loop._record(refused)
+    for _ in range(2):
+        loop._record(CanaryResult(proved=("called", "patched"), seconds=0.25))
+
+    assert (value("success"), value("duration_seconds")) == (1, 0.25)
+    assert value("failures_total", reason="forbidden") == 2
+    assert value("last_success_timestamp_seconds") == pytest.approx(time(), abs=60)
+    assert caplog.messages == [
+        "canary: no rights; grant them",
+        "canary: succeeded in 0.250 s: called; patched",
+    ]
+
+
+@cases(
+    ("selector", "want"),
+    none=({}, {}),
+    label=({"matchLabels": {"gpu": "yes"}}, {"gpu": "yes"}),
+    first_of_several=(
+        {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a", "b", "c"]}]},
+        {"gpu": "a"},
+    ),
+    any=({"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}, {"gpu": ""}),
+    what_must_be_absent=({"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}, {}),
+)
+def test_labels_that_the_webhook_selects(selector: Any, want: dict[str, str]) -> None:
+    assert selected_labels(selector) == want
+
+
 @cases(
     ("tolerated", "want"),
-    {
-        "nothing-is-left": ([], "undone"),
-        "what-every-pod-gets": (["node.kubernetes.io/not-ready"], "undone"),
-        "our-toleration": (["node.kubernetes.io/not-ready", "nvidia.com/gpu"], ""),
-    },
+    nothing_is_left=([], "undone"),
+    what_every_pod_gets=(["node.kubernetes.io/not-ready"], "undone"),
+    our_toleration=(["node.kubernetes.io/not-ready", "nvidia.com/gpu"], ""),
 )
 def test_injections_are_in_the_final_pod(tolerated: list[str], want: str) -> None:
     cluster = Cluster(None, BOTH)

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 
+import pytest
 from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -22,9 +23,8 @@ def counted(**used: Fraction) -> QuotaLedger:
 
 
 def of(ledger: QuotaLedger, *, stale: str = "", names: Sequence[str] = ()) -> dict[str, Condition]:
-    return {
-        each.type: each for each in conditions(ledger, (), stale=stale, unmapped_resources=names, now=NOON)
-    }
+    found = conditions(ledger, (), stale=stale, unmapped_resources=names, now=NOON)
+    return {each.type: each for each in found}
 
 
 SILENT = "no message about pods for 200 s"
@@ -33,21 +33,14 @@ UNREADABLE = Reservations.parse("gpus=1 | x x")
 
 @cases(
     ("ledger", "stale", "true", "shown"),
-    {
-        "not-counted": (LEDGER, "", set(), "NotCounted"),
-        "others-in-flight": (replace(counted(), class_catalogue=None), "", set(), "InFlight"),
-        "migrating": (replace(counted(), next_catalogue="other"), "", {"Ready"}, "Migrating"),
-        "a-line-that-cannot-be-read": (replace(counted(), reservations=UNREADABLE), "", set(), "Unreadable"),
-        "exactly-full": (counted(gpus=Fraction(8)), "", {"Ready"}, "Ready"),
-        "exceeded": (counted(gpus=Fraction(9)), "", {"Ready", "Exceeded"}, "Exceeded"),
-        "stale": (counted(), SILENT, {"Ready", "Stale"}, "Stale"),
-        "exceeded-by-a-count-that-may-lag": (
-            counted(gpus=Fraction(9)),
-            SILENT,
-            {"Ready", "Exceeded", "Stale"},
-            "Exceeded",
-        ),
-    },
+    not_counted=(LEDGER, "", set(), "NotCounted"),
+    others_in_flight=(replace(counted(), class_catalogue=None), "", set(), "InFlight"),
+    migrating=(replace(counted(), next_catalogue="other"), "", {"Ready"}, "Migrating"),
+    a_line_that_cannot_be_read=(replace(counted(), reservations=UNREADABLE), "", set(), "Unreadable"),
+    exactly_full=(counted(gpus=Fraction(8)), "", {"Ready"}, "Ready"),
+    exceeded=(counted(gpus=Fraction(9)), "", {"Ready", "Exceeded"}, "Exceeded"),
+    stale=(counted(), SILENT, {"Ready", "Stale"}, "Stale"),
+    exceeded_by_a_late_count=(counted(gpus=Fraction(9)), SILENT, {"Ready", "Exceeded", "Stale"}, "Exceeded"),
 )
 def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -> None:
     """`shown` is the column STATUS of kubectl."""
@@ -62,11 +55,9 @@ def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -
 
 @cases(
     ("text", "want"),
-    {
-        "one": ("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'"),
-        "what-a-terminal-obeys": ("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'"),
-        "a-long-one": ("x" * 500, f"1 line, the first '{'x' * 80}'"),
-    },
+    one=("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'"),
+    what_a_terminal_obeys=("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'"),
+    a_long_one=("x" * 500, f"1 line, the first '{'x' * 80}'"),
 )
 def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
     ready = of(replace(counted(), reservations=Reservations.parse(text)))["Ready"]
@@ -82,8 +73,17 @@ def test_exceeded_says_by_how_much() -> None:
     ledger = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
 
     assert of(ledger)["Exceeded"].message == (
-        "classes/nvidia-t4: 11/14 used of 0.5, 2/7 too many; gpus: 9.5 used of 8, 1.5 too many"
+        "classes/nvidia-t4: 0.79 used of 0.5, 0.29 too many; gpus: 9.5 used of 8, 1.5 too many"
     )
+
+
+@pytest.mark.parametrize(("keys", "more"), [(8, ""), (9, "; and 1 more")])
+def test_exceeded_names_eight(keys: int, more: str) -> None:
+    amounts = {f"classes/c{number}": Fraction(1) for number in range(keys)}
+    ledger = replace(counted(), hard=dict.fromkeys(amounts, Fraction(0)), used=amounts)
+
+    named = [f"classes/c{number}: 1 used of 0, 1 too many" for number in range(8)]
+    assert of(ledger)["Exceeded"].message == "; ".join(named) + more
 
 
 def test_ready_says_what_is_wrong_though_it_is_enforced() -> None:
@@ -95,9 +95,8 @@ def test_ready_says_what_is_wrong_though_it_is_enforced() -> None:
 def test_the_time_is_that_of_the_last_change_of_status() -> None:
     first = conditions(counted(gpus=Fraction(9)), (), stale="", unmapped_resources=(), now=NOON)
     ledger = counted(gpus=Fraction(10))
-    second = {
-        each.type: each for each in conditions(ledger, first, stale="x", unmapped_resources=(), now=LATER)
-    }
+    later = conditions(ledger, first, stale="x", unmapped_resources=(), now=LATER)
+    second = {each.type: each for each in later}
 
     assert second["Exceeded"].last_transition_time == "2027-01-01T12:00:00Z"
     assert "10 used" in second["Exceeded"].message
@@ -106,21 +105,14 @@ def test_the_time_is_that_of_the_last_change_of_status() -> None:
 
 @cases(
     ("names", "want"),
-    {
-        "few": (
-            ["DeviceClass mine", "example.com/npu"],
-            "not counted, because no GPUResourceMapping names them: DeviceClass mine, example.com/npu",
-        ),
-        "many": (
-            list("abcdefghij"),
-            "not counted, because no GPUResourceMapping names them: a, b, c, d, e, f, g, h and 2 more",
-        ),
-    },
+    few=(["DeviceClass mine", "example.com/npu"], "DeviceClass mine, example.com/npu"),
+    many=(list("abcdefghij"), "a, b, c, d, e, f, g, h and 2 more"),
 )
 def test_what_no_quota_counts_is_named(names: list[str], want: str) -> None:
     found = of(counted(), names=names)["UnmappedResources"]
 
-    assert (found.status, found.reason, found.message) == ("True", "Unknown", want)
+    assert (found.status, found.reason) == ("True", "Unknown")
+    assert found.message == f"not counted, because no GPUResourceMapping names them: {want}"
 
 
 def test_unmapped_resources_stay_unchanged_until_a_process_has_looked() -> None:

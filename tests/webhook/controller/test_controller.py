@@ -2,6 +2,7 @@ import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from policies.quota.amounts import Hard
+from policies.quota.ledger.reservations import Reservation
 from policies.quota.spec import QuotaSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
@@ -19,6 +21,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import QuotaRecord
 from webhook.quota.store import VersionedLedger
 
@@ -72,18 +75,143 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: C
     assert [controller._queue.take(0) for _ in range(2)] == ["full", None]
 
 
+class Queue:
+    """Collects what is to be reconciled, and in how many seconds; None: before all others."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[str, int | None]] = []
+
+    def add(self, namespace: str, delay: float = 0.0) -> None:
+        self.added.append((namespace, round(delay)))
+
+    def hurry(self, namespace: str) -> None:
+        self.added.append((namespace, None))
+
+
+def ledger_of_team(version: int, *uids: str, generation: int = 1) -> LedgerRecord:
+    reservations = (Reservation(each, {"gpus": Fraction(1)}) for each in uids)
+    ledger = quota_ledger(*reservations, ledger_uid="ledger", generation=generation)
+    return LedgerRecord("ledger", "team", VersionedLedger(ledger, str(version)))
+
+
+@cases(
+    ("before", "after", "want"),
+    new=(None, ledger_of_team(1), [("team", 0)]),
+    another_spec=(ledger_of_team(1), ledger_of_team(2, generation=2), [("team", 0)]),
+    a_reservation_more=(ledger_of_team(1, "a"), ledger_of_team(2, "a", "b"), [("team", 1)]),
+    a_reservation_less=(ledger_of_team(1, "a", "b"), ledger_of_team(2, "a"), [("team", 40)]),
+    nothing_left=(ledger_of_team(1, "a"), ledger_of_team(2), []),
+    deleted=(ledger_of_team(1, "a"), None, [("team", 0)]),
+    unreadable=(ledger_of_team(1), LedgerRecord("ledger", "team", problem="no"), [("team", 0)]),
+    unreadable_from_the_first=(None, LedgerRecord("ledger", "team", problem="no"), [("team", 0)]),
+    never_seen=(None, None, []),
+)
+def test_a_ledger_that_changed_is_reconciled_in_time(
+    controller: Controller,
+    monkeypatch: pytest.MonkeyPatch,
+    before: LedgerRecord | None,
+    after: LedgerRecord | None,
+    want: list[tuple[str, int]],
+) -> None:
+    queue, forgotten, changed = Queue(), list[str](), list[str]()
+    controller._ledger_object_changed(None, before)
+    monkeypatch.setattr(controller, "_queue", queue)
+    monkeypatch.setattr(controller, "_metrics", SimpleNamespace(forget=forgotten.append))
+    monkeypatch.setattr(controller, "_statuses", SimpleNamespace(changed=changed.append))
+
+    controller._ledger_object_changed(before, after)
+
+    assert queue.added == want
+    assert controller._observed.get("team") == (after and after.versioned)
+    assert forgotten == (["team"] if before and not after else [])
+    assert changed == (["team"] if before or after else [])
+
+
+@pytest.mark.parametrize(("differs", "want"), [(True, {"a", "b", "c"}), (False, set())])
+def test_another_catalogue_counts_all_namespaces_again(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, differs: bool, want: set[str]
+) -> None:
+    queue, known = Queue(), list[object]()
+    monkeypatch.setattr(controller, "_queue", queue)
+    monkeypatch.setattr(controller.usage_cache, "configure", lambda _: differs)
+    monkeypatch.setattr(controller.unmapped_resources, "configure", known.append)
+    monkeypatch.setattr(controller.quotas, "namespaces", lambda: ["a", "b"])
+    monkeypatch.setattr(controller.ledger_objects, "namespaces", lambda: ["b", "c"])
+    configuration = load_directory(None)
+
+    controller.configure(configuration)
+
+    assert sorted(queue.added) == sorted((each, 0) for each in want)
+    assert known == [configuration]
+
+
+def test_old_catalogues_are_removed_once_a_minute(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tidied: list[tuple[set[str], bool]] = []
+
+    def tidy(ledgers: dict[str, Any], *, leads: bool) -> None:
+        tidied.append((set(ledgers), leads))
+        raise errors.Unreachable("away")
+
+    listed = SimpleNamespace(synced=False)
+    monkeypatch.setattr(controller.usage_cache, "tidy", tidy)
+    monkeypatch.setattr(controller, "ledger_objects", listed)
+    for age, listed.synced in ((61, False), (59, True), (61, True), (0, True)):
+        controller._tidied_at = monotonic() - age if age else controller._tidied_at
+        controller._remove_old_catalogues()
+
+    assert tidied == [({"full", "roomy"}, False)]
+    assert caplog.messages == ["the published catalogues: away"]
+
+
+def test_a_worker_that_hangs_is_unhealthy(controller: Controller) -> None:
+    controller._busy_since = {"b": monotonic() - 121, "slow": monotonic() - 119, "a": monotonic() - 500}
+
+    assert controller.unhealthy() == "busy for over 120 s: a, b"
+
+
+def test_what_ends_is_logged_by_the_catalogue_in_force(controller: Controller) -> None:
+    released: list[Any] = []
+    ended: Any = object()
+    controller._ended(controller.usage_cache.own.digest, ended)
+    controller._usage = SimpleNamespace(released=released.append)  # type: ignore[assignment]
+    controller._ended("another", ended)
+    assert released == []
+
+    controller._ended(controller.usage_cache.own.digest, ended)
+    assert released == [ended]
+
+
 UNREADABLE = "the GPUQuota cannot be read: unknown field `gpu`"
+
+
+def quota(generation: int | str | None) -> QuotaRecord | None:
+    common: dict[str, Any] = {"namespace": "team", "uid": "q", "version": "7"}
+    if isinstance(generation, int):
+        return QuotaRecord(**common, generation=generation, spec=QuotaSpec(hard=Hard()))
+    return QuotaRecord(**common, generation=2, problem=UNREADABLE) if generation else None
+
+
+@pytest.mark.parametrize(("stored", "want"), [(3, 3), ("unreadable", None), (None, None)])
+def test_a_quota_that_can_be_read_grants(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, stored: int | str | None, want: int | None
+) -> None:
+    found = quota(stored)
+    monkeypatch.setattr(controller.quotas, "items", lambda _namespace: [found] if found else [])
+
+    granted = controller._granted("team")
+
+    assert (granted and granted.generation) == want
 
 
 @cases(
     ("before", "after", "is_due", "logged"),
-    {
-        "new": (None, 1, True, []),
-        "another-spec": (1, 2, True, []),
-        "another-status": (1, 1, False, []),
-        "deleted": (1, None, True, []),
-        "a-spec-that-cannot-be-read": (1, "unreadable", True, [f"team: {UNREADABLE}"]),
-    },
+    new=(None, 1, True, []),
+    another_spec=(1, 2, True, []),
+    another_status=(1, 1, False, []),
+    deleted=(1, None, True, []),
+    a_spec_that_cannot_be_read=(1, "unreadable", True, [f"team: {UNREADABLE}"]),
 )
 def test_a_quota_that_changed_is_reconciled(
     controller: Controller,
@@ -93,19 +221,25 @@ def test_a_quota_that_changed_is_reconciled(
     is_due: bool,
     logged: list[str],
 ) -> None:
-    def quota(generation: int | str | None) -> QuotaRecord | None:
-        common: dict[str, Any] = {"namespace": "team", "uid": "q", "version": "7"}
-        if isinstance(generation, int):
-            return QuotaRecord(**common, generation=generation, spec=QuotaSpec(hard=Hard()))
-        return QuotaRecord(**common, generation=2, problem=UNREADABLE) if generation else None
-
     controller._quota_changed(quota(before), quota(after))
 
     assert controller._queue.take(0) == ("team" if is_due else None)
     assert caplog.messages == logged
 
 
-def test_no_namespace_is_begun_once_it_stops(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+@cases(
+    ("is_leader", "why_unready", "want"),
+    a_leader=(True, "", ["full"]),
+    a_follower=(False, "", []),
+    unready=(True, "not listed yet", []),
+)
+def test_only_a_ready_leader_begins_namespaces_until_it_stops(
+    controller: Controller,
+    monkeypatch: pytest.MonkeyPatch,
+    is_leader: bool,
+    why_unready: str,
+    want: list[str],
+) -> None:
     stopping, begun, takes = threading.Event(), list[str](), iter(["full", None, "roomy"])
 
     def take(_seconds: float) -> str | None:
@@ -115,23 +249,40 @@ def test_no_namespace_is_begun_once_it_stops(controller: Controller, monkeypatch
         return taken
 
     monkeypatch.setattr(controller, "_queue", SimpleNamespace(take=take))
-    monkeypatch.setattr(controller, "_elector", SimpleNamespace(is_leader=True))
-    monkeypatch.setattr(controller, "unready", str)
+    monkeypatch.setattr(stopping, "wait", lambda _seconds: stopping.set())
+    monkeypatch.setattr(controller, "_elector", SimpleNamespace(is_leader=is_leader))
+    monkeypatch.setattr(controller, "unready", lambda: why_unready)
     monkeypatch.setattr(controller, "_reconcile", begun.append)
 
     controller._work(stopping)
 
-    assert begun == ["full"]
+    assert begun == want
+
+
+def test_it_is_ready_once_everything_is_listed(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert controller.unready().startswith("not listed yet: gpuquotas, gpuquotaledgers, ")
+
+    monkeypatch.setattr(controller, "informers", lambda: {"pods": SimpleNamespace(synced=True)})
+    assert controller.unready() == ""
+
+
+def test_pauses_between_failures_double(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.controller.controller.random.uniform", lambda _least, most: most)
+
+    pauses = [controller._retry_pause("full") for _ in range(9)]
+
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert controller._retry_pause("roomy") == 0.1
 
 
 @cases(
     ("outcome", "comes_again"),
-    {
-        "all-done": (None, False),
-        "a-reservation-will-expire": (0.01, True),
-        "no-answer": (errors.Unreachable("away"), True),
-        "a-bug": (RuntimeError("a bug"), True),
-    },
+    all_done=(None, False),
+    a_reservation_will_expire=(0.01, True),
+    no_answer=(errors.Unreachable("away"), True),
+    a_bug=(RuntimeError("a bug"), True),
 )
 def test_a_namespace_comes_again_if_its_reconciliation_says_so_or_failed(
     controller: Controller, outcome: float | Exception | None, comes_again: bool

@@ -1,15 +1,18 @@
 """What stands in the status of every document."""
 
+import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.configuration.cluster_source import DocumentStatus, Record, choose, record_decoder
 from webhook.configuration.documents import Document
-from webhook.controller.document_status import changes, ended_pauses, statuses
+from webhook.controller.document_status import changes, ended_pauses, statuses, write_statuses
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
@@ -91,6 +94,25 @@ def test_an_unreadable_status_is_none() -> None:
     assert record_decoder("GPUPolicy")(msgspec.Raw(raw)).status == DocumentStatus()
 
 
+def test_a_status_is_written_once_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    api: Any = SimpleNamespace(patch=lambda path, *_, **__: written.append(path))
+    source: Any = SimpleNamespace(evaluated=choose([record("a", GOOD)], None))
+    leads, before = iter([False, True, True]), list[int]()
+
+    def is_leader() -> bool:
+        before.append(len(written))
+        return next(leads)
+
+    stopping = threading.Event()
+    looks = iter([False, False, False])
+    monkeypatch.setattr(stopping, "wait", lambda _seconds: next(looks, True))
+    write_statuses(api, source, is_leader, stopping)
+
+    assert written == ["/apis/gpu-admission.dev/v1alpha1/gpupolicies/a/status"]
+    assert before == [0, 0, 1]
+
+
 PAUSED = {**GOOD, "pausedUntil": "2026-11-21T13:00:00Z"}
 LONGER = {**GOOD, "pausedUntil": "2026-11-21T14:00:00Z"}
 OVER = {**GOOD, "pausedUntil": "2026-11-21T11:00:00Z"}
@@ -111,17 +133,15 @@ REFUSED = 'the previous version stays in force: spec.rules.gpu-class.default: mu
 
 @cases(
     ("before", "spec", "want"),
-    {
-        "paused": (GOOD, PAUSED, paused("2026-11-21T13:00:00Z")),
-        "created-paused": (None, PAUSED, paused("2026-11-21T13:00:00Z")),
-        "paused-for-longer": (PAUSED, LONGER, paused("2026-11-21T14:00:00Z")),
-        "resumed": (PAUSED, GOOD, ("Normal", "Resumed", "its rules are in force again")),
-        "changed-while-paused": (PAUSED, {**PAUSED, "priority": 2}, None),
-        "a-pause-that-had-ended-is-removed": (OVER, GOOD, None),
-        "a-pause-in-the-past": (GOOD, OVER, None),
-        "created": (None, GOOD, None),
-        "refused": (GOOD, BAD, ("Warning", "Refused", REFUSED)),
-    },
+    paused=(GOOD, PAUSED, paused("2026-11-21T13:00:00Z")),
+    created_paused=(None, PAUSED, paused("2026-11-21T13:00:00Z")),
+    paused_for_longer=(PAUSED, LONGER, paused("2026-11-21T14:00:00Z")),
+    resumed=(PAUSED, GOOD, ("Normal", "Resumed", "its rules are in force again")),
+    changed_while_paused=(PAUSED, {**PAUSED, "priority": 2}, None),
+    a_pause_that_had_ended_is_removed=(OVER, GOOD, None),
+    a_pause_in_the_past=(GOOD, OVER, None),
+    created=(None, GOOD, None),
+    refused=(GOOD, BAD, ("Warning", "Refused", REFUSED)),
 )
 def test_event_of_a_change(before: Any, spec: dict[str, Any], want: tuple[str, str, str] | None) -> None:
     status = None if before is None else DocumentStatus(accepted=before)
@@ -136,15 +156,10 @@ def test_a_document_that_stays_refused_is_one_event() -> None:
 
 @cases(
     ("accepted", "want"),
-    {
-        "ended-by-itself": (
-            PAUSED,
-            ["the pause until 2026-11-21T13:00:00Z has ended: its rules are in force again"],
-        ),
-        "still-paused": (LONGER, []),
-        "ended-before": (OVER, []),
-        "not-paused": (GOOD, []),
-    },
+    ended=(PAUSED, ["the pause until 2026-11-21T13:00:00Z has ended: its rules are in force again"]),
+    still_paused=(LONGER, []),
+    earlier=(OVER, []),
+    not_paused=(GOOD, []),
 )
 def test_a_pause_that_ends_by_itself(accepted: dict[str, Any], want: list[str]) -> None:
     evaluated = choose([record("a", accepted, DocumentStatus(accepted=accepted))], None)

@@ -56,10 +56,8 @@ def ledger_objects(clock: Clock) -> ObservedLedgers:  # noqa: ARG001 - it goes b
 
 @cases(
     ("observed", "want"),
-    {
-        "a-reservation": ({"ids": ("pod",)}, "pod"),
-        "an-unreadable-line": ({"lines": "gpus=1 | x x"}, "unreadable gpus=1 | x x"),
-    },
+    a_reservation=({"ids": ("pod",)}, "pod"),
+    an_unreadable_line=({"lines": "gpus=1 | x x"}, "unreadable gpus=1 | x x"),
 )
 def test_a_reservation_expires_after_the_bound(
     ledger_objects: ObservedLedgers, clock: Clock, observed: dict[str, Any], want: str
@@ -84,7 +82,7 @@ def test_observing_a_reservation_again_changes_no_age(
     assert ledger_objects.next_expiry("team") == EXPIRY - 2
 
 
-@cases(("ids", "uid"), {"gone-in-between": ([], "ledger"), "another-ledger": (["pod"], "another")})
+@cases(("ids", "uid"), gone_in_between=([], "ledger"), another_ledger=(["pod"], "another"))
 def test_what_came_back_waits_the_whole_bound_again(
     ledger_objects: ObservedLedgers, clock: Clock, ids: list[str], uid: str
 ) -> None:
@@ -99,11 +97,9 @@ def test_what_came_back_waits_the_whole_bound_again(
 
 @cases(
     ("changed", "rest"),
-    {
-        "another-spec-of-the-same-ledger": ({"generation": 2}, NO_QUOTA - 2),
-        "another-quota-of-the-same-ledger": ({"uid": "another quota"}, NO_QUOTA - 2),
-        "a-ledger-that-is-made-again": ({"ledger_object": "another"}, NO_QUOTA),
-    },
+    another_spec_of_the_same_ledger=({"generation": 2}, NO_QUOTA - 2),
+    another_quota_of_the_same_ledger=({"uid": "another quota"}, NO_QUOTA - 2),
+    a_ledger_that_is_made_again=({"ledger_object": "another"}, NO_QUOTA),
 )
 def test_a_changed_spec_is_observed_from_its_change_on(
     ledger_objects: ObservedLedgers, clock: Clock, changed: dict[str, Any], rest: float

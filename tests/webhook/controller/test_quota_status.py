@@ -36,8 +36,6 @@ LEDGER = quota_ledger(
 
 
 class LedgerObjects:
-    """The watch of ledgers."""
-
     def __init__(self) -> None:
         self.ledger_object: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
 
@@ -59,16 +57,14 @@ class World:
         self.writes = self.refused = 0
         self.failures: list[errors.ApiError] = []
         self.happened: list[EventRecord] = []
-        self.document: dict[str, Any] = {
-            "metadata": {
-                "name": "default",
-                "namespace": "team",
-                "uid": "u",
-                "resourceVersion": "1",
-                "generation": 3,
-            },
-            "spec": {"hard": {"gpus": "8"}},
+        identity = {
+            "name": "default",
+            "namespace": "team",
+            "uid": "u",
+            "resourceVersion": "1",
+            "generation": 3,
         }
+        self.document: dict[str, Any] = {"metadata": identity, "spec": {"hard": {"gpus": "8"}}}
         monkeypatch.setattr(quota_status, "monotonic", lambda: self.now)
         monkeypatch.setattr(quota_status, "sleep", self.pauses.append)
         self.events = QuotaEvents(cast(EventWriter, self), lambda: None)
@@ -121,6 +117,11 @@ class World:
         self.ledger_objects.ledger_object = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
         self.writer.changed("team")
 
+    def change(self) -> float:
+        """Have something change, and a second pass."""
+        self.writer.changed("team")
+        return self.wait(1.0)
+
     def wait(self, seconds: float) -> float:
         self.now += seconds
         return self.writer.look()
@@ -133,14 +134,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> None:
     world.document["status"] = {"reservations": "gpus=1 | x", "revisions": {"pods": "7"}}
-    world.writer.changed("team")
+    world.counted(used={"gpus": Fraction(23, 7)})
     world.wait(1.0)
 
     status = world.document["status"]
     assert {key: status[key] for key in status if key != "conditions"} == {
         "hard": {"gpus": "8"},
-        "used": {"gpus": "5"},
+        "used": {"gpus": "23/7"},
         "reserved": {"gpus": "2"},
+        "shown": {"used": {"gpus": "3.29"}, "reserved": {"gpus": "2"}},
         "holders": {"gpus": [{"name": "Job/train", "amount": "5"}]},
         "observedGeneration": 3,
     }
@@ -154,16 +156,14 @@ def test_a_status_is_written_once_a_second_and_only_if_it_differs(world: World) 
     assert world.document["status"]["used"] == {"gpus": "3"}
     assert world.writes == 3
 
-    world.writer.changed("team")
-    world.wait(1.0)
+    world.change()
     assert world.writes == 3
     assert len(world.pauses) == 3
 
 
 def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World) -> None:
     world.failures = [errors.Conflict("changed", code=409)]
-    world.writer.changed("team")
-    world.wait(1.0)
+    world.change()
     assert world.writes == 0
     world.wait(1.0)
     assert world.writes == 1
@@ -171,8 +171,7 @@ def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World)
 
 def test_a_write_that_fails_is_repeated_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.failures = [errors.Unreachable("no answer")]
-    world.writer.changed("team")
-    assert world.wait(1.0) == quota_status.FAILED_SECONDS
+    assert world.change() == quota_status.FAILED_SECONDS
     assert caplog.messages == ["team: the status of the GPUQuota cannot be written: no answer"]
     assert world.wait(quota_status.FAILED_SECONDS) == quota_status.LOOK_SECONDS
     assert world.writes == 1
@@ -196,21 +195,17 @@ def test_a_ledger_of_the_quota_before_says_nothing_of_this_one(world: World) -> 
 
 
 def test_a_ledger_that_cannot_be_read_is_shown_on_the_quota(world: World) -> None:
-    world.writer.changed("team")
-    world.wait(1.0)
-    world.ledger_objects.ledger_object = LedgerRecord(
-        "r", "team", problem="the GPUQuotaLedger cannot be read: hard"
-    )
-    world.writer.changed("team")
-    world.wait(1.0)
+    world.change()
+    problem = "the GPUQuotaLedger cannot be read: hard"
+    world.ledger_objects.ledger_object = LedgerRecord("r", "team", problem=problem)
+    world.change()
     assert (world.shown["Ready"]["status"], world.shown["Ready"]["reason"]) == ("False", "Unreadable")
-    assert "the GPUQuotaLedger cannot be read: hard" in world.shown["Ready"]["message"]
+    assert problem in world.shown["Ready"]["message"]
     assert world.document["status"]["used"] == {"gpus": "5"}
 
 
 def test_silent_watches_are_shown_on_every_quota_without_a_change_of_it(world: World) -> None:
-    world.writer.changed("team")
-    world.wait(1.0)
+    world.change()
     assert world.shown["Stale"]["status"] == "False"
     world.stale = "no message about pods for 200 s"
     world.wait(0.1)
@@ -224,14 +219,12 @@ def test_silent_watches_are_shown_on_every_quota_without_a_change_of_it(world: W
 
 @cases(
     ("ages", "want"),
-    {
-        "all-speak": ({"pods": 150.0, "nodes": 0.0}, ""),
-        "one-is-silent": ({"pods": 151.0, "nodes": 0.0}, "no message about pods for 151 s"),
-        "both-are-silent": (
-            {"pods": 200.0, "nodes": 300.0},
-            "no message about pods for 200 s; no message about nodes for 300 s",
-        ),
-    },
+    all_speak=({"pods": 150.0, "nodes": 0.0}, ""),
+    one_is_silent=({"pods": 151.0, "nodes": 0.0}, "no message about pods for 151 s"),
+    both_are_silent=(
+        {"pods": 200.0, "nodes": 300.0},
+        "no message about pods for 200 s; no message about nodes for 300 s",
+    ),
 )
 def test_how_long_watches_may_be_silent(ages: dict[str, float], want: str) -> None:
     informers = {name: SimpleNamespace(age=age) for name, age in ages.items()}

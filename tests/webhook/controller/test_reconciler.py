@@ -1,31 +1,51 @@
 """What a reconciliation writes, by counts that are given to it."""
 
+from collections.abc import Mapping
 from fractions import Fraction
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger, Revisions
+from policies.quota.ledger.reconcile import StoredObject
+from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import listing, quota_ledger
+from tests.cases import cases
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.reconciler import POLL_AGAIN, QuotaReconciler
 from webhook.controller.usage_counter import Counted
-from webhook.quota.store import VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 DIGEST = "0123456789abcdef"
 NEW = quota_ledger(ledger_uid="ledger", quota_uid="quota", hard={"gpus": Fraction(1)})
 
 
 class Cluster:
-    """A new ledger, and what the informers count one after the other."""
+    """A ledger, and what the informers count one after the other: these objects at these revisions."""
 
-    def __init__(self, *revisions: Revisions) -> None:
-        self.ledger_object = VersionedLedger(NEW, "1")
+    def __init__(
+        self,
+        *revisions: Revisions,
+        ledger: QuotaLedger = NEW,
+        objects: Mapping[str, StoredObject] | None = None,
+        conflicts: int = 0,
+    ) -> None:
+        self.ledger_object = VersionedLedger(ledger, "1")
+        self.objects = objects or {}
+        self.observed = ObservedLedgers()
+        self.conflicts = conflicts
+        self.another_lists = False
+        self.watched: QuotaLedger | None = None
+        self.reads: list[bool] = []
+        self.warned: list[str] = []
+        self.registry = CollectorRegistry()
         self.refreshed: list[float] = []
         counts = iter(revisions)
         self.counter: Any = SimpleNamespace(
@@ -36,33 +56,167 @@ class Cluster:
             count=lambda *_: self._counted(next(counts)),
         )
         self.usage_cache: Any = SimpleNamespace(
-            own=self.counter, publish=lambda _: True, deleted=lambda _: frozenset()
+            own=self.counter,
+            of=lambda _digest: self.counter,
+            publish=lambda _: True,
+            deleted=lambda _: frozenset(),
         )
 
     def current(self, _namespace: str, *, fresh: bool) -> VersionedLedger:
-        assert not fresh
+        self.reads.append(fresh)
         return self.ledger_object
-
-    def has_spec(self, _namespace: str, _ledger_object: VersionedLedger) -> bool:
-        return False
 
     def swap(self, _namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         assert before == self.ledger_object
+        if self.conflicts:
+            self.conflicts -= 1
+            raise LedgerConflict
         self.ledger_object = VersionedLedger(ledger, "2")
+        self.observed.observe("team", self.ledger_object)
         return self.ledger_object
 
-    def reconcile(self, no_quota: float = 0.0) -> float | None:
-        ledger_objects = ObservedLedgers(no_quota=no_quota)
-        events: Any = SimpleNamespace(denied=lambda *_: None)
-        ledger_objects.observe("team", self.ledger_object)
-        metrics = ControllerMetrics(CollectorRegistry())
-        ledger_writer: Any = self
-        reconciler = QuotaReconciler(ledger_writer, self.usage_cache, ledger_objects, metrics, events)
-        return reconciler.reconcile("team")
+    def reconcile(self, no_quota: float = 0.0, expiry: float = EXPIRY_SECONDS) -> float | None:
+        self.observed = ObservedLedgers(no_quota=no_quota, expiry=expiry)
+        events: Any = SimpleNamespace(warn=lambda *said: self.warned.append(said[-1]))
+        self.observed.observe("team", self.ledger_object)
+        metrics = ControllerMetrics(self.registry)
+        nothing: Any = None
+        reconciler: Any = QuotaReconciler(
+            nothing, lambda _: self.watched, self.usage_cache, self.observed, metrics, events
+        )
+        reconciler.current, reconciler.swap = self.current, self.swap
+        if self.another_lists:
+            reconciler._listing.acquire()
+        wait: float | None = reconciler.reconcile("team")
+        return wait
 
     def _counted(self, revisions: Revisions) -> Counted:
-        catalogue_version = str(CatalogueVersion(DIGEST, UnclassifiedPods.TOTAL_ONLY))
-        return Counted(listing({}, revisions, catalogue=catalogue_version), list_started=1.0)
+        return Counted(listing(self.objects, revisions, catalogue=BY), list_started=monotonic())
+
+    def counted(self, what: str) -> float | None:
+        return self.registry.get_sample_value(f"gpu_admission_quota_{what}_total", {"namespace": "team"})
+
+
+ONE = {"gpus": Fraction(1)}
+BY = str(CatalogueVersion(DIGEST, UnclassifiedPods.TOTAL_ONLY))
+SERIES = ("reservations_confirmed", "reservations_expired", "unreadable_lines_dropped")
+OLD, LATER = Revisions(pods=5, resource_claims=5, nodes=5), Revisions(pods=7, resource_claims=7, nodes=7)
+
+
+def holding(reservations: Reservations) -> QuotaLedger:
+    """Return a ledger that was counted, with these reservations."""
+    return replace(
+        NEW, used={"gpus": Fraction(0)}, class_catalogue=BY, revisions=OLD, reservations=reservations
+    )
+
+
+@cases(
+    ("reservations", "objects", "expiry", "used", "left", "series", "said"),
+    its_pod_is_stored=(
+        Reservations.of(Reservation("u1", ONE)),
+        {"u1": StoredObject(ONE)},
+        40,
+        1,
+        (),
+        "reservations_confirmed",
+        [],
+    ),
+    its_pod_may_come=(Reservations.of(Reservation("u1", ONE)), {}, 40, 0, ("u1",), "", []),
+    its_pod_never_came=(
+        Reservations.of(Reservation("u1", ONE)),
+        {},
+        0,
+        0,
+        (),
+        "reservations_expired",
+        ["team: 1 reservations expired"],
+    ),
+    nobody_can_read_it=(
+        Reservations.parse("gpus=1 | x x"),
+        {},
+        0,
+        0,
+        (),
+        "unreadable_lines_dropped",
+        ["team: dropped reservations that could not be read: 1 line, the first 'gpus=1 | x x'"],
+    ),
+    a_pod_without_one=(Reservations.of(), {"u2": StoredObject(ONE)}, 40, 1, (), "", []),
+    nothing=(Reservations.of(), {}, 40, 0, (), "", []),
+)
+def test_what_becomes_of_a_reservation(
+    caplog: pytest.LogCaptureFixture,
+    reservations: Reservations,
+    objects: Mapping[str, StoredObject],
+    expiry: float,
+    used: int,
+    left: tuple[str, ...],
+    series: str,
+    said: list[str],
+) -> None:
+    caplog.set_level("INFO")
+    cluster = Cluster(LATER, LATER, ledger=holding(reservations), objects=objects)
+
+    again = cluster.reconcile(expiry=expiry)
+
+    ledger = cluster.ledger_object.ledger
+    assert (ledger.used, tuple(ledger.reservations.ids)) == ({"gpus": Fraction(used)}, left)
+    assert (again is not None) is bool(left)
+    assert again is None or 39 < again < 42
+    assert cluster.ledger_object.version == (
+        "1" if left or not (objects or reservations.ids or said) else "2"
+    )
+    counted = {each: cluster.counted(each) or 0 for each in SERIES}
+    assert counted == {**dict.fromkeys(counted, 0), **({series: 1} if series else {})}
+    assert caplog.messages == said
+    assert [f"team: {each}" for each in cluster.warned] == (
+        said if series == "unreadable_lines_dropped" else []
+    )
+
+
+def test_after_a_conflict_the_ledger_is_read_anew() -> None:
+    cluster = Cluster(
+        LATER, LATER, ledger=holding(Reservations.of()), objects={"u": StoredObject(ONE)}, conflicts=1
+    )
+
+    assert cluster.reconcile() is None
+
+    assert cluster.reads == [False, True]
+    assert cluster.ledger_object.ledger.used == ONE
+    assert cluster.registry.get_sample_value("gpu_admission_quota_reconcile_conflicts_total") == 1
+
+
+def test_without_a_quota_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr(cluster, "current", lambda *_, **__: None)
+
+    assert cluster.reconcile() is None
+    assert cluster.refreshed == []
+
+
+@cases(
+    ("is_listed", "is_longer", "another_lists", "want"),
+    it_was_listed=(True, True, False, (None, [])),
+    so_few_are_listed_each=(False, False, False, (None, [])),
+    very_many_wait_for_one_list=(False, True, False, (None, ["all"])),
+    another_thread_lists=(False, True, True, (POLL_AGAIN, [])),
+)
+def test_new_ledgers_share_lists(
+    is_listed: bool, is_longer: bool, another_lists: bool, want: tuple[float | None, list[str]]
+) -> None:
+    cluster, listed = Cluster(LATER), list[str]()
+    cluster.counter.is_listed = lambda _namespace, _since: is_listed
+    cluster.counter.pods = SimpleNamespace(is_longer=lambda waiting: is_longer and waiting == 1)
+    cluster.counter.refresh_all = lambda _since: listed.append("all")
+    cluster.another_lists = another_lists
+
+    assert (cluster.reconcile(), listed) == want
+
+
+def test_nothing_is_counted_before_everything_is_listed() -> None:
+    cluster = Cluster()
+    cluster.counter.synced = False
+
+    assert cluster.reconcile() == POLL_AGAIN
 
 
 def test_a_new_ledger_takes_no_count_at_no_revision() -> None:
@@ -75,10 +229,12 @@ def test_a_new_ledger_takes_no_count_at_no_revision() -> None:
     assert len(cluster.refreshed) == 3, "before each count, and after the one that was refused"
 
 
-def test_a_new_ledger_needs_no_call_until_it_may_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_spec", [True, False], ids=["without-a-call", "with-the-spec-of-its-quota"])
+def test_a_new_ledger_waits_until_it_may_be_counted(monkeypatch: pytest.MonkeyPatch, has_spec: bool) -> None:
     cluster = Cluster()
-    monkeypatch.setattr(cluster, "has_spec", lambda *_: True)
-    monkeypatch.setattr(cluster, "current", None)
+    cluster.watched = NEW if has_spec else None
+    if has_spec:
+        monkeypatch.setattr(cluster, "current", None)
 
     wait = cluster.reconcile(no_quota=60.0)
 

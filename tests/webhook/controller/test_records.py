@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
@@ -62,11 +63,9 @@ def test_pods_of_one_job_share_their_blueprint() -> None:
 
 @cases(
     ("spec", "want"),
-    {
-        "it-is-on-one": ({"nodeName": "a", "nodeSelector": {HOSTNAME: "b"}}, {("metadata.name", "a")}),
-        "it-selects-one": ({"nodeSelector": {HOSTNAME: "b"}}, {(HOSTNAME, "b")}),
-        "anywhere": ({}, set()),
-    },
+    it_is_on_one=({"nodeName": "a", "nodeSelector": {HOSTNAME: "b"}}, {("metadata.name", "a")}),
+    it_selects_one=({"nodeSelector": {HOSTNAME: "b"}}, {(HOSTNAME, "b")}),
+    anywhere=({}, set()),
 )
 def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
     spec: Any, want: set[tuple[str, str]]
@@ -76,21 +75,20 @@ def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
 
 @cases(
     ("stored", "want"),
-    {
-        "a-whole-number": ({"resourceVersion": "18446744073709551615"}, 2**64 - 1),
-        "none": ({}, 0),
-        "no-number": ({"resourceVersion": "v7"}, 0),
-    },
+    a_whole_number=({"resourceVersion": "18446744073709551615"}, 2**64 - 1),
+    none=({}, 0),
+    no_number=({"resourceVersion": "v7"}, 0),
 )
 def test_records_have_the_version(stored: dict[str, str], want: int) -> None:
     assert pod(metadata=stored).version == want
     assert claims().read_claim(claim(False, "owner", **stored)).version == want
 
 
-def test_a_pod_without_gpus_is_not_kept() -> None:
+@pytest.mark.parametrize("overhead", [{}, {"cpu": "250m"}], ids=["plain", "of-a-runtime-class"])
+def test_a_pod_without_gpus_is_not_kept(overhead: dict[str, str]) -> None:
     document = {
         "metadata": {"name": "web", "uid": "u", "namespace": "n"},
-        "spec": {"containers": [{"name": "c"}]},
+        "spec": {"containers": [{"name": "c"}], "overhead": overhead},
     }
 
     assert READER.read_pod(raw(document)) is None
@@ -98,13 +96,11 @@ def test_a_pod_without_gpus_is_not_kept() -> None:
 
 @cases(
     ("phase", "want"),
-    {
-        "pending": ("Pending", False),
-        "running": ("Running", False),
-        "unknown-may-still-run": ("Unknown", False),
-        "succeeded": ("Succeeded", True),
-        "failed": ("Failed", True),
-    },
+    pending=("Pending", False),
+    running=("Running", False),
+    unknown_may_still_run=("Unknown", False),
+    succeeded=("Succeeded", True),
+    failed=("Failed", True),
 )
 def test_phases(phase: str, want: bool) -> None:
     assert pod(status={"phase": phase}).is_terminal is want
@@ -142,12 +138,10 @@ def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
 
 @cases(
     ("mark", "owner", "named", "want"),
-    {
-        "made-by-the-scheduler-for-a-pod-with-demand-for-one": (True, "uid-of-p", "c", 1),
-        "its-status-does-not-name-the-claim": (True, "uid-of-p", "", 2),
-        "owned-by-nobody-who-lives": (True, "uid-of-gone", "c", 2),
-        "an-ordinary-claim-of-a-pod": (False, "uid-of-p", "c", 2),
-    },
+    made_by_the_scheduler_for_a_pod_with_demand_for_one=(True, "uid-of-p", "c", 1),
+    its_status_does_not_name_the_claim=(True, "uid-of-p", "", 2),
+    owned_by_nobody_who_lives=(True, "uid-of-gone", "c", 2),
+    an_ordinary_claim_of_a_pod=(False, "uid-of-p", "c", 2),
 )
 def test_a_claim_has_the_demand_beyond_that_of_its_pod(mark: bool, owner: str, named: str, want: int) -> None:
     found = claims().read_claim(claim(mark, owner))
@@ -186,11 +180,9 @@ AMOUNTS = {"limits": {f"cpu{number}": "1" for number in range(70)}}
 
 @cases(
     "spec",
-    {
-        "of-600-containers": {"containers": PLAIN},
-        "of-70-amounts": {"containers": [{"name": "c", "resources": AMOUNTS}]},
-        "of-a-gpu-and-600-containers": {"containers": [GPU, *PLAIN]},
-    },
+    of_600_containers={"containers": PLAIN},
+    of_70_amounts={"containers": [{"name": "c", "resources": AMOUNTS}]},
+    of_a_gpu_and_600_containers={"containers": [GPU, *PLAIN]},
 )
 def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
     # The webhook never sees pods without GPUs, and one that could not be read would stop the count of the whole cluster.
@@ -198,7 +190,7 @@ def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
     assert (found is not None) == (GPU in spec["containers"])
 
 
-@cases(("number", "kept"), {"looked-up": (64, 64), "too-many-to-look-up": (2_000, 1)})
+@cases(("number", "kept"), looked_up=(64, 64), too_many_to_look_up=(2_000, 1))
 def test_a_pod_keeps_few_of_the_nodes_that_it_names(number: int, kept: int) -> None:
     """Work through some 2,000 names of a thousand pods, and the controller has no time or memory left for others."""
     values = [f"node-{each}" for each in range(number)]

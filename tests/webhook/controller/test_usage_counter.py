@@ -2,11 +2,12 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,14 +26,9 @@ ONE = {"gpus": Fraction(1)}
 
 
 def stored(revision: int) -> dict[str, object]:
-    """Return a pod of one GPU that was stored at that revision."""
     document = pod(gpu_container("1"))
-    document["metadata"] |= {
-        "name": f"p{revision}",
-        "uid": f"u{revision}",
-        "resourceVersion": str(revision),
-        "namespace": "team",
-    }
+    names = {"name": f"p{revision}", "uid": f"u{revision}", "namespace": "team"}
+    document["metadata"] |= {**names, "resourceVersion": str(revision)}
     return document
 
 
@@ -52,6 +48,7 @@ def counter(
     events: list[bytes],
     begun: threading.Event | None = None,
     lost: threading.Event | None = None,
+    changed: Callable[[str, bool], object] = lambda _namespace, _frees: None,
 ) -> Iterator[UsageCounter]:
     """Yield a counter whose watch shows these events, once it has `begun`.
 
@@ -75,7 +72,7 @@ def counter(
         return Answer(json.dumps({"metadata": metadata, "items": items if of_pods else []}).encode())
 
     with ApiServer(folder, answer) as server:
-        started = UsageCounter(server.client(), load_directory(None), lambda _namespace, _frees: None)
+        started = UsageCounter(server.client(), load_directory(None), changed)
         started.start()
         try:
             assert eventually(lambda: started.synced)
@@ -89,7 +86,9 @@ def count(of: UsageCounter, *uids: str) -> Counted:
     return of.count("team", ledger(*uids), UnclassifiedPods.TOTAL_ONLY, of.deleted("team"))
 
 
-def test_a_count_is_of_the_revision_that_it_names(tmp_path: Path) -> None:
+def test_a_count_is_of_the_revision_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     events = [event("ADDED", number, number) for number in range(FIRST + 1, LAST + 1)]
     with counter(tmp_path, events) as of:
 
@@ -101,11 +100,17 @@ def test_a_count_is_of_the_revision_that_it_names(tmp_path: Path) -> None:
         assert eventually(all_counted)
         of.recount("team")
         assert count(of).listing.used["gpus"] == LAST - FIRST + 1
+        assert caplog.messages == []
+
+        monkeypatch.setattr(of.sums, "recount", lambda _namespace: False)
+        of.recount("team")
+        assert caplog.messages == ["team: the sums of its pods and claims were not those of a full count"]
 
 
 def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     events = [event("ADDED", 11, 11), event("ADDED", 12, 12), event("DELETED", 12, 13)]
-    with counter(tmp_path, events) as of:
+    freed: list[bool] = []
+    with counter(tmp_path, events, changed=lambda _namespace, frees: freed.append(frees)) as of:
         assert eventually(lambda: of.pods.position("team").revision == 13)
         objects = count(of, "u11", "u12", "u99").listing.objects
         assert sorted(each.record.uid for each in of.holdings()) == ["u10", "u11"]
@@ -114,6 +119,7 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     assert objects["u11"].version == 11
     assert objects["u11"].demand["gpus"] == 1
     assert objects["u12"] == DELETED
+    assert sorted(freed) == [False, False, False, True]
 
 
 def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
@@ -125,6 +131,17 @@ def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
         of.refresh("team", since=since, nodes_since=since)
         assert count(of).list_started >= since
         assert of.nodes.position().list_started >= since
+
+
+def test_a_count_is_as_old_as_the_older_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with counter(tmp_path, []) as of:
+        older = SimpleNamespace(revision=7, list_started=0.5)
+        monkeypatch.setattr(of, "claims", SimpleNamespace(position=lambda _: older))
+        monkeypatch.setattr(of, "_gone_claims", lambda _: {})
+        counted = of.count("team", ledger(), UnclassifiedPods.TOTAL_ONLY, ())
+
+    revisions = counted.listing.revisions
+    assert (revisions.pods, revisions.resource_claims, counted.list_started) == (FIRST, 7, 0.5)
 
 
 def test_what_was_deleted_while_nobody_watched_holds_no_reservation(tmp_path: Path) -> None:

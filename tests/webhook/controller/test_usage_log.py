@@ -97,9 +97,10 @@ def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
     assert [(line["name"], line["verdict"]) for line in lines] == [(each, "held") for each in "abab"]
 
 
-def test_what_is_held_is_written_once_a_period() -> None:
+def test_what_is_held_is_written_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_log, "HELD_SECONDS", 0.05)
     lines: list[LINE] = []
-    log = UsageLog(lines.append, lambda: True, replica="controller-1", seconds=0.05)
+    log = UsageLog(lines.append, lambda: True, replica="controller-1")
     with running(log, [holding("a")]):
         assert eventually(lambda: len(lines) >= 3)
 

@@ -19,7 +19,7 @@ from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
 from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
-from webhook.controller.usage_sums import HolderRanking, UsageSums
+from webhook.controller.usage_sums import UsageSums
 
 CATALOGUES = load_directory(None)
 HARD = {
@@ -92,10 +92,6 @@ def largest(objects: dict[str, tuple[CountedRecord, Vector]], key: str) -> tuple
     return tuple(Holder(name, str(amount)) for name, amount in first)
 
 
-def other_of_its_name(uid: str) -> str:
-    return uid.translate(str.maketrans("13", "31"))
-
-
 class Changes(RuleBasedStateMachine):
     """Whatever comes in whatever order, the sums are those of a full count."""
 
@@ -128,7 +124,8 @@ class Changes(RuleBasedStateMachine):
         if owner:
             document["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
         document["status"] = {"phase": phase, "extendedResourceClaimStatus": {"resourceClaimName": claim}}
-        becomes = [(uid, self.stored.sums.reader.read_pod(raw(document))), (other_of_its_name(uid), None)]
+        other_of_its_name = uid.translate(str.maketrans("13", "31"))
+        becomes = [(uid, self.stored.sums.reader.read_pod(raw(document))), (other_of_its_name, None)]
         for each in becomes if late else reversed(becomes):
             self.pod_becomes(*each)
 
@@ -235,18 +232,6 @@ class Changes(RuleBasedStateMachine):
 
 TestChanges = Changes.TestCase
 TestChanges.settings = settings(stateful_step_count=30)
-
-
-def test_the_largest_holders_need_no_look_at_the_others() -> None:
-    ranking = HolderRanking()
-    for number in range(1000):
-        ranking.add(f"Pod/{number:04}", Fraction(number % 10 + 1))
-    for _ in range(5000):
-        ranking.add("Job/train", Fraction(1))
-
-    assert [each.name for each in ranking.largest(3)] == ["Job/train", "Pod/0009", "Pod/0019"]
-    ranking.add("Job/train", Fraction(-5000))
-    assert [each.name for each in ranking.largest(2)] == ["Pod/0009", "Pod/0019"]
 
 
 def test_a_claim_has_the_demand_beyond_that_of_its_live_pod() -> None:

@@ -44,7 +44,7 @@ def test_what_is_due_first_comes_first() -> None:
     assert [queue.take(10), queue.take(10)] == ["first", "second"]
 
 
-@cases("again", {"added": WorkQueue.add, "hurried": WorkQueue.hurry})
+@cases("again", added=WorkQueue.add, hurried=WorkQueue.hurry)
 def test_a_name_that_comes_again_while_it_is_busy_is_handed_out_once_it_is_done(
     again: Callable[[WorkQueue, str], None],
 ) -> None:

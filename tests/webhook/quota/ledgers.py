@@ -15,7 +15,6 @@ from webhook.quota.memory_store import MemoryStore
 
 
 def hard_texts(hard: Vector) -> dict[str, object]:
-    """Return what people would write for these amounts."""
     classes = {
         key.removeprefix(CLASSES_PREFIX): str(amount)
         for key, amount in hard.items()

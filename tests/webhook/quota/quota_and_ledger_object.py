@@ -12,8 +12,8 @@ import msgspec
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, ApiClient
-from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.reconciler import QuotaReconciler
 from webhook.quota import documents, ledger_objects
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -124,6 +124,14 @@ class QuotaAndLedger:
         return self._version
 
 
+def keeper(
+    store: ClusterStore, observed: ObservedLedgers, watched: QuotaLedger | None = None
+) -> QuotaReconciler:
+    """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
+    nothing: Any = None
+    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, nothing, nothing)
+
+
 class Keeping:
     """A controller as far as it keeps the ledger."""
 
@@ -131,12 +139,12 @@ class Keeping:
         api = cast(ApiClient, quota_and_ledger)
         self.observed = ObservedLedgers()
         self.store = _Read(api, read) if has_read else ClusterStore(api, INSTALLATION)
-        self._ledger_writer = LedgerWriter(self.store, self.observed, lambda _namespace: None)
+        self._keeper = keeper(self.store, self.observed)
 
     def keep(self) -> VersionedLedger | None:
         """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
-            return self._ledger_writer.current(NAMESPACE, fresh=True)
+            return self._keeper.current(NAMESPACE, fresh=True)
         except LedgerConflict:
             return None
 
@@ -147,9 +155,7 @@ class Keeping:
         """Swap something into the ledger."""
         ledger_object = self.store.read(NAMESPACE, 1.0)
         assert ledger_object is not None
-        self._ledger_writer.swap(
-            NAMESPACE, ledger_object, msgspec.structs.replace(ledger_object.ledger, **changes)
-        )
+        self._keeper.swap(NAMESPACE, ledger_object, msgspec.structs.replace(ledger_object.ledger, **changes))
 
 
 class _Read(ClusterStore):

@@ -6,7 +6,7 @@ from time import monotonic, sleep
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.ledger.decide import Reason
+from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.reservation_requests import creation_request
@@ -93,5 +93,5 @@ class Bench:
         return self.registry.get_sample_value(f"gpu_admission_quota_{name}") or 0.0
 
 
-def reason(answer: ReservationOutcome) -> Reason | None:
+def reason(answer: ReservationOutcome) -> VerdictReason | None:
     return answer.verdict.reason if answer.verdict else None

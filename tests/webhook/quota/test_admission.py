@@ -1,25 +1,22 @@
 """The quota as the API server meets it: reviews in, answers out, with the memory store behind."""
 
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import msgspec
-import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from policies.quota.quota_request import LedgerError
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
-from webhook.configuration.loader import load_directory
+from tests.webhook.serving.served import POD
+from tests.webhook.serving.served import request as request_of
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_objects
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
-from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import VersionedLedger
-from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.engine import Engine
@@ -27,21 +24,12 @@ from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
-QUOTA = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUQuota
-metadata: {name: default, namespace: team}
-spec:
-  hard: {gpus: "2", classes: {nvidia-t4: "1"}}
-  unclassifiedPods: TotalOnly
-"""
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec: {rules: {gpu-toleration: {mode: disabled}, gpu-quota: RULE}}
-"""
-POD = {"group": "", "version": "v1", "kind": "Pod"}
+QUOTA = Document(
+    "GPUQuota",
+    "default",
+    {"hard": {"gpus": "2", "classes": {"nvidia-t4": "1"}}, "unclassifiedPods": "TotalOnly"},
+    "team",
+)
 CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 
 
@@ -59,11 +47,16 @@ class Served:
     """Admission with a policy, that has this rule gpu-quota, and a quota."""
 
     def __init__(
-        self, directory: Path, rule: str = "{}", *, quota: str = "", broken: bool = False, policy: str = ""
+        self,
+        mode: str = "enforce",
+        *more: Document,
+        broken: bool = False,
+        paused: str | None = None,
+        **options: Any,
     ) -> None:
-        written = POLICY.replace("RULE", rule).replace("spec: {", f"spec: {{{policy}")
-        (directory / "policy.yaml").write_text(written + "---" + (quota or QUOTA))
-        self.engine = Engine(load_directory(directory))
+        rules = {"gpu-toleration": {"mode": "disabled"}, "gpu-quota": {"mode": mode, **options}}
+        policy = Document("GPUPolicy", "default", {"pausedUntil": paused, "rules": rules})
+        self.engine = Engine(load_objects([policy, QUOTA, *more]))
         self.registry = CollectorRegistry()
         self.store = MemoryStore(lambda: self.engine.configuration)
         metrics = QuotaMetrics(self.registry)
@@ -83,16 +76,7 @@ class Served:
 
 
 def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
-    fields = {
-        "uid": uid("review"),
-        "kind": POD,
-        "operation": "CREATE",
-        "namespace": "team",
-        "object": document,
-        **tweaks,
-    }
-    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return review.decode_request(msgspec.json.encode(envelope))
+    return request_of(document, **{"namespace": "team", **tweaks})
 
 
 def gpu_pod(label: str, gpus: int = 1, **tweaks: Any) -> JSON:
@@ -111,136 +95,64 @@ def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **me
     }
 
 
-Serve = Callable[..., Served]
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Serve:
-    return partial(Served, tmp_path)
-
-
 def message(response: AdmissionResponse) -> str:
     assert response.status is not None
     return response.status.message
 
 
-def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Serve) -> None:
-    served = serve()
+def test_what_fits_is_reserved_and_what_does_not_is_refused() -> None:
+    served = Served()
     assert served.validate(gpu_pod("one")).allowed
     assert served.validate(gpu_pod("two")).allowed
     refused = served.validate(gpu_pod("three"))
     assert refused.status is not None
     assert (refused.status.code, refused.status.reason) == (403, "Forbidden")
     assert message(refused) == (
-        "pod team/three: wait until others release 1 GPU; exceeded quota: team/default, requested: gpus=1, used: "
-        "gpus=2, limited: gpus=2; or ask the platform team to raise spec.hard.gpus "
-        "[gpu-quota]"
+        "pod team/three: wait until others release 1 GPU; exceeded quota: team/default, requested 1 GPU, 2 of 2 used; "
+        "or ask the platform team to raise spec.hard.gpus [gpu-quota]"
     )
     assert served.held() == [uid("one"), uid("two")]
 
 
-def test_a_class_is_named_with_what_decided_it(serve: Serve) -> None:
-    served = serve()
+def test_a_class_is_named_with_what_decided_it() -> None:
+    served = Served()
     on_t4: JSON = {"nodeSelector": {"accelerator": "nvidia-t4"}}
     refused = served.validate(gpu_pod("one", 2, **on_t4))
     assert message(refused) == (
-        "pod team/one: request 1 nvidia-t4 or fewer; exceeded quota: team/default, 2 can never fit: the quota grants 1 in all; "
-        "counted for nvidia-t4: nodeSelector accelerator=nvidia-t4; or ask the platform team to raise "
-        "spec.hard.classes[nvidia-t4] [gpu-quota]"
+        "pod team/one: set nvidia.com/gpu: 1; exceeded quota: team/default, 2 nvidia-t4 can never fit: the quota grants 1; or "
+        "ask the platform team to raise spec.hard.classes[nvidia-t4] [gpu-quota]\n"
+        "- counted for nvidia-t4: nodeSelector accelerator=nvidia-t4"
     )
 
 
-def test_a_dry_run_is_decided_and_never_written(serve: Serve) -> None:
-    served = serve()
-    assert served.validate(gpu_pod("one", 2), dryRun=True).allowed
-    assert not served.validate(gpu_pod("one", 3), dryRun=True).allowed
-    assert served.held() == []
-
-
-def test_mutation_reserves_nothing(serve: Serve) -> None:
-    served = serve()
-    assert served.admission.mutate(request(gpu_pod("one")), monotonic() + 20).allowed
-    assert served.held() == []
-
-
-def test_what_another_rule_refuses_holds_nothing(serve: Serve) -> None:
-    served = serve()
+def test_what_another_rule_refuses_holds_nothing() -> None:
+    served = Served()
     refused = served.validate(gpu_pod("one", -1))
     assert not refused.allowed
     assert "[gpu-requests]" in message(refused)
     assert served.held() == []
 
 
-def test_a_pod_without_gpus_is_not_checked(serve: Serve) -> None:
-    assert serve(broken=True).validate(pod()).allowed
+def test_a_pod_without_gpus_is_not_checked() -> None:
+    assert Served(broken=True).validate(pod()).allowed
 
 
-@cases(
-    ("rule", "allowed", "warned"),
-    {
-        "enforce": ("{mode: enforce}", False, False),
-        "warn": ("{mode: warn}", True, True),
-        "audit": ("{mode: audit}", True, False),
-        "disabled": ("{mode: disabled}", True, False),
-    },
-)
-def test_modes(serve: Serve, rule: str, allowed: bool, warned: bool) -> None:
-    served = serve(rule)
-    assert served.validate(gpu_pod("fits")).allowed
-    answer = served.validate(gpu_pod("too-much", 2))
-    assert answer.allowed is allowed
-    assert bool(answer.warnings) is warned
-    assert served.held() == ([] if "disabled" in rule else [uid("fits")])
+def test_without_a_quota() -> None:
+    assert Served().validate(gpu_pod("one"), namespace="elsewhere").allowed
+    required = Served(required=True).validate(gpu_pod("one"), namespace="elsewhere")
+    assert message(required).startswith("pod elsewhere/one: namespace elsewhere must have a GPUQuota")
 
 
-@cases(
-    ("rule", "want"),
-    {
-        "let-in": ("{}", None),
-        "required": (
-            "{required: true}",
-            "namespace elsewhere must have a GPUQuota for pods and claims that request GPUs; ask the platform team for a "
-            "GPUQuota named default [gpu-quota]",
-        ),
-    },
-)
-def test_without_a_quota(serve: Serve, rule: str, want: str | None) -> None:
-    answer = serve(rule).validate(gpu_pod("one"), namespace="elsewhere")
-    assert answer.allowed is (want is None)
-    if want is not None:
-        assert message(answer) == f"pod elsewhere/one: {want}"
+def test_a_ledger_that_cannot_be_read() -> None:
+    unread = Served(broken=True)
+    want = "the quota could not be checked: the GPUQuota could not be read: connection refused"
+    assert want in message(unread.validate(gpu_pod("one")))
+    labels = {"reason": "ledger error", "dry_run": "false"}
+    assert unread.registry.get_sample_value("gpu_admission_quota_decisions_total", labels) == 1
 
 
-@cases(
-    ("rule", "allowed", "want"),
-    {
-        "deny": (
-            "{}",
-            False,
-            "the quota could not be checked: the GPUQuota could not be read: connection refused",
-        ),
-        "allow": (
-            "{onLedgerError: allow}",
-            True,
-            "admitted without a quota check, which failed: the GPUQuota could not be read: connection refused",
-        ),
-    },
-)
-def test_a_ledger_that_cannot_be_read(serve: Serve, rule: str, allowed: bool, want: str) -> None:
-    served = serve(rule, broken=True)
-    answer = served.validate(gpu_pod("one"))
-    assert answer.allowed is allowed
-    assert want in ((answer.warnings or ("",))[0] if allowed else message(answer))
-    assert (
-        served.registry.get_sample_value(
-            "gpu_admission_quota_decisions_total", {"reason": "ledger error", "dry_run": "false"}
-        )
-        == 1
-    )
-
-
-def test_a_deleted_pod_gives_back(serve: Serve) -> None:
-    served = serve()
+def test_a_deleted_pod_gives_back() -> None:
+    served = Served()
     served.validate(gpu_pod("one", 2))
     gone = {"operation": "DELETE", "oldObject": gpu_pod("one", 2)}
     assert served.validate(None, dryRun=True, **gone).allowed
@@ -249,8 +161,8 @@ def test_a_deleted_pod_gives_back(serve: Serve) -> None:
     assert served.held() == []
 
 
-def test_of_a_changed_pod_only_what_grows_is_counted(serve: Serve) -> None:
-    served = serve()
+def test_of_a_changed_pod_only_what_grows_is_counted() -> None:
+    served = Served()
     gated: JSON = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
     before, pinned = gpu_pod("one", **gated), gpu_pod("one", nodeSelector={"accelerator": "nvidia-t4"})
     assert served.validate(before).allowed
@@ -271,8 +183,8 @@ def test_of_a_changed_pod_only_what_grows_is_counted(serve: Serve) -> None:
     assert served.held() == [uid("one"), f"{uid('one')}/{uid('r1')}"]
 
 
-def test_a_claim_is_counted_by_its_own_uid(serve: Serve) -> None:
-    served = serve()
+def test_a_claim_is_counted_by_its_own_uid() -> None:
+    served = Served()
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="claim2")
@@ -283,14 +195,12 @@ def test_a_claim_is_counted_by_its_own_uid(serve: Serve) -> None:
 
 @cases(
     ("kind", "name", "want"),
-    {
-        "of-its-pod": (POD, "train-0", "pods/train-0"),
-        "of-a-pod-without-one": (POD, None, ""),
-        "of-its-claim": (CLAIM, "claim1", "resourceclaims/claim1"),
-    },
+    of_its_pod=(POD, "train-0", "pods/train-0"),
+    of_a_pod_without_one=(POD, None, ""),
+    of_its_claim=(CLAIM, "claim1", "resourceclaims/claim1"),
 )
-def test_a_reservation_has_the_name(serve: Serve, kind: JSON, name: str | None, want: str) -> None:
-    served, document = serve(), gpu_pod("one") if kind is POD else claim("claim1")
+def test_a_reservation_has_the_name(kind: JSON, name: str | None, want: str) -> None:
+    served, document = Served(), gpu_pod("one") if kind is POD else claim("claim1")
     document["metadata"]["name"] = name
     assert served.validate(document, kind=kind).allowed
     assert [each.name for each in served.store.ledgers()["team"].reservations] == [want]
@@ -303,26 +213,17 @@ MARKED: dict[str, Any] = {
     ],
 }
 SCHEDULER = {"username": "system:kube-scheduler"}
-LISTED = """
----
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUResourceMapping
-metadata: {name: listed}
-spec:
-  deviceClasses:
-  - {pattern: gpu.nvidia.com, resource: nvidia.com/gpu, extendedResourceName: nvidia.com/gpu}
-"""
+NVIDIA = {"pattern": "gpu.nvidia.com", "resource": "nvidia.com/gpu", "extendedResourceName": "nvidia.com/gpu"}
+LISTED = Document("GPUResourceMapping", "listed", {"deviceClasses": [NVIDIA]})
 
 
 @cases(
-    ("quota", "want"),
-    {
-        "with-its-pod": (QUOTA + LISTED, ["one"]),
-        "where-nothing-says-what-its-pod-asked-for": (QUOTA, ["one", "claim1"]),
-    },
+    ("more", "want"),
+    with_its_pod=([LISTED], ["one"]),
+    where_nothing_says_what_its_pod_asked_for=([], ["one", "claim1"]),
 )
-def test_the_schedulers_claim_is_counted(serve: Serve, quota: str, want: list[str]) -> None:
-    served = serve(quota=quota)
+def test_the_schedulers_claim_is_counted(more: list[Document], want: list[str]) -> None:
+    served = Served("enforce", *more)
     assert served.validate(gpu_pod("one")).allowed
 
     assert served.validate(claim("claim1", **MARKED), kind=CLAIM, userInfo=SCHEDULER).allowed
@@ -331,16 +232,16 @@ def test_the_schedulers_claim_is_counted(serve: Serve, quota: str, want: list[st
 
 
 WHEREVER = {
-    "under-a-quota": ("{}", "team"),
-    "whatever-the-mode": ("{mode: disabled}", "team"),
-    "without-a-quota": ("{mode: audit}", "elsewhere"),
-    "in-an-exempt-namespace": ("{}", "kube-system"),
+    "under-a-quota": ("enforce", "team"),
+    "whatever-the-mode": ("disabled", "team"),
+    "without-a-quota": ("audit", "elsewhere"),
+    "in-an-exempt-namespace": ("enforce", "kube-system"),
 }
 
 
-@cases(("rule", "namespace"), WHEREVER)
-def test_an_allocated_claim_keeps_its_finalizer(serve: Serve, rule: str, namespace: str) -> None:
-    served = serve(rule)
+@cases(("mode", "namespace"), WHEREVER)
+def test_an_allocated_claim_keeps_its_finalizer(mode: str, namespace: str) -> None:
+    served = Served(mode)
     kept, gone = claim("claim1", finalizers=["resource.kubernetes.io/delete-protection"]), claim("claim1")
     kept["status"] = gone["status"] = {"allocation": {"devices": {}}}
     change = {"operation": "UPDATE", "oldObject": kept, "kind": CLAIM, "namespace": namespace}
@@ -354,9 +255,9 @@ def test_an_allocated_claim_keeps_its_finalizer(serve: Serve, rule: str, namespa
     assert served.validate(kept, **change).allowed
 
 
-@cases(("rule", "namespace"), WHEREVER)
-def test_only_the_scheduler_marks_claims_as_its_own(serve: Serve, rule: str, namespace: str) -> None:
-    served = serve(rule)
+@cases(("mode", "namespace"), WHEREVER)
+def test_only_the_scheduler_marks_claims_as_its_own(mode: str, namespace: str) -> None:
+    served = Served(mode)
     tenant, plain = {"username": "mallory"}, claim("claim1", ownerReferences=MARKED["ownerReferences"])
     change = {"operation": "UPDATE", "oldObject": plain, "kind": CLAIM, "namespace": namespace}
 
@@ -376,33 +277,21 @@ def test_only_the_scheduler_marks_claims_as_its_own(serve: Serve, rule: str, nam
     assert "team" not in served.store.ledgers() or served.held() == []
 
 
-def test_an_old_pod_that_cannot_be_read_is_refused(serve: Serve) -> None:
+def test_an_old_pod_that_cannot_be_read_is_refused() -> None:
     broken = {"spec": {"containers": "none"}}
-    answer = serve().validate(gpu_pod("one"), operation="UPDATE", oldObject=broken)
+    answer = Served().validate(gpu_pod("one"), operation="UPDATE", oldObject=broken)
     assert answer.status is not None
     assert answer.status.code == 400
 
 
-def test_metrics_show_the_ledgers(serve: Serve) -> None:
-    served = serve()
-    served.registry.register(LedgerCollector(served.store.ledgers))
-    served.validate(gpu_pod("one"))
-    text = generate_latest(served.registry).decode()
-    for line in (
-        'gpu_admission_quota_hard{dimension="gpus",namespace="team"} 2.0',
-        'gpu_admission_quota_reserved{dimension="gpus",namespace="team"} 1.0',
-        'gpu_admission_quota_used{dimension="gpus",namespace="team"} 0.0',
-        'gpu_admission_quota_reservations{namespace="team"} 1.0',
-        'gpu_admission_quota_decisions_total{dry_run="false",reason="reserved"} 1.0',
-    ):
-        assert line in text.splitlines()
-
-
-def test_a_dry_run_counts_nothing_of_what_users_create(serve: Serve) -> None:
-    served = serve()
-    served.admission.mutate(request(gpu_pod("one"), dryRun=True), monotonic() + 20)
-    for number in (2, 9):  # of 2
-        served.validate(gpu_pod("one", number), dryRun=True)
+def test_a_dry_run_is_decided_and_counts_nothing_of_what_users_create() -> None:
+    served = Served()
+    assert served.admission.mutate(request(gpu_pod("one"), dryRun=True), monotonic() + 20).allowed
+    assert [served.validate(gpu_pod("one", number), dryRun=True).allowed for number in (2, 9)] == [
+        True,
+        False,
+    ]
+    assert served.held() == []
     counted = [
         sample
         for family in served.registry.collect()

@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 
@@ -11,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.quota.demand import Catalogues, UnclassifiedPods
-from policies.quota.ledger.decide import Reason, ReservationRequest
+from policies.quota.ledger.decide import ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.cases import cases
@@ -30,15 +31,24 @@ from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 
+def reads_of(bench: Bench, uid: str) -> int:
+    """Reserve, and return how often the ledger was read for it."""
+    before = bench.store.reads
+    assert reason(bench.reserve(uid)) is VerdictReason.RESERVED
+    return bench.store.reads - before
+
+
 def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None:
     bench = Bench(gpus=100, seconds=0.02)  # long beside what a thread takes to ask
     with ThreadPoolExecutor(32) as pool:
         answers = list(pool.map(bench.reserve, (f"pod{number}" for number in range(160))))
     reasons = [reason(answer) for answer in answers]
-    assert reasons.count(Reason.RESERVED) == 100
-    assert reasons.count(Reason.EXCEEDED) == 60
+    assert reasons.count(VerdictReason.RESERVED) == 100
+    assert reasons.count(VerdictReason.EXCEEDED) == 60
     assert len(bench.held()) == 100
     assert bench.store.writes < 50, "batches are larger than one"
+    assert bench.store.most_at_work == 1
+    assert bench.batches._queues == {}, "nobody leads once nobody waits"
     assert bench.metric("batch_size_sum") / bench.metric("batch_size_count") > 3
 
 
@@ -53,21 +63,13 @@ def test_three_replicas_give_exactly_what_there_is() -> None:
     with ThreadPoolExecutor(24) as pool:
         answers = list(pool.map(reserve, range(160), each))
     reasons = [reason(answer) for answer in answers]
-    assert (reasons.count(Reason.RESERVED), reasons.count(Reason.EXCEEDED)) == (100, 60)
+    assert (reasons.count(VerdictReason.RESERVED), reasons.count(VerdictReason.EXCEEDED)) == (100, 60)
     assert len(bench.held()) == 100
-
-
-def test_namespaces_have_a_writer_each() -> None:
-    bench = Bench(gpus=1000, seconds=0.001)
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(bench.reserve, (f"pod{number}" for number in range(200))))
-    assert bench.store.most_at_work == 1
-    assert bench.batches._queues == {}, "nobody leads once nobody waits"
 
 
 def test_one_client_alone_reads_once_and_then_only_writes() -> None:
     bench = Bench(gpus=100)
-    assert all(reason(bench.reserve(f"pod{number}")) is Reason.RESERVED for number in range(20))
+    assert all(reason(bench.reserve(f"pod{number}")) is VerdictReason.RESERVED for number in range(20))
     assert (bench.store.reads, bench.store.writes) == (1, 20)
 
 
@@ -75,7 +77,7 @@ def test_a_repeated_call_is_answered_from_the_ledger_itself() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")
     reads = bench.store.reads
-    assert reason(bench.reserve("pod1")) is Reason.ALREADY_RESERVED
+    assert reason(bench.reserve("pod1")) is VerdictReason.ALREADY_RESERVED
     assert (bench.store.reads - reads, bench.store.writes) == (1, 1)
     assert bench.held() == ["pod1"]
 
@@ -84,7 +86,7 @@ def test_an_id_that_comes_twice_at_once_is_counted_once() -> None:
     bench = Bench(gpus=2, seconds=0.01)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(bench.reserve, ["pod1"] * 8))
-    assert {reason(answer) for answer in answers} <= {Reason.RESERVED, Reason.ALREADY_RESERVED}
+    assert {reason(answer) for answer in answers} <= {VerdictReason.RESERVED, VerdictReason.ALREADY_RESERVED}
     assert bench.held() == ["pod1"]
 
 
@@ -92,13 +94,13 @@ def test_nobody_is_refused_by_what_was_only_remembered() -> None:
     bench = Bench(gpus=1)
     bench.reserve("pod1")
     bench.ledger.store.release(NAMESPACE, "pod1")  # somebody else's write
-    assert reason(bench.reserve("pod2")) is Reason.RESERVED
+    assert reason(bench.reserve("pod2")) is VerdictReason.RESERVED
 
 
 def test_nobody_is_refused_by_what_was_read_before_it_came() -> None:
     """Its author may know already that there is room."""
     bench, read = Bench(gpus=1), threading.Event()
-    assert reason(bench.reserve("pod0")) is Reason.RESERVED
+    assert reason(bench.reserve("pod0")) is VerdictReason.RESERVED
 
     with ThreadPoolExecutor(1) as pool:
         late = []
@@ -116,30 +118,34 @@ def test_nobody_is_refused_by_what_was_read_before_it_came() -> None:
             return found
 
         bench.store.read = meanwhile  # type: ignore[method-assign]
-        assert reason(bench.reserve("early")) is Reason.EXCEEDED
-        assert reason(late[0].result()) is Reason.RESERVED
+        assert reason(bench.reserve("early")) is VerdictReason.EXCEEDED
+        assert reason(late[0].result()) is VerdictReason.RESERVED
 
 
 def test_a_ledger_that_somebody_else_changed_is_decided_again() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")
     bench.ledger.grant(vector(gpus=1))
-    assert reason(bench.reserve("pod2")) is Reason.EXCEEDED
+    assert reason(bench.reserve("pod2")) is VerdictReason.EXCEEDED
     assert bench.held() == ["pod1"]
-    assert bench.metric("conflicts_total") == 1, "the write that the remembered row justified"
+    assert bench.metric("conflicts_total") == 1, "the write that the remembered ledger justified"
+
+
+def failing(what: str, *failures: LedgerConflict | LedgerError | None) -> Callable[[str], None]:
+    """Return what fails that call in turn, None for not at all, and the last failure each time after that."""
+    left = list(failures)
+
+    def fail(called: str) -> None:
+        if called == what and (error := left.pop(0) if len(left) > 1 else left[0]) is not None:
+            raise error
+
+    return fail
 
 
 def test_a_conflict_is_tried_again_and_counted() -> None:
     bench = Bench(gpus=2)
-    failures = iter([LedgerConflict("changed"), LedgerConflict("changed again")])
-
-    def conflicts(what: str) -> None:
-        error = next(failures, None) if what == "swap" else None
-        if error is not None:
-            raise error
-
-    bench.store.fails = conflicts
-    assert reason(bench.reserve("pod1")) is Reason.RESERVED
+    bench.store.fails = failing("swap", LedgerConflict("changed"), LedgerConflict("changed again"), None)
+    assert reason(bench.reserve("pod1")) is VerdictReason.RESERVED
     assert bench.metric("conflicts_total") == 2
 
 
@@ -147,12 +153,7 @@ def test_a_write_of_a_controller_costs_a_conflict_and_no_reads_before_later_writ
     bench = Bench(gpus=10)
     bench.reserve("pod0")
     bench.ledger.store.release(NAMESPACE, "pod0")
-    reads = []
-    for number in range(1, 4):
-        before = bench.store.reads
-        assert reason(bench.reserve(f"pod{number}")) is Reason.RESERVED
-        reads.append(bench.store.reads - before)
-    assert reads == [1, 0, 0]
+    assert [reads_of(bench, f"pod{number}") for number in range(1, 4)] == [1, 0, 0]
 
 
 def test_after_a_write_of_another_replica_the_ledger_is_read_first() -> None:
@@ -164,11 +165,9 @@ def test_after_a_write_of_another_replica_the_ledger_is_read_first() -> None:
     reads = []
     for number, seconds in enumerate((0.0, 0.0, RIVAL_SECONDS, 0.0), start=2):
         now += seconds
-        before = bench.store.reads
-        assert reason(bench.reserve(f"pod{number}")) is Reason.RESERVED
-        reads.append(bench.store.reads - before)
+        reads.append(reads_of(bench, f"pod{number}"))
     assert reads == [1, 1, 1, 0], "the last one soon after a write"
-    assert bench.metric("conflicts_total") == 1, "the write that the remembered row justified"
+    assert bench.metric("conflicts_total") == 1, "the write that the remembered ledger justified"
 
 
 class Rivals:
@@ -199,12 +198,12 @@ class Rivals:
 def test_after_a_write_a_replica_leaves_the_ledger_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     rivals = Rivals(monkeypatch)
     for number in range(2):
-        assert reason(rivals.bench.reserve(f"pod{number}")) is Reason.RESERVED
+        assert reason(rivals.bench.reserve(f"pod{number}")) is VerdictReason.RESERVED
     assert rivals.pauses == pytest.approx([TURN * Rivals.WRITE_SECONDS] * 2)
     rivals.now += RIVAL_SECONDS
     rivals.pauses.clear()
     for number in range(2, 4):
-        assert reason(rivals.bench.reserve(f"pod{number}")) is Reason.RESERVED
+        assert reason(rivals.bench.reserve(f"pod{number}")) is VerdictReason.RESERVED
     assert rivals.pauses == [], "there are no others any more"
 
 
@@ -213,27 +212,21 @@ def test_a_replica_whose_write_met_anothers_waits_for_as_long_as_a_write_takes(
 ) -> None:
     rivals = Rivals(monkeypatch)
     rivals.now += TURN * Rivals.WRITE_SECONDS
-    meets = iter([True])
+    meets = failing("swap", LedgerConflict("changed"), None)
 
     def met(what: str) -> None:
         rivals._takes_time(what)
-        if what == "swap" and next(meets, False):
-            raise LedgerConflict("changed")
+        meets(what)
 
     rivals.bench.store.fails = met
-    assert reason(rivals.bench.reserve("pod")) is Reason.RESERVED
+    assert reason(rivals.bench.reserve("pod")) is VerdictReason.RESERVED
     (pause,) = rivals.pauses
     assert Rivals.WRITE_SECONDS <= pause <= 2 * Rivals.WRITE_SECONDS
 
 
 def test_endless_conflicts_end_with_the_deadline() -> None:
     bench = Bench(gpus=2)
-
-    def conflict(what: str) -> None:
-        if what == "swap":
-            raise LedgerConflict("changed")
-
-    bench.store.fails = conflict
+    bench.store.fails = failing("swap", LedgerConflict("changed"))
     begun = monotonic()
     with pytest.raises(LedgerError, match="too many others write to the ledger"):
         bench.reserve("pod1", seconds=0.3)
@@ -267,17 +260,13 @@ def test_who_has_time_left_is_decided_after_the_leader_gave_up() -> None:
         follower = pool.submit(bench.reserve, "pod2", 1, 60.0)
         assert isinstance(leader.exception(), LedgerError)
         broken.clear()
-        assert reason(follower.result()) is Reason.RESERVED
+        assert reason(follower.result()) is VerdictReason.RESERVED
     assert bench.held() == ["pod2"]
 
 
 def test_an_error_that_will_not_pass_is_told_at_once() -> None:
     bench = Bench(gpus=2)
-
-    def forbidden(_what: str) -> None:
-        raise LedgerError("forbidden", transient=False)
-
-    bench.store.fails = forbidden
+    bench.store.fails = failing("read", LedgerError("forbidden", transient=False))
     begun = monotonic()
     with pytest.raises(LedgerError, match="forbidden"):
         bench.reserve("pod1", seconds=60.0)
@@ -298,7 +287,7 @@ def test_a_write_of_which_nothing_was_heard_is_counted_once() -> None:
         return after
 
     store.compare_and_swap = swap_in_silence  # type: ignore[method-assign] # the wire between, cut after the write
-    assert reason(bench.reserve("pod1")) is Reason.ALREADY_RESERVED
+    assert reason(bench.reserve("pod1")) is VerdictReason.ALREADY_RESERVED
     assert bench.held() == ["pod1"]
 
 
@@ -312,7 +301,7 @@ def test_a_defect_in_one_request_is_its_own() -> None:
         good = [pool.submit(bench.reserve, f"pod{number}") for number in range(3)]
         bad = pool.submit(bench.batches.reserve, NAMESPACE, defect, monotonic() + 60)
         assert isinstance(bad.exception(), ZeroDivisionError)
-        assert [reason(each.result()) for each in good] == [Reason.RESERVED] * 3
+        assert [reason(each.result()) for each in good] == [VerdictReason.RESERVED] * 3
     assert bench.batches._queues == {}
 
 
@@ -332,7 +321,7 @@ def test_pauses_until_a_catalogue_is_there_double_up_to_the_longest(monkeypatch:
     metrics = QuotaMetrics(CollectorRegistry())
     batches = ReservationBatcher(bench.store, metrics, catalogues_of=catalogues_of)
 
-    assert reason(batches.reserve(NAMESPACE, bench.ask("pod"), monotonic() + 60)) is Reason.RESERVED
+    assert reason(batches.reserve(NAMESPACE, bench.ask("pod"), monotonic() + 60)) is VerdictReason.RESERVED
     assert drawn == [(0, min(0.004 * 2**number, 0.25)) for number in range(8)]
 
 
@@ -340,7 +329,7 @@ def test_each_review_computes_its_demand_in_its_own_thread_and_once_for_each_cat
     bench = Bench(gpus=100, seconds=0.02)
     computed: list[tuple[int, str | None]] = []
 
-    def reserve(number: int) -> Reason | None:
+    def reserve(number: int) -> VerdictReason | None:
         def request_of(ledger: QuotaLedger, _published: object) -> ReservationRequest:
             computed.append(
                 (number if threads[number] is threading.current_thread() else -1, ledger.class_catalogue)
@@ -354,14 +343,14 @@ def test_each_review_computes_its_demand_in_its_own_thread_and_once_for_each_cat
     threads: dict[int, threading.Thread] = {}
     first = bench.ledger.catalogue
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(reserve, range(8))) == {Reason.RESERVED}
+        assert set(pool.map(reserve, range(8))) == {VerdictReason.RESERVED}
         assert sorted(computed) == [(number, first) for number in range(8)]
 
         computed.clear()
         bench.ledger.unclassified_pods = UnclassifiedPods.DENY
         second = f"{first.partition('/')[0]}/Deny"
         bench.ledger.grant(vector(gpus=100))
-        assert set(pool.map(reserve, range(8, 16))) == {Reason.RESERVED}
+        assert set(pool.map(reserve, range(8, 16))) == {VerdictReason.RESERVED}
     assert set(computed) >= {(number, second) for number in range(8, 16)}
     assert max(Counter(computed).values()) == 1, "the ledger was only seen to have another catalogue"
 
@@ -371,13 +360,14 @@ def test_a_dry_run_decides_and_writes_nothing() -> None:
     deadline = monotonic() + 5
     fits = bench.batches.try_out(NAMESPACE, bench.ask("pod1"), deadline)
     too_much = bench.batches.try_out(NAMESPACE, bench.ask("pod1", gpus=2), deadline)
-    assert (reason(fits), reason(too_much)) == (Reason.RESERVED, Reason.EXCEEDED)
+    assert (reason(fits), reason(too_much)) == (VerdictReason.RESERVED, VerdictReason.EXCEEDED)
     assert (bench.held(), bench.store.writes) == ([], 0)
 
 
 @cases(
     ("age", "believed"),
-    {"younger-than-D": (NO_QUOTA_SECONDS - 0.1, True), "older-than-D": (NO_QUOTA_SECONDS + 0.1, False)},
+    younger_than_D=(NO_QUOTA_SECONDS - 0.1, True),
+    older_than_D=(NO_QUOTA_SECONDS + 0.1, False),
 )
 def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, believed: bool) -> None:
     now = 100.0
@@ -390,15 +380,12 @@ def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, be
     assert (bench.reserve("pod2").ledger is None) is believed
 
 
-@cases(
-    ("seconds", "believed"),
-    {"just-now": (VANISHED_SECONDS - 1, False), "long-ago": (VANISHED_SECONDS + 1, True)},
-)
+@cases(("seconds", "believed"), just_now=(VANISHED_SECONDS - 1, False), long_ago=(VANISHED_SECONDS + 1, True))
 def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believed: bool) -> None:
     now = 100.0
     bench = Bench(gpus=1, clock=lambda: now)
     granted = bench.ledger.configuration
-    assert reason(bench.reserve("pod1")) is Reason.RESERVED
+    assert reason(bench.reserve("pod1")) is VerdictReason.RESERVED
     now += seconds
     bench.ledger.configuration = configuration()
     assert bench.reserve("pod2").ledger is None
@@ -415,7 +402,7 @@ def test_nothing_but_that_answer_is_kept_of_namespaces_without_a_quota() -> None
     assert kept == {"_without_quota": 10}
 
 
-@cases("granted", {"with-a-quota": True, "without-one": False})
+@cases("granted", with_a_quota=True, without_one=False)
 def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     bench = Bench(gpus=1)
     names = [f"team{number}" for number in range(NAMESPACES_REMEMBERED + 1)]
@@ -423,7 +410,7 @@ def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     bench.ledger.configuration = configuration(**quotas)
     for name in names:
         outcome = bench.batches.reserve(name, bench.ask(name), monotonic() + 60)
-        assert (reason(outcome) is Reason.RESERVED) is granted
+        assert (reason(outcome) is VerdictReason.RESERVED) is granted
 
     each = vars(bench.batches).values()
     assert (
@@ -434,7 +421,7 @@ def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
 def test_a_full_ledger_says_so() -> None:
     bench = Bench(gpus=100)
     bench.store.reservations_limit = 40
-    assert [reason(bench.reserve(f"pod{number}")) for number in range(8)][-1] is Reason.FULL
+    assert [reason(bench.reserve(f"pod{number}")) for number in range(8)][-1] is VerdictReason.FULL
     read = bench.ledger.store.read(NAMESPACE, 1.0)
     assert read is not None
     assert len(msgspec.json.encode(read.ledger.reservations.text)) <= 40 + len('""') + len("\\n")

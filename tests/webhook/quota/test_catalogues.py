@@ -72,13 +72,11 @@ def ledger(*digests: str) -> QuotaLedger:
 
 @cases(
     ("ledger_object", "data", "found", "calls"),
-    {
-        "our-own-is-not-looked-up": (ledger(OUR_DIGEST), {}, set(), 0),
-        "another": (ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
-        "the-next": (ledger(OUR_DIGEST, THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
-        "not-published": (ledger(THEIR_DIGEST), {}, set(), 1),
-        "another-content-under-its-name": (ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1),
-    },
+    our_own_is_not_looked_up=(ledger(OUR_DIGEST), {}, set(), 0),
+    another=(ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
+    the_next=(ledger(OUR_DIGEST, THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
+    not_published=(ledger(THEIR_DIGEST), {}, set(), 1),
+    another_content_under_its_name=(ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1),
 )
 def test_what_a_ledger_names_is_read_on_demand(
     ledger_object: QuotaLedger, data: dict[str, PublishedCatalogue], found: set[str], calls: int
@@ -105,25 +103,23 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
     assert len(api.calls) == 4, "three, and the first again, which the third put out"
 
 
-@cases(
-    ("failure", "transient"),
-    {
-        "unreachable": (AWAY, True),
-        "overloaded": (errors.Unavailable("overloaded", code=503), True),
-        "forbidden-is-not-published": (errors.Forbidden("no right", code=403), False),
-        "missing-is-not-published": (errors.NotFound("no ConfigMap", code=404), False),
-    },
-)
-def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception, transient: bool) -> None:
+@cases("failure", unreachable=AWAY, overloaded=errors.Unavailable("overloaded", code=503))
+def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception) -> None:
     api = ConfigMapApi()
     api.fails = [failure]
-    if not transient:
-        assert published(api).named_by(ledger(THEIR_DIGEST), 1.0) == {}
-        return
-
     with pytest.raises(LedgerError, match="the class catalogue of the quota could not be read") as raised:
         published(api).named_by(ledger(THEIR_DIGEST), 1.0)
     assert raised.value.transient
+
+
+FORBIDDEN, MISSING = errors.Forbidden("no", code=403), errors.NotFound("none", code=404)
+
+
+@cases("failure", forbidden=FORBIDDEN, missing=MISSING)
+def test_what_nobody_may_read_is_not_published(failure: Exception) -> None:
+    api = ConfigMapApi()
+    api.fails = [failure]
+    assert published(api).named_by(ledger(THEIR_DIGEST), 1.0) == {}
 
 
 RACED = errors.Conflict("the object has been modified", code=409)
@@ -131,13 +127,11 @@ RACED = errors.Conflict("the object has been modified", code=409)
 
 @cases(
     ("fails", "done", "calls"),
-    {
-        "at-once": ([], True, ["get", "patch"]),
-        "after-a-race": ([None, RACED], True, ["get", "patch"] * 2),
-        "no-config-map": ([errors.NotFound("none", code=404)], False, ["get"]),
-        "no-right": ([None, errors.Forbidden("no", code=403)], False, ["get", "patch"]),
-        "too-long": ([None, errors.ApiError("too long", code=422)], False, ["get", "patch"]),
-    },
+    at_once=([], True, ["get", "patch"]),
+    after_a_race=([None, RACED], True, ["get", "patch"] * 2),
+    no_config_map=([MISSING], False, ["get"]),
+    no_right=([None, FORBIDDEN], False, ["get", "patch"]),
+    too_long=([None, errors.ApiError("too long", code=422)], False, ["get", "patch"]),
 )
 def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool, calls: list[str]) -> None:
     api = ConfigMapApi(other="of somebody else")
@@ -162,10 +156,8 @@ def test_an_api_server_that_is_away_may_publish_later() -> None:
 
 @cases(
     "notices",
-    {
-        "wiped": lambda publisher: publisher.tidy({OUR_DIGEST}),
-        "removed-by-another-leader": lambda publisher: publisher.follow(),
-    },
+    wiped=lambda publisher: publisher.tidy({OUR_DIGEST}),
+    removed_by_another_leader=lambda publisher: publisher.follow(),
 )
 def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues], object]) -> None:
     api = ConfigMapApi()
@@ -213,15 +205,17 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
     assert set(api.data) == {"named", "later"}
 
 
+AWAY_FOR_NOW = LedgerError("the class catalogue of the quota could not be read", transient=True)
+
+
 def test_a_decision_waits_for_the_catalogues_of_its_ledger() -> None:
-    bench = Bench(gpus=8)
+    bench, given, failures = Bench(gpus=8), list[object](), [AWAY_FOR_NOW]
     requested = bench.ask("pod")
-    given: list[object] = []
-    failures: list[Callable[[], None]] = [unreadable, lambda: None]
 
     def catalogues_of(_ledger_object: QuotaLedger, seconds: float) -> dict[str, PublishedCatalogue]:
         assert 0 < seconds <= 5
-        failures.pop(0)()
+        if failures:
+            raise failures.pop()
         return {THEIR_DIGEST: THEIRS}
 
     def request_of(ledger_object: QuotaLedger, known: Any) -> ReservationRequest:
@@ -238,10 +232,8 @@ def test_a_decision_waits_for_the_catalogues_of_its_ledger() -> None:
 
 @cases(
     ("transient", "calls"),
-    {
-        "that-may-pass-by-the-deadline": (True, range(2, 1000)),
-        "that-will-not-pass-at-once": (False, range(1, 2)),
-    },
+    that_may_pass_by_the_deadline=(True, range(2, 1000)),
+    that_will_not_pass_at_once=(False, range(1, 2)),
 )
 def test_an_error_of_the_catalogues_is_told(transient: bool, calls: range) -> None:
     bench, failures = Bench(gpus=8), []
@@ -256,10 +248,6 @@ def test_an_error_of_the_catalogues_is_told(transient: bool, calls: range) -> No
 
     assert len(failures) in calls
     assert bench.metric("ledger_errors_total") == 1
-
-
-def unreadable() -> None:
-    raise LedgerError("the class catalogue of the quota could not be read", transient=True)
 
 
 def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,12 +46,10 @@ def test_a_status_comes_back_as_it_was_written() -> None:
 
 @cases(
     ("status", "gpus", "is_pending"),
-    {
-        "nothing-is-written-yet": (None, 9, False),
-        "in-force-is-what-the-ledger-has": ({"hard": {"gpus": "8"}, "observedGeneration": 2}, 8, True),
-        "of-this-generation": ({"hard": {"gpus": "9"}, "observedGeneration": 3}, 9, False),
-        "of-an-earlier-version": ({"used": {"gpus": "1"}}, 9, False),
-    },
+    nothing_is_written_yet=(None, 9, False),
+    in_force_is_what_the_ledger_has=({"hard": {"gpus": "8"}, "observedGeneration": 2}, 8, True),
+    of_this_generation=({"hard": {"gpus": "9"}, "observedGeneration": 3}, 9, False),
+    of_an_earlier_version=({"used": {"gpus": "1"}}, 9, False),
 )
 def test_hard_is_what_is_in_force(status: Any, gpus: int, is_pending: bool) -> None:
     record = read(stored({"hard": {"gpus": 9}}, status))
@@ -59,7 +57,7 @@ def test_hard_is_what_is_in_force(status: Any, gpus: int, is_pending: bool) -> N
     assert record.is_pending is is_pending
 
 
-@cases("status", {"no-amount": {"used": {"gpus": "many"}}, "no-conditions": {"conditions": "none"}})
+@cases("status", no_amount={"used": {"gpus": "many"}}, no_conditions={"conditions": "none"})
 def test_a_status_that_cannot_be_read_is_that_of_a_new_quota(status: Any) -> None:
     record = read(stored({"hard": {"gpus": 9}}, status))
     assert (record.problem, record.status) == ("", QuotaStatus())
@@ -67,12 +65,10 @@ def test_a_status_that_cannot_be_read_is_that_of_a_new_quota(status: Any) -> Non
 
 @cases(
     ("spec", "problem"),
-    {
-        "a-mistyped-limit": ({"hard": {"gpu": 1}}, "unknown field `gpu`"),
-        "no-amount": ({"hard": {"gpus": "many"}}, "must be an amount"),
-        "no-limits": ({}, "missing required field `hard`"),
-        "no-spec": (None, "Expected `object`, got `null`"),
-    },
+    a_mistyped_limit=({"hard": {"gpu": 1}}, "unknown field `gpu`"),
+    no_amount=({"hard": {"gpus": "many"}}, "must be an amount"),
+    no_limits=({}, "missing required field `hard`"),
+    no_spec=(None, "Expected `object`, got `null`"),
 )
 def test_a_spec_that_cannot_be_read_is_not_an_empty_one(spec: Any, problem: str) -> None:
     record = read(stored(spec, {"used": {"gpus": "1"}}))

@@ -43,15 +43,10 @@ def unreadable(bench: Bench) -> None:
 
 @cases(
     ("happens", "want"),
-    {
-        "used-and-reserved": (
-            counted,
-            QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(3)}),
-        ),
-        "not-counted-yet": (uncounted, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, None)),
-        "no-quota": (without_quota, None),
-        "a-ledger-that-cannot-be-read": (unreadable, None),
-    },
+    counted=(counted, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(3)})),
+    not_counted_yet=(uncounted, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, None)),
+    no_quota=(without_quota, None),
+    a_ledger_that_cannot_be_read=(unreadable, None),
 )
 def test_grant(happens: Callable[[Bench], None], want: QuotaGrant | None) -> None:
     bench = Bench(gpus=8)

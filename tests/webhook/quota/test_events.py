@@ -22,7 +22,7 @@ class Writer:
     def write(self, event_record: EventRecord) -> bool:
         self.answers.wait()
         self.requested.append(event_record)
-        return event_record.reason != "Refused"
+        return event_record.reason != "QuotaExceeded"
 
 
 class World:
@@ -49,6 +49,7 @@ def test_what_is_waiting_at_the_end_is_written(world: World) -> None:
         world.warn(number)
     world.events.stop()
     assert [each.message for each in world.writer.requested] == [f"{number}" for number in range(9)]
+    assert {each.count for each in world.writer.requested} == {1}
     about = world.writer.requested[0].regarding
     assert (about.kind, about.name, about.namespace, about.uid) == (
         *("GPUQuota", "default"),
@@ -65,18 +66,18 @@ def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:
     assert world.lost == 10
     world.writer.answers.set()
     world.events.stop()
-    assert len(world.writer.requested) == 1 + MOST_WAITING
+    assert len(world.writer.requested) == 501
 
 
 def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
     world.writer.answers.set()
-    world.warn(0, "Refused")
+    world.warn(0, "QuotaExceeded")
     world.warn(1)
     world.events.stop()
     assert (len(world.writer.requested), world.lost) == (2, 1)
 
 
-@cases("waiting", {"one-under-way": 0, "a-full-queue": MOST_WAITING})
+@cases("waiting", one_under_way=0, a_full_queue=MOST_WAITING)
 def test_the_end_waits_for_no_api_server(world: World, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_events, "STOP_SECONDS", 0.01)
     world.warn(-1)

@@ -19,7 +19,7 @@ from webhook.quota.ledger_objects import (
 )
 
 LEDGER = QuotaLedger(
-    ledger_uid="row",
+    ledger_uid="ledger",
     quota_uid="quota",
     generation=3,
     hard={"gpus": Fraction(16), "classes/nvidia-a100": Fraction(1, 2)},
@@ -34,25 +34,19 @@ LEDGER = QuotaLedger(
 )
 
 
-def stored(body: bytes) -> JSON:
-    """Return the object that the API server makes of a body."""
-    found: JSON = msgspec.json.decode(body)
+SPEC = '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny",%s}'
+
+
+def stored(ledger: QuotaLedger) -> JSON:
+    found: JSON = msgspec.json.decode(encode_ledger_object("team", "11", ledger))
     del found["metadata"]["managedFields"]
-    found["metadata"] |= {"uid": "row", "resourceVersion": "12", "namespace": "gpu-admission"}
+    found["metadata"] |= {"uid": "ledger", "resourceVersion": "12", "namespace": "gpu-admission"}
     return found
 
 
-@cases(
-    "ledger",
-    {
-        "all": LEDGER,
-        "never-counted": (quota_ledger(ledger_uid="row")),
-    },
-)
+@cases("ledger", all=LEDGER, never_counted=quota_ledger(ledger_uid="ledger"))
 def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
-    ledger_object = decode_ledger_object(
-        msgspec.json.encode(stored(encode_ledger_object("team", "11", ledger)))
-    )
+    ledger_object = decode_ledger_object(msgspec.json.encode(stored(ledger)))
     assert (ledger_object.version, ledger_object.ledger) == ("12", ledger)
 
 
@@ -66,35 +60,21 @@ def test_a_ledger_replaces_one_version_and_is_created_without_one() -> None:
 
 @cases(
     ("change", "want"),
-    {
-        "cut": ({"ledger": "{"}, "truncated"),
-        "empty": ({"ledger": "{}"}, "missing required field `quotaUid`"),
-        "no-ledger": ({"ledger": None}, "Expected `str`, got `null`"),
-        "amount": (
-            {
-                "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","used":{"gpus":"one"}}'
-            },
-            "must be an amount such as 16",
-        ),
-        "revision": (
-            {
-                "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","revisions":{"pods":"x"}}'
-            },
-            "Expected `int`",
-        ),
-    },
+    cut=({"ledger": "{"}, "truncated"),
+    empty=({"ledger": "{}"}, "missing required field `quotaUid`"),
+    no_ledger=({"ledger": None}, "Expected `str`, got `null`"),
+    amount=({"ledger": SPEC % '"used":{"gpus":"one"}'}, "must be an amount such as 16"),
+    revision=({"ledger": SPEC % '"revisions":{"pods":"x"}'}, "Expected `int`"),
 )
 def test_a_ledger_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
-    document = stored(encode_ledger_object("team", "11", LEDGER)) | change
+    document = stored(LEDGER) | change
     with pytest.raises(LedgerObjectError, match=f"the GPUQuotaLedger cannot be read: .*{want}"):
         decode_ledger_object(msgspec.json.encode(document))
 
 
 def test_a_line_of_reservations_that_cannot_be_read_is_kept() -> None:
     unreadable = msgspec.structs.replace(LEDGER, reservations=Reservations.parse("gpus=one | pod1"))
-    ledger_object = decode_ledger_object(
-        msgspec.json.encode(stored(encode_ledger_object("team", "11", unreadable)))
-    )
+    ledger_object = decode_ledger_object(msgspec.json.encode(stored(unreadable)))
     assert ledger_object.ledger.reservations.unreadable == ("gpus=one | pod1",)
 
 
@@ -106,7 +86,5 @@ def test_an_answer_has_uid_and_version() -> None:
 
 def test_where_ledgers_are() -> None:
     ledger_objects = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
-    assert (ledger_objects_path("gpu-admission"), ledger_objects_path("gpu-admission", "team")) == (
-        ledger_objects,
-        f"{ledger_objects}/team",
-    )
+    assert ledger_objects_path("gpu-admission") == ledger_objects
+    assert ledger_objects_path("gpu-admission", "team") == f"{ledger_objects}/team"

@@ -30,9 +30,7 @@ def test_a_class_that_is_granted_later_counts_what_is_held_already(ledger: Memor
     assert (granted.uncounted, granted.reserved) == ((), vector(gpus=1))
 
 
-@cases(
-    ("deleted", "left"), {"the-pod-itself": ("pod1", []), "a-pod-whose-uid-begins-alike": ("pod", ["pod1"])}
-)
+@cases(("deleted", "left"), the_pod_itself=("pod1", []), a_pod_whose_uid_begins_alike=("pod", ["pod1"]))
 def test_a_deleted_object_gives_back(ledger: MemoryLedger, deleted: str, left: list[str]) -> None:
     before = reserve(ledger, read(ledger), "pod1")
     ledger.store.release(NAMESPACE, deleted)

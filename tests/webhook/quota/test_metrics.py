@@ -27,6 +27,7 @@ def test_only_gpus_and_what_is_granted_have_series() -> None:
         for sample in family.samples
         if "dimension" in sample.labels
     ]
+    assert registry.get_sample_value("gpu_admission_quota_reservations", {"namespace": "team"}) == 1
     assert sorted(samples) == [
         ("gpu_admission_quota_hard", "classes/nvidia-t4", 4),
         ("gpu_admission_quota_reserved", "classes/nvidia-t4", 1),
@@ -37,14 +38,10 @@ def test_only_gpus_and_what_is_granted_have_series() -> None:
 
 
 def test_conditions_are_those_that_people_see() -> None:
-    def conditions() -> dict[str, tuple[Condition, ...]]:
-        at = "2027-01-01T12:00:00Z"
-        return {
-            "team": (Condition("Ready", "True", "Stale", "", at), Condition("Exceeded", "False", "", "", at))
-        }
-
+    at = "2027-01-01T12:00:00Z"
+    shown = Condition("Ready", "True", "Stale", "", at), Condition("Exceeded", "False", "", "", at)
     registry = CollectorRegistry()
-    registry.register(LedgerCollector(dict, conditions))
+    registry.register(LedgerCollector(dict, lambda: {"team": shown}))
 
     name = "gpu_admission_quota_condition"
     assert registry.get_sample_value(name, {"namespace": "team", "condition": "Ready"}) == 1

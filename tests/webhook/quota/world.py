@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
-from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.decide import ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
     EXPIRY_SECONDS,
@@ -296,7 +296,7 @@ class World:
             self.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
         (verdict,) = decided.verdicts
         if verdict.allowed:
-            self.admitted(flight, new=verdict.reason is Reason.RESERVED)
+            self.admitted(flight, new=verdict.reason is VerdictReason.RESERVED)
         return verdict.allowed
 
     def admitted(self, flight: Flight, *, new: bool = True) -> None:

@@ -194,7 +194,6 @@ class Server:
         return code
 
     def end(self) -> None:
-        """Whatever a test has left running, and its whole family."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -255,15 +254,17 @@ def certificates(directory: Path) -> Path:
     return directory
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write a file as Kubernetes renews those of a Secret: at no moment is there half of it."""
+def replace(path: Path, data: bytes | None) -> None:
+    """Write a file as Kubernetes renews those of a Secret: at no moment is there half of it. None removes it."""
+    if data is None:
+        path.unlink()
+        return
     beside = path.with_name(f".{path.name}")
     beside.write_bytes(data)
     beside.replace(path)
 
 
 def new_pair(name: str = "localhost") -> tuple[KeyPair, KeyPair]:
-    """Another authority and a server certificate of it."""
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
     authority = issue_authority(common_name="another", now=now, lifetime=day)
     return authority, issue_server(authority, names=[name, *NAMES], now=now, lifetime=day)

@@ -30,7 +30,6 @@ VALID_FOR = 6 * SECOND
 
 
 def issued(folder: Path, authority: Authority = AUTHORITY, *names: str, **fields: Any) -> Path:
-    """Return a file with a client certificate and its key."""
     path = folder / f"caller-{time.monotonic_ns()}.pem"
     path.write_bytes(authority.issue(names=names or [CALLER], **{"client": True, **fields}))
     return path
@@ -50,14 +49,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def refused(reason: str) -> str:
-    """Return the name of the metric that counts the callers refused for the reason."""
     return f'gpu_admission_callers_refused_total{{reason="{reason}"}}'
 
 
 # ---- who may call
 
 
-@cases("names", {"common-name": [CALLER], "dns-name": ["control-plane-1", CALLER]})
+@cases("names", common_name=[CALLER], dns_name=["control-plane-1", CALLER])
 def test_allowed_caller_is_answered_on_every_request_of_its_connection(
     server: Server, tmp_path: Path, names: list[str]
 ) -> None:
@@ -94,12 +92,10 @@ def test_probe_needs_no_certificate(server: Server) -> None:
 
 @cases(
     "name",
-    {
-        "another": "system:node:gpu-7",
-        "in-capitals": CALLER.upper(),
-        "longer": f"{CALLER}.example.com",
-        "wildcard": f"*{CALLER[4:]}",
-    },
+    another="system:node:gpu-7",
+    in_capitals=CALLER.upper(),
+    longer=f"{CALLER}.example.com",
+    wildcard=f"*{CALLER[4:]}",
 )
 def test_certificate_of_another_name_is_refused_with_that_name(
     server: Server, tmp_path: Path, name: str
@@ -125,11 +121,9 @@ def test_certificate_that_says_nothing_of_its_usage_is_refused(server: Server, t
 
 @cases(
     ("pem", "alert"),
-    {
-        "of-another-authority": (lambda folder: issued(folder, ANOTHER), "alert unknown ca"),
-        "expired": (lambda folder: issued(folder, lifetime=-SECOND), "alert certificate expired"),
-        "for-servers-only": (lambda folder: issued(folder, client=False), "alert unsupported certificate"),
-    },
+    of_another_authority=(lambda folder: issued(folder, ANOTHER), "alert unknown ca"),
+    expired=(lambda folder: issued(folder, lifetime=-SECOND), "alert certificate expired"),
+    for_servers_only=(lambda folder: issued(folder, client=False), "alert unsupported certificate"),
 )
 def test_certificate_that_does_not_verify_ends_the_handshake_with_a_reason(
     server: Server, tmp_path: Path, pem: Callable[[Path], Path], alert: str
@@ -201,7 +195,7 @@ def session_of(server: Server, made: ssl.SSLContext) -> ssl.SSLSession:
 
 
 @each_version
-@cases(("has_certificate", "want"), {"none": (False, 403), "that-of-a-caller": (True, 200)})
+@cases(("has_certificate", "want"), none=(False, 403), that_of_a_caller=(True, 200))
 def test_resumed_session_has_the_certificate_of_its_first_handshake(
     server: Server, tmp_path: Path, version: ssl.TLSVersion, has_certificate: bool, want: int
 ) -> None:
@@ -283,24 +277,12 @@ def test_new_serving_certificate_ends_no_callers_connection(directory: Path, tmp
 IN_PEM = "callers.crt must hold certificates of authorities in PEM"
 BROKEN = cases(
     ("content", "want"),
-    {
-        "gone": (None, "callers.crt: No such file or directory"),
-        "not-pem": (b"x", IN_PEM),
-        "empty": (b"", IN_PEM),
-        "not-of-an-authority": (
-            AUTHORITY.issue(names=[CALLER]),
-            "callers.crt must hold certificates of authorities only",
-        ),
-        "expired": (Authority("old", lifetime=-SECOND).certificate, "callers.crt expired on "),
-    },
+    gone=(None, "callers.crt: No such file or directory"),
+    not_pem=(b"x", IN_PEM),
+    empty=(b"", IN_PEM),
+    of_a_caller=(AUTHORITY.issue(names=[CALLER]), "callers.crt must hold certificates of authorities only"),
+    expired=(Authority("old", lifetime=-SECOND).certificate, "callers.crt expired on "),
 )
-
-
-def damage(path: Path, content: bytes | None) -> None:
-    if content is None:
-        path.unlink()
-    else:
-        replace(path, content)
 
 
 @BROKEN
@@ -308,7 +290,7 @@ def test_authorities_that_cannot_be_used_keep_the_ones_before(
     directory: Path, tmp_path: Path, content: bytes | None, want: str
 ) -> None:
     with serving(directory, **asking(directory)) as server:
-        damage(directory / "callers.crt", content)
+        replace(directory / "callers.crt", content)
         server.wait_for(want)
         with server.client(pem=issued(tmp_path)) as client:
             assert want in client.post("/state").json()["client_ca"]
@@ -339,7 +321,7 @@ def test_authorities_that_never_worked_are_an_error_at_the_start(
     directory: Path, content: bytes | None, want: str
 ) -> None:
     asking(directory)
-    damage(directory / "callers.crt", content)
+    replace(directory / "callers.crt", content)
     with pytest.raises(StartupError, match=want):
         ServingCertificate(directory / "tls.crt", directory / "tls.key", directory / "callers.crt")
 

@@ -1,7 +1,6 @@
 """The certificate that connections are given, while its files change."""
 
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,35 +60,23 @@ def test_certificate_behind_swapped_links_is_served(tmp_path: Path) -> None:
     assert serving_certificate.state.last_error is None
 
 
-def break_certificate(directory: Path) -> None:
-    replace(directory / "tls.crt", b"not a certificate")
-
-
-def break_key(directory: Path) -> None:
-    replace(directory / "tls.key", b"not a key")
-
-
-def break_match(directory: Path) -> None:
-    replace(directory / "tls.key", new_pair()[1].key_pem())
-
-
-def remove_key(directory: Path) -> None:
-    (directory / "tls.key").unlink()
+KEY_OF_ANOTHER = ("tls.key", new_pair()[1].key_pem(), "do not load as a pair: key values mismatch")
+NO_KEY = ("tls.key", None, "tls.key: No such file or directory")
 
 
 @cases(
-    ("damage", "want"),
-    {
-        "not-a-certificate": (break_certificate, "do not load as a pair"),
-        "not-a-key": (break_key, "do not load as a pair"),
-        "key-of-another": (break_match, "do not load as a pair: key values mismatch"),
-        "key-gone": (remove_key, "tls.key: No such file or directory"),
-    },
+    ("file", "content", "want"),
+    not_a_certificate=("tls.crt", b"not a certificate", "do not load as a pair"),
+    not_a_key=("tls.key", b"not a key", "do not load as a pair"),
+    key_of_another=KEY_OF_ANOTHER,
+    key_gone=NO_KEY,
 )
-def test_broken_pair_keeps_the_one_before(directory: Path, damage: Callable[[Path], None], want: str) -> None:
+def test_broken_pair_keeps_the_one_before(
+    directory: Path, file: str, content: bytes | None, want: str
+) -> None:
     with serving(directory) as server:
         first = served_serial(server)
-        damage(directory)
+        replace(directory / file, content)
         for _ in range(3):
             assert served_serial(server) == first
         with server.client() as client:
@@ -104,16 +91,10 @@ def test_broken_pair_keeps_the_one_before(directory: Path, damage: Callable[[Pat
         assert served_serial(server) == pair.certificate.serial_number
 
 
-@cases(
-    ("damage", "want"),
-    {
-        "key-of-another": (break_match, "do not load as a pair: key values mismatch"),
-        "no-key": (remove_key, "tls.key: No such file or directory"),
-    },
-)
+@cases(("file", "content", "want"), key_of_another=KEY_OF_ANOTHER, no_key=NO_KEY)
 def test_pair_that_never_worked_is_an_error(
-    directory: Path, damage: Callable[[Path], None], want: str
+    directory: Path, file: str, content: bytes | None, want: str
 ) -> None:
-    damage(directory)
+    replace(directory / file, content)
     with pytest.raises(StartupError, match=want):
         ServingCertificate(directory / "tls.crt", directory / "tls.key")

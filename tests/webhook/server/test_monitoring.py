@@ -42,12 +42,10 @@ def get(port: int, path: str, **headers: str) -> urllib3.BaseHTTPResponse:
 
 @cases(
     ("path", "want_status", "want_text"),
-    {
-        "all-is-well": ("/healthz", 200, "ok\n"),
-        "and-if-not-why": ("/readyz?verbose=1", 503, "not listed yet: pods\n"),
-        "metrics": ("/metrics", 200, "# HELP answer To everything.\n# TYPE answer gauge\nanswer 42.0\n"),
-        "nothing-else": ("/mutate", 404, "not found\n"),
-    },
+    all_is_well=("/healthz", 200, "ok\n"),
+    and_if_not_why=("/readyz?verbose=1", 503, "not listed yet: pods\n"),
+    metrics=("/metrics", 200, "# HELP answer To everything.\n# TYPE answer gauge\nanswer 42.0\n"),
+    nothing_else=("/mutate", 404, "not found\n"),
 )  # fmt: skip
 def test_answers(port: int, path: str, want_status: int, want_text: str) -> None:
     answer = get(port, path)
@@ -60,7 +58,7 @@ def test_scraper_gets_the_format_that_it_asks_for(port: int) -> None:
     assert answer.data.endswith(b"# EOF\n")
 
 
-@cases("sent", {"silent": b"", "half-a-head": HALF_A_HEAD, "half-a-body": HALF_A_BODY})
+@cases("sent", silent=b"", half_a_head=HALF_A_HEAD, half_a_body=HALF_A_BODY)
 def test_probes_and_scrapes_wait_for_no_stalled_client(port: int, sent: bytes) -> None:
     with contextlib.ExitStack() as stalled:
         for _ in range(100):

@@ -2,8 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cases import cases
+from webhook.commands import main
 from webhook.server.settings import ServerSettings, StartupError
 
 
@@ -11,32 +13,28 @@ def settings(**given: Any) -> ServerSettings:
     return ServerSettings(certificate=Path("tls.crt"), key=Path("tls.key"), **given)
 
 
+NAME_CALLERS = (
+    "client_names: must name the callers: client_ca alone would admit every certificate of these authorities"
+)
+KEEPALIVE = "keepalive_seconds: 90 must be more than 90, the idle time of the API server's connections"
+NO_AUTHORITY = "client_ca: must be the authorities that issue the certificates of client_names"
+
+
 @cases(
     ("given", "want"),
-    {
-        "port": ({"port": 65536}, "port: 65536 is not a port (1 to 65535; 0 picks a free one)"),
-        "same": ({"metrics_port": 8443}, "metrics_port: 8443 is the port of the webhook itself"),
-        "no-threads": ({"threads": 0}, "threads: 0 must be at least 1"),
-        "keepalive": (
-            {"keepalive_seconds": 90},
-            "keepalive_seconds: 90 must be more than 90, the idle time of the API server's connections",
-        ),
-        "few": ({"connections": 9}, "connections: 9 leaves some of 32 threads without work"),
-        "buffer": ({"buffer_limit": 100}, "buffer_limit: 100 must not be less than body_limit, 8388608"),
-        "any-certificate": (
-            {"client_ca": Path("ca.crt")},
-            "client_names: must name the callers: client_ca alone would admit every certificate of these authorities",
-        ),
-        "empty-name": (
-            {"client_ca": Path("ca.crt"), "client_names": ("a", "")},
-            "client_names: must name the callers: client_ca alone would admit every certificate of these authorities",
-        ),
-        "no-authority": (
-            {"client_names": ("a",)},
-            "client_ca: must be the authorities that issue the certificates of client_names",
-        ),
-        "drain": ({"drain_seconds": -1}, "drain_seconds: -1 must be at least 0"),
-    },
+    same=({"metrics_port": 8443}, "metrics_port: 8443 is the port of the webhook itself"),
+    any_certificate=(
+        {"client_ca": Path("ca.crt")},
+        "client_names: must name the callers: client_ca alone would admit every certificate of these authorities",
+    ),
+    empty_name=(
+        {"client_ca": Path("ca.crt"), "client_names": ("a", "")},
+        "client_names: must name the callers: client_ca alone would admit every certificate of these authorities",
+    ),
+    no_authority=(
+        {"client_names": ("a",)},
+        "client_ca: must be the authorities that issue the certificates of client_names",
+    ),
 )
 def test_impossible_setting_is_refused(given: dict[str, Any], want: str) -> None:
     with pytest.raises(StartupError) as refused:
@@ -46,9 +44,22 @@ def test_impossible_setting_is_refused(given: dict[str, Any], want: str) -> None
 
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(StartupError) as refused:
-        settings(threads=0, port=-1, request_seconds=0)
-    assert len(str(refused.value).splitlines()) == 3
+        settings(metrics_port=8443, client_names=("a",))
+    assert len(str(refused.value).splitlines()) == 2
 
 
 def test_ports_that_the_system_picks_do_not_collide() -> None:
     assert settings(port=0, metrics_port=0).port == 0
+
+
+@cases(
+    ("option", "value", "want"),
+    port=("--port", "65536", "65536 is not in the range 0<=x<=65535"),
+    no_threads=("--threads", "0", "0 is not in the range 1<=x<=1000"),
+    threads_without_connections=("--threads", "1001", "1001 is not in the range 1<=x<=1000"),
+    drain=("--drain-seconds", "-1", "-1.0 is not in the range x>=0"),
+)
+def test_impossible_option_is_refused(option: str, value: str, want: str) -> None:
+    result = CliRunner().invoke(main, ["serve", "--standalone", option, value])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': {want}" in result.stderr

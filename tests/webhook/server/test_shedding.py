@@ -13,11 +13,12 @@ pytestmark = pytest.mark.processes
 MEBIBYTE = 1024 * 1024
 
 
-def held(server: Server, stack: contextlib.ExitStack, count: int, path: str) -> list[Client]:
-    """Return clients that wait for the answers to their requests."""
+def held(server: Server, stack: contextlib.ExitStack, count: int, sent: bytes) -> list[Client]:
+    """Return clients that wait for the answers to what they have sent, one after the other."""
     clients = [stack.enter_context(server.client()) for _ in range(count)]
-    for client in clients:
-        client.send(request(path))
+    for number, client in enumerate(clients, 1):
+        client.send(sent)
+        server.wait_for_metric("gpu_admission_requests_held", number)
     return clients
 
 
@@ -29,8 +30,7 @@ def test_one_more_than_may_be_held_hears_when_to_ask_again(directory: Path) -> N
         server.client() as kubelet,
     ):
         ended = directory / "ended"
-        waiting = held(server, stack, 4, f"/sleep?{ended}")
-        server.wait_for_metric("gpu_admission_requests_held", 4)
+        waiting = held(server, stack, 4, request(f"/sleep?{ended}"))
         answer = late.post("/body")
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert answer.body == b"too many requests at once; try again\n"
@@ -56,10 +56,8 @@ def test_requests_that_the_poller_answers_itself_are_shed_as_well(directory: Pat
         assert clients[-1].post("/body").status == 200  # by now all handshakes are done
         server.wait_for_metric("gpu_admission_requests_held", 0)
         ended = directory / "ended"
-        held(server, stack, 1, f"/at-once?{ended}")
-        server.wait_for_metric(
-            "gpu_admission_requests_held", 1
-        )  # the poller is at it, and sees the others together afterwards
+        # The poller is at it, and sees the others together afterwards.
+        held(server, stack, 1, request(f"/at-once?{ended}"))
         for client in clients:
             client.send(request("/at-once?1.5"))
         kubelet.send(request("/healthz"))
@@ -72,19 +70,14 @@ def test_requests_that_the_poller_answers_itself_are_shed_as_well(directory: Pat
 
 
 def test_shed_requests_hold_no_memory(directory: Path) -> None:
-    with (
-        serving(directory, threads=2, max_concurrent=24) as server,
-        contextlib.ExitStack() as stack,
-    ):
-        worker, never = server.worker(), directory / "never"
-        clients = [stack.enter_context(server.client()) for _ in range(100)]
+    with serving(directory, threads=2, max_concurrent=24) as server, contextlib.ExitStack() as stack:
+        worker, large = server.worker(), request(f"/sleep?{directory / 'never'}", b"x" * MEBIBYTE)
+        clients = [stack.enter_context(server.client()) for _ in range(92)]
         before = worker.memory_info().rss
-        for held, client in enumerate(clients[:8], 1):  # two are worked on, a quarter of 24 wait
-            client.send(request(f"/sleep?{never}", b"x" * MEBIBYTE))
-            server.wait_for_metric("gpu_admission_requests_held", held)
+        held(server, stack, 8, large)  # two are worked on, a quarter of 24 wait
         # One after the other: all at once are cut for the bytes of what is not whole yet.
-        for client in clients[8:]:
-            client.send(request(f"/sleep?{never}", b"x" * MEBIBYTE))
+        for client in clients:
+            client.send(large)
             assert client.answer().status == 503
         server.wait_for_metric("gpu_admission_requests_shed_total", 92)
         server.wait_for("shedding: 6 large requests wait already (a quarter of --max-concurrent)")
@@ -100,11 +93,7 @@ def test_large_requests_leave_the_other_threads_alone(directory: Path) -> None:
         server.client() as at_once,
     ):
         ended = directory / "ended"
-        large = request(f"/sleep?{ended}", b"x" * MEBIBYTE)
-        clients = [stack.enter_context(server.client()) for _ in range(8)]
-        for held, client in enumerate(clients, 1):
-            client.send(large)
-            server.wait_for_metric("gpu_admission_requests_held", held)
+        clients = held(server, stack, 8, request(f"/sleep?{ended}", b"x" * MEBIBYTE))
         assert small.post("/body", b"12345").json()["length"] == 5
         assert at_once.post("/at-once?0").status == 200
         assert all(client.is_waiting() for client in clients)
@@ -112,16 +101,9 @@ def test_large_requests_leave_the_other_threads_alone(directory: Path) -> None:
 
 
 def test_what_may_wait_leaves_those_that_are_answered_at_once_alone(directory: Path) -> None:
-    with (
-        serving(directory, threads=2) as server,
-        contextlib.ExitStack() as stack,
-        server.client() as at_once,
-    ):
+    with serving(directory, threads=2) as server, contextlib.ExitStack() as stack, server.client() as at_once:
         ended = directory / "ended"
-        waiting = [stack.enter_context(server.client()) for _ in range(2)]
-        for held, client in enumerate(waiting, 1):
-            client.send(request(f"/sleep?{ended}", b"x"))
-            server.wait_for_metric("gpu_admission_requests_held", held)
+        waiting = held(server, stack, 2, request(f"/sleep?{ended}", b"x"))
         assert at_once.post("/at-once?0").status == 200
         assert all(client.is_waiting() for client in waiting)
 

@@ -1,19 +1,18 @@
 """Clients that stall, drip, flood or leave: none of them may cost the others an answer."""
 
 import contextlib
-import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cases import cases
-from tests.webhook.server.harness import Client, Server, request, serving
+from tests.webhook.server.harness import Server, request, serving
 
 pytestmark = pytest.mark.processes
 
 MEBIBYTE = 1024 * 1024
+HALF_A_HELLO = b"\x16\x03\x01"
 HALF_A_HEAD = b"POST /body HTTP/1.1\r\nHost: local"
 HALF_A_BODY = request("/body", b"x" * 1000)[:-500]
 
@@ -24,46 +23,17 @@ def check_answer(server: Server) -> None:
         assert client.post("/body", b"12345").json()["length"] == 5
 
 
-def silent(server: Server) -> socket.socket:
-    return server.plain_socket()
-
-
-def half_a_hello(server: Server) -> socket.socket:
-    stalled = server.plain_socket()
-    stalled.sendall(b"\x16\x03\x01")
-    return stalled
-
-
-def idle(server: Server) -> Client:
-    return server.client()
-
-
-def half_a_head(server: Server) -> Client:
-    client = server.client()
-    client.send(HALF_A_HEAD)
-    return client
-
-
-def half_a_body(server: Server) -> Client:
-    client = server.client()
-    client.send(HALF_A_BODY)
-    return client
-
-
 @cases(
     "groups",
-    {
-        "idle-tls-and-half-sent-requests": ([(idle, 64), (half_a_head, 32), (half_a_body, 32)]),
-        "handshakes-that-go-nowhere": [(silent, 64), (half_a_hello, 64)],
-    },
+    idle_tls_and_half_sent_requests=[(b"", 64), (HALF_A_HEAD, 32), (HALF_A_BODY, 32)],
+    handshakes_that_go_nowhere=[(b"", 64), (HALF_A_HELLO, 64)],
 )
-def test_stalled_clients_take_no_thread(
-    server: Server, groups: list[tuple[Callable[[Server], Client | socket.socket], int]]
-) -> None:
+def test_stalled_clients_take_no_thread(server: Server, groups: list[tuple[bytes, int]]) -> None:
+    connect = server.plain_socket if (HALF_A_HELLO, 64) in groups else lambda: server.client().socket
     with contextlib.ExitStack() as stalled:
-        for make, count in groups:
+        for sent, count in groups:
             for _ in range(count):
-                stalled.enter_context(make(server))
+                stalled.enter_context(connect()).sendall(sent)
         for _ in range(5):
             check_answer(server)
 
@@ -80,9 +50,7 @@ def test_client_that_does_not_read_its_answer_takes_no_thread(server: Server) ->
         assert clients[-1].answer().body == b"x" * 6 * MEBIBYTE
 
 
-@cases(
-    ("first", "drip"), {"request-line": (b"", b"P"), "head": (HALF_A_HEAD, b"x"), "body": (HALF_A_BODY, b"x")}
-)
+@cases(("first", "drip"), request_line=(b"", b"P"), head=(HALF_A_HEAD, b"x"), body=(HALF_A_BODY, b"x"))
 def test_drips_do_not_extend_the_deadline_of_a_request(directory: Path, first: bytes, drip: bytes) -> None:
     with serving(directory, request_seconds=1) as server, server.client() as client:
         began = time.monotonic()
@@ -100,7 +68,8 @@ def test_drips_do_not_extend_the_deadline_of_a_request(directory: Path, first: b
 
 
 def test_silent_handshake_ends_at_its_deadline(directory: Path) -> None:
-    with serving(directory, handshake_seconds=1) as server, half_a_hello(server) as stalled:
+    with serving(directory, handshake_seconds=1) as server, server.plain_socket() as stalled:
+        stalled.sendall(HALF_A_HELLO)
         assert stalled.recv(1) == b""
 
 

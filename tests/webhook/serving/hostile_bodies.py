@@ -69,7 +69,6 @@ TERMS = {
 
 
 def seeds() -> list[JSON]:
-    """Return the objects that the bodies start from, all of them valid."""
     rich = pod(
         gpu_container(
             resources={
@@ -137,7 +136,6 @@ def seeds() -> list[JSON]:
 
 
 def reviews() -> list[bytes]:
-    """Return the reviews that the bodies start from."""
     found = []
     for number, document in enumerate(seeds()):
         found.append(review("", "Pod", document))
@@ -221,7 +219,6 @@ def review(group: str, kind: str, document: JSON | None, **tweaks: Any) -> bytes
 
 
 def bodies(seed: int) -> Iterator[Body]:
-    """Yield hostile bodies without end."""
     choose = random.Random(seed)  # noqa: S311  the same bodies in every run
     starts = reviews()
     while True:

@@ -9,6 +9,7 @@ from tests.builders import JSON, container, gpu_container, pod
 from tests.webhook.serving.hostile_bodies import review, workload
 
 PROBE = {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 10}
+MODEL = {annotations.MODEL_URI: "hf://org/model"}
 CLASSES = ("nvidia-a100-80gb", "nvidia-a100-40gb", "nvidia-t4", "nvidia-h100-80gb")
 
 
@@ -28,90 +29,42 @@ def named(count: int, **fields: Any) -> list[JSON]:
     return [{"name": f"n{number}", **fields} for number in range(count)]
 
 
-def values(count: int, operator: str) -> JSON:
-    known = [CLASSES[number % len(CLASSES)] for number in range(count)]
-    return pod(gpu_container(), affinity=affinity(term(requirement(*known, operator=operator))))
-
-
-def terms(count: int, each: JSON, **metadata: str) -> JSON:
-    return pod(gpu_container(), annotations=metadata, affinity=affinity(*[each] * count))
-
-
-def requirements(count: int) -> JSON:
-    return pod(gpu_container(), affinity=affinity(term(*[requirement("nvidia-t4")] * count)))
-
-
-def preferences(count: int) -> JSON:
-    preferred = {"weight": 1, "preference": term(*[requirement("x", key="zone")] * count)}
-    return pod(
-        gpu_container(),
-        affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}},
+def known(count: int, operator: str) -> JSON:
+    return affinity(
+        term(requirement(*[CLASSES[number % len(CLASSES)] for number in range(count)], operator=operator))
     )
 
 
-def tolerations(count: int, *containers: JSON) -> JSON:
-    return pod(
-        *containers, tolerations=[{"key": f"k{number}", "operator": "Exists"} for number in range(count)]
-    )
+def preferred(*requirements: JSON) -> JSON:
+    preference = {"weight": 1, "preference": term(*requirements)}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
 
 
-def node_selector(count: int) -> JSON:
-    return pod(gpu_container(), nodeSelector={f"k{number}": "v" for number in range(count)})
-
-
-def containers(count: int, **fields: Any) -> JSON:
-    return pod(*[gpu_container("1", f"c{number}", **fields) for number in range(count)])
+def containers(count: int, *, prefix: str = "c", **fields: Any) -> list[JSON]:
+    return [gpu_container("1", f"{prefix}{number}", **fields) for number in range(count)]
 
 
 def servers(count: int) -> JSON:
     """Return a pod whose containers all get probes, a model and variables."""
-    apps = [
-        gpu_container("1", f"c{number}", readinessProbe=PROBE, livenessProbe=PROBE) for number in range(count)
-    ]
-    sidecars = [
-        gpu_container("1", f"i{number}", restartPolicy="Always", readinessProbe=PROBE)
-        for number in range(count)
-    ]
-    return pod(*apps, initContainers=sidecars, annotations={annotations.MODEL_URI: "hf://org/model"})
-
-
-def cpu_containers(count: int) -> JSON:
-    return pod(*[container(f"c{number}") for number in range(count)], initContainers=named(count))
+    apps = containers(count, readinessProbe=PROBE, livenessProbe=PROBE)
+    sidecars = containers(count, prefix="i", restartPolicy="Always", readinessProbe=PROBE)
+    return pod(*apps, initContainers=sidecars, annotations=MODEL)
 
 
 def amounts(count: int, *, own: bool) -> JSON:
-    """Return a pod of that many amounts of MIG slices; `own` gives each container names of its own."""
-    each = 16
+    """Return a pod of that many amounts of MIG slices, 16 a container; `own` gives each container names of its own."""
 
     def listed(number: int) -> JSON:
-        names = (f"nvidia.com/mig-{slot}g.{number if own else 1}0gb" for slot in range(each))
+        names = (f"nvidia.com/mig-{slot}g.{number if own else 1}0gb" for slot in range(16))
         return {"limits": dict.fromkeys(names, "1")}
 
-    return pod(*[container(f"c{number}", resources=listed(number)) for number in range(count // each)])
-
-
-def names(count: int) -> JSON:
-    return pod(
-        container(resources={"limits": {f"nvidia.com/mig-{number}g.5gb": "1" for number in range(count)}})
-    )
+    return pod(*[container(f"c{number}", resources=listed(number)) for number in range(count // 16)])
 
 
 def volumes(count: int) -> JSON:
-    mounts = [{"name": f"n{number}", "mountPath": f"/m{number}"} for number in range(count)]
-    return pod(
-        gpu_container("2", volumeMounts=mounts),
-        annotations={annotations.MODEL_URI: "hf://org/model"},
-        volumes=named(count, hostPath={"path": "/dev/nvidia0"}),
-    )
-
-
-def variables(count: int) -> JSON:
-    return pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}] * count))
-
-
-def env_from(count: int) -> JSON:
-    sources = [{"secretRef": {"name": f"s{number}"}} for number in range(count)]
-    return pod(gpu_container(envFrom=sources), annotations={annotations.MODEL_URI: "s3://b/model"})
+    mounts = [{**each, "mountPath": f"/{each['name']}"} for each in named(count)]
+    devices = named(count, hostPath={"path": "/dev/nvidia0"})
+    return pod(gpu_container("2", volumeMounts=mounts), annotations=MODEL, volumes=devices)
 
 
 def resource_claims(count: int) -> JSON:
@@ -119,64 +72,64 @@ def resource_claims(count: int) -> JSON:
     return pod(container(resources=resources), resourceClaims=named(count, resourceClaimName="x"))
 
 
-def gates(count: int) -> JSON:
-    return pod(gpu_container(), schedulingGates=named(count))
+def gpu_pod(**spec: Any) -> JSON:
+    return pod(gpu_container(), **spec)
 
 
-def model_uri(count: int) -> JSON:
-    text = "https://h/" + "a/" * count
-    return pod(gpu_container(), annotations={annotations.MODEL_URI: text[:count]})
+def keyed(count: int) -> JSON:
+    return {f"k{number}": "v" for number in range(count)}
 
 
-def arguments(count: int) -> JSON:
-    return pod(gpu_container(args=["x"] * count))
+def tolerations(count: int) -> list[JSON]:
+    return [{"key": key, "operator": "Exists"} for key in keyed(count)]
 
 
-def labels(count: int) -> JSON:
-    document = pod(gpu_container())
-    document["metadata"] |= {"labels": {f"k{number}": "v" for number in range(count)}}
-    return document
-
-
+T4, ZONE = requirement("nvidia-t4"), requirement("x", key="zone")
+FAMILY = {"annotations": {annotations.GPU_CLASS: "nvidia-a100"}}
 AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 PREFERRED = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
-FAMILY = {annotations.GPU_CLASS: "nvidia-a100"}
 
 Long = tuple[str, Callable[[int], JSON], int, str]
 """Name, pod of so many, limit, and the field that has it."""
 
 LISTS: tuple[Long, ...] = (
-    ("affinity-values", lambda n: values(n, "In"), limits.MOST_AFFINITY_VALUES, AFFINITY),
-    ("excluded-affinity-values", lambda n: values(n, "NotIn"), limits.MOST_AFFINITY_VALUES, AFFINITY),
-    ("terms", lambda n: terms(n, term(requirement("nvidia-t4"))), limits.MOST_COMPARED, AFFINITY),
-    ("terms-and-a-family", lambda n: terms(n, term(requirement("x", key="zone")), **FAMILY), limits.MOST_COMPARED, AFFINITY),
-    ("requirements", requirements, limits.MOST_REQUIREMENTS, AFFINITY),
-    ("preferences", preferences, limits.MOST_REQUIREMENTS, PREFERRED),
-    ("tolerations", lambda n: tolerations(n, gpu_container()), limits.MOST_COMPARED, "spec.tolerations"),
-    ("tolerations-of-a-pod-without-gpus", lambda n: tolerations(n, container()), limits.MOST_COMPARED, "spec.tolerations"),
-    ("node-labels", node_selector, limits.MOST_COMPARED, "spec.nodeSelector"),
-    ("containers", containers, limits.MOST_CONTAINERS, "spec.containers"),
-    ("containers-without-gpus", cpu_containers, limits.MOST_CONTAINERS, "spec.containers"),
+    ("affinity-values", lambda n: gpu_pod(affinity=known(n, "In")), limits.MOST_AFFINITY_VALUES, AFFINITY),
+    ("excluded-affinity-values", lambda n: gpu_pod(affinity=known(n, "NotIn")), limits.MOST_AFFINITY_VALUES, AFFINITY),
+    ("terms", lambda n: gpu_pod(affinity=affinity(*[term(T4)] * n)), limits.MOST_COMPARED, AFFINITY),
+    ("terms-and-a-family", lambda n: gpu_pod(**FAMILY, affinity=affinity(*[term(ZONE)] * n)), limits.MOST_COMPARED, AFFINITY),
+    ("requirements", lambda n: gpu_pod(affinity=affinity(term(*[T4] * n))), limits.MOST_REQUIREMENTS, AFFINITY),
+    ("preferences", lambda n: gpu_pod(affinity=preferred(*[ZONE] * n)), limits.MOST_REQUIREMENTS, PREFERRED),
+    ("tolerations", lambda n: gpu_pod(tolerations=tolerations(n)), limits.MOST_COMPARED, "spec.tolerations"),
+    ("tolerations-of-a-pod-without-gpus", lambda n: pod(tolerations=tolerations(n)), limits.MOST_COMPARED, "spec.tolerations"),
+    ("node-labels", lambda n: gpu_pod(nodeSelector=keyed(n)), limits.MOST_COMPARED, "spec.nodeSelector"),
+    ("containers", lambda n: pod(*containers(n)), limits.MOST_CONTAINERS, "spec.containers"),
+    ("containers-without-gpus", lambda n: pod(*map(container, keyed(n)), initContainers=named(n)), limits.MOST_CONTAINERS,
+        "spec.containers"),
     ("model-servers-and-sidecars", servers, limits.MOST_CONTAINERS, "spec.containers"),
     ("amounts-of-the-same-slices", lambda n: amounts(n, own=False), limits.MOST_AMOUNTS, "spec"),
     ("amounts-of-slices-of-each-container", lambda n: amounts(n, own=True), limits.MOST_AMOUNTS, "spec"),
-    ("resources-of-one-container", names, limits.MOST_RESOURCES, "spec.containers[0].resources.limits"),
+    ("resources-of-one-container",
+        lambda n: pod(container(resources={"limits": {f"nvidia.com/mig-{each}g.5gb": "1" for each in range(n)}})),
+        limits.MOST_RESOURCES, "spec.containers[0].resources.limits"),
     ("volumes-of-devices", volumes, limits.MOST_IN_POD, "spec.volumes"),
-    ("variables", variables, limits.MOST_IN_CONTAINER, "spec.containers[0].env"),
-    ("env-sources", env_from, limits.MOST_IN_CONTAINER, "spec.containers[0].envFrom"),
+    ("variables", lambda n: pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}] * n)),
+        limits.MOST_IN_CONTAINER, "spec.containers[0].env"),
+    ("env-sources",
+        lambda n: pod(gpu_container(envFrom=[{"secretRef": each} for each in named(n)]), annotations=MODEL),
+        limits.MOST_IN_CONTAINER, "spec.containers[0].envFrom"),
     ("claims", resource_claims, limits.MOST_IN_POD, "spec.resourceClaims"),
-    ("gates", gates, limits.MOST_IN_POD, "spec.schedulingGates"),
-    ("a-model-uri", model_uri, limits.LONGEST_ANNOTATION, "metadata.annotations[gpu-admission.dev/model-uri]"),
+    ("gates", lambda n: gpu_pod(schedulingGates=named(n)), limits.MOST_IN_POD, "spec.schedulingGates"),
+    ("a-model-uri", lambda n: gpu_pod(annotations={annotations.MODEL_URI: ("https://h/" + "a/" * n)[:n]}),
+        limits.LONGEST_ANNOTATION, "metadata.annotations[gpu-admission.dev/model-uri]"),
 )  # fmt: skip
-
-PLAIN: tuple[tuple[str, Callable[[int], JSON]], ...] = (("arguments", arguments), ("labels", labels))
-"""What no rule reads, up to `limits.MOST_VALUES` in all."""
 
 
 def long_pods() -> Iterator[tuple[str, JSON]]:
-    """Yield pods, each with one list as long as it may be."""
+    """Yield pods, each with one list as long as it may be, or with what no rule reads, up to `limits.MOST_VALUES` in all."""
     yield from ((name, make(limit)) for name, make, limit, _ in LISTS)
-    yield from ((name, make(limits.MOST_VALUES - 100)) for name, make in PLAIN)
+    plain, labelled = limits.MOST_VALUES - 100, gpu_pod()
+    labelled["metadata"] |= {"labels": keyed(plain)}
+    yield from (("arguments", pod(gpu_container(args=["x"] * plain))), ("labels", labelled))
 
 
 def longer_pods() -> Iterator[tuple[str, JSON]]:
@@ -213,7 +166,6 @@ def claim(requests: int, alternatives: int) -> JSON:
 
 
 def other_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
-    """Yield long objects of the other kinds."""
     group = "resource.k8s.io"
     for name, made in (
         ("a-claim", claim(MOST_REQUESTS, MOST_ALTERNATIVES)),

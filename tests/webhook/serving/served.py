@@ -8,7 +8,8 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from tests.builders import JSON, uid
-from webhook.configuration.loader import load_directory
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_directory, load_objects
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.engine import Engine
@@ -38,24 +39,24 @@ def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
     return decode_request(msgspec.json.encode(review(document, **tweaks)))
 
 
-def admission(by: Path | Engine | None = None, **cluster: Any) -> Admission:
-    """Return what answers reviews by an engine, or by the documents of a directory; without either by the built-in ones."""
-    engine = by if isinstance(by, Engine) else Engine(load_directory(by))
+def engine_of(*documents: Document) -> Engine:
+    """Return an engine that decides by these documents, without any by the built-in ones."""
+    return Engine(load_objects(documents) if documents else load_directory(None))
+
+
+def admission(*by: Document, **cluster: Any) -> Admission:
+    engine = engine_of(*by)
     return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), ClusterState(**cluster))
 
 
 def lines_of(
-    folder: Path,
-    ask: Callable[[Admission], object],
-    by: Path | Engine | None = None,
-    replica: str = "",
-    **cluster: Any,
+    folder: Path, ask: Callable[[Admission], object], *by: Document, replica: str = "", **cluster: Any
 ) -> list[JSON]:
     """Return the lines of the audit log that come from what `ask` has reviewed."""
     path = folder / "audit.jsonl"
     path.unlink(missing_ok=True)
     log = AuditLog.to(str(path), lambda lines: lines)
-    engine = by if isinstance(by, Engine) else Engine(load_directory(by))
+    engine = engine_of(*by)
     recorder = Recorder(Metrics(CollectorRegistry()), log, replica=replica)
     ask(Admission(lambda: engine, recorder, ClusterState(**cluster)))
     log.stop()

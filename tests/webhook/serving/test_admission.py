@@ -14,6 +14,7 @@ from policies.registry import RULES
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import DEPLOYMENT, POD, admission, lines_of, request
+from webhook.configuration.documents import Document
 from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.deadline import deadline_of
@@ -41,15 +42,13 @@ def on_node(**spec: Any) -> JSON:
 
 @cases(
     ("tweaks", "want"),
-    {
-        "a-new-pod": ({}, True),
-        "an-update": ({"operation": "UPDATE", "oldObject": pod(gpu_container())}, False),
-        "a-deletion": ({"operation": "DELETE", "object": None}, False),
-        "a-subresource": ({"subResource": "binding"}, False),
-        "somebody-elses-pod": ({"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}}, False),
-        "kube-system": ({"namespace": "kube-system"}, False),
-        "a-dry-run-answers-the-same": ({"dryRun": True}, True),
-    },
+    a_new_pod=({}, True),
+    an_update=({"operation": "UPDATE", "oldObject": pod(gpu_container())}, False),
+    a_deletion=({"operation": "DELETE", "object": None}, False),
+    a_subresource=({"subResource": "binding"}, False),
+    somebody_elses_pod=({"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}}, False),
+    kube_system=({"namespace": "kube-system"}, False),
+    a_dry_run_answers_the_same=({"dryRun": True}, True),
 )
 def test_what_is_mutated(built_in: Admission, tweaks: JSON, want: bool) -> None:
     assert patched(built_in.mutate(request(pod(gpu_container()), **tweaks), deadline_of(None))) is want
@@ -57,14 +56,12 @@ def test_what_is_mutated(built_in: Admission, tweaks: JSON, want: bool) -> None:
 
 @cases(
     ("document", "user", "want"),
-    {
-        "shown-by-its-own-node": (on_node(), NODE, True),
-        "claimed-by-a-user": (on_node(), {"username": "ada", "groups": ["system:nodes"]}, False),
-        "a-node-name-without-the-group": (on_node(), {"username": "system:node:gpu-0"}, False),
-        "another-node": (on_node(), {"username": "system:node:gpu-1", "groups": ["system:nodes"]}, False),
-        "not-on-a-node": (pod(gpu_container(), annotations=MIRROR), NODE, False),
-        "no-annotation": (pod(gpu_container(), nodeName="gpu-0"), NODE, False),
-    },
+    shown_by_its_own_node=(on_node(), NODE, True),
+    claimed_by_a_user=(on_node(), {"username": "ada", "groups": ["system:nodes"]}, False),
+    a_node_name_without_the_group=(on_node(), {"username": "system:node:gpu-0"}, False),
+    another_node=(on_node(), {"username": "system:node:gpu-1", "groups": ["system:nodes"]}, False),
+    not_on_a_node=(pod(gpu_container(), annotations=MIRROR), NODE, False),
+    no_annotation=(pod(gpu_container(), nodeName="gpu-0"), NODE, False),
 )
 def test_only_a_node_shows_mirror_pods(built_in: Admission, document: JSON, user: JSON, want: bool) -> None:
     requested = request(document, userInfo=user)
@@ -82,19 +79,42 @@ OWNED = {
 
 @cases(
     ("metadata", "username", "want"),
-    {
-        "its-controller": (OWNED, "system:serviceaccount:kube-system:daemon-set-controller", True),
-        "whatever-it-claims": ({}, "system:serviceaccount:kube-system:daemon-set-controller", True),
-        "controllers-with-one-identity": (OWNED, "system:kube-controller-manager", True),
-        "another-controller-with-that-identity": ({}, "system:kube-controller-manager", False),
-        "a-user-who-claims-to-be-owned": (OWNED, "ada", False),
-    },
+    its_controller=(OWNED, "system:serviceaccount:kube-system:daemon-set-controller", True),
+    whatever_it_claims=({}, "system:serviceaccount:kube-system:daemon-set-controller", True),
+    controllers_with_one_identity=(OWNED, "system:kube-controller-manager", True),
+    another_controller_with_that_identity=({}, "system:kube-controller-manager", False),
+    a_user_who_claims_to_be_owned=(OWNED, "ada", False),
 )
 def test_daemonset_pods_are_known_by_who_creates_them(metadata: JSON, username: str, want: bool) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "d-1", **metadata}}
     requested = request(document, userInfo={"username": username})
 
     assert made_by_daemonset(decode_pod(requested.object), requested) is want
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+@cases(
+    ("username", "want"),
+    by_the_scheduler=("system:kube-scheduler", True),
+    by_a_tenant=("ada", False),
+)
+def test_only_the_scheduler_marks_claims(
+    built_in: Admission, operation: str, username: str, want: bool
+) -> None:
+    def claim(**annotations: str) -> JSON:
+        return {"metadata": {"name": "c", "annotations": annotations}, "spec": {}}
+
+    marked = claim(**{"resource.kubernetes.io/extended-resource-claim": "true"})
+    asked = request(
+        marked, kind=CLAIM, operation=operation, oldObject=claim(), userInfo={"username": username}
+    )
+
+    response = built_in.validate(asked, deadline_of(None))
+
+    assert response.allowed is want
+    if not want:
+        assert response.status is not None
+        assert "only system:kube-scheduler marks the claims" in response.status.message
 
 
 def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(built_in: Admission) -> None:
@@ -154,12 +174,10 @@ MEGABYTE = "x" * 1_000_000
 
 @cases(
     ("document", "tweaks", "field"),
-    {
-        "of-its-author": (pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user"),
-        "of-the-request": (pod(gpu_container()), {"name": MEGABYTE}, "name"),
-        "of-the-pod": ({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name"),
-        "of-a-pod-that-cannot-be-read": ({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name"),
-    },
+    of_its_author=(pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user"),
+    of_the_request=(pod(gpu_container()), {"name": MEGABYTE}, "name"),
+    of_the_pod=({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name"),
+    of_a_pod_that_cannot_be_read=({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name"),
 )  # fmt: skip
 def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
     tmp_path: Path, document: JSON, tweaks: JSON, field: str
@@ -203,28 +221,19 @@ def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(bu
     assert response.warnings == ("gpu-admission could not decide within the timeoutSeconds of the webhook",)
 
 
-UNRESTRICTED = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: unrestricted}
-spec:
-  match: {namespaces: [ml-training]}
-  rules: {RULES}
-  exemptions: [{namespaces: [ml-training], reason: test, until: 2999-01-01}]
-"""
 TOO_MANY = pod(gpu_container(), tolerations=[{"key": f"k{number}"} for number in range(300)])
 
 
 @pytest.fixture
-def unrestricted(tmp_path: Path) -> Admission:
+def unrestricted() -> Admission:
     """All rules disabled, and an exemption from them on top."""
-    rules = ", ".join(f"{rule.id}: {{mode: disabled}}" for rule in RULES)
-    (tmp_path / "policy.yaml").write_text(UNRESTRICTED.replace("RULES", rules))
-    return admission(tmp_path)
+    rules = {rule.id: {"mode": "disabled"} for rule in RULES}
+    exemption = {"namespaces": ["ml-training"], "reason": "test", "until": "2999-01-01"}
+    return admission(Document("GPUPolicy", "unrestricted", {"rules": rules, "exemptions": [exemption]}))
 
 
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
-@cases("tweaks", {"created": {}, "changed": {"operation": "UPDATE"}})
+@cases("tweaks", created={}, changed={"operation": "UPDATE"})
 def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint: str, tweaks: JSON) -> None:
     requested = request(TOO_MANY, oldObject=TOO_MANY, **tweaks)
     response = getattr(unrestricted, endpoint)(requested, deadline_of(None))
@@ -232,10 +241,10 @@ def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint:
     if endpoint == "mutate" and tweaks:
         assert response.allowed  # what an update may change is the API server's to say
         return
+    message = "spec.tolerations: must have at most 256 items, not 300 [limits]"
+    causes = (review.Cause("spec.tolerations", message, "TooLarge"),)
     assert response.status == review.Status(
-        403,
-        "Forbidden",
-        "pod ml-training/trainer: spec.tolerations: must have at most 256 items, not 300 [limits]",
+        403, "Forbidden", f"pod ml-training/trainer: {message}", review.Details(causes)
     )
 
 
@@ -255,13 +264,11 @@ BAD_NAME = "metadata.name must be a DNS subdomain of at most 253 characters"
 
 @cases(
     ("metadata", "tweaks", "want"),
-    {
-        "a-uid-with-a-space": ({"uid": "x y"}, {}, BAD_UID),
-        "two-uids": ({"uid": f"{uid('a')}\n{uid('b')}"}, {}, BAD_UID),
-        "a-name-with-a-space": ({"name": "a b"}, {}, BAD_NAME),
-        "a-path": ({}, {"name": "../x"}, BAD_NAME),
-        "a-long-name": ({"name": "a" * 254}, {}, BAD_NAME),
-    },
+    a_uid_with_a_space=({"uid": "x y"}, {}, BAD_UID),
+    two_uids=({"uid": f"{uid('a')}\n{uid('b')}"}, {}, BAD_UID),
+    a_name_with_a_space=({"name": "a b"}, {}, BAD_NAME),
+    a_path=({}, {"name": "../x"}, BAD_NAME),
+    a_long_name=({"name": "a" * 254}, {}, BAD_NAME),
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [POD, CLAIM])
 def test_what_would_stand_in_a_ledger_is_what_an_api_server_stores(
@@ -282,17 +289,14 @@ def test_a_name_that_the_api_server_refuses_is_left_to_it(built_in: Admission) -
     assert built_in.mutate(request(document), deadline_of(None)).allowed
 
 
-def test_mutation_knows_the_nodes(tmp_path: Path) -> None:
+def test_mutation_knows_the_nodes() -> None:
     zone = "topology.kubernetes.io/zone"
-    (tmp_path / "policy.yaml").write_text(
-        "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: default}\n"
-        "spec: {rules: {gpu-class: {default: nvidia-t4}}}\n"
-    )
     nodes = NodeFacts(
         keys=frozenset({"accelerator", zone}),
         label_sets=frozenset({(("accelerator", "nvidia-t4"), (zone, "a"))}),
     )
-    served = admission(tmp_path, nodes=lambda: nodes)
+    by_default = Document("GPUPolicy", "default", {"rules": {"gpu-class": {"default": "nvidia-t4"}}})
+    served = admission(by_default, nodes=lambda: nodes)
 
     def patch(selected: str) -> str:
         sent = request(pod(gpu_container(), nodeSelector={zone: selected}))

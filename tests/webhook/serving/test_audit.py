@@ -3,11 +3,10 @@
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,41 +14,34 @@ from tests.cases import cases
 from webhook.serving.audit import LONGEST_LINE, QUEUE_BYTES, QUEUE_LINES, AuditLog
 
 
-class Losses:
-    def __init__(self) -> None:
-        self.lines = 0
-
-    def __call__(self, lines: int) -> None:
-        self.lines += lines
+def ignored(_lines: int) -> None:
+    """Take note of no loss."""
 
 
 def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
-    lost = Losses()
-    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lost)
+    lost: list[int] = []
+    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lost.append)
     log.start()
 
     def write(writer: int) -> None:
         for number in range(500):
             log.write({"writer": writer, "number": number, "padding": "x" * 200})
 
-    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
     log.stop()
 
     records = [msgspec.json.decode(line) for line in (tmp_path / "audit.jsonl").read_bytes().splitlines()]
     assert sorted((record["writer"], record["number"]) for record in records) == [
         (writer, number) for writer in range(8) for number in range(500)
     ]
-    assert lost.lines == 0
+    assert lost == []
 
 
 def test_an_existing_log_is_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text("before\n")
-    log = AuditLog.to(str(path), Losses())
+    log = AuditLog.to(str(path), ignored)
     log.write({"after": True})
     log.stop()
 
@@ -57,13 +49,13 @@ def test_an_existing_log_is_appended_to(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_lines_and_counts_them() -> None:
-    lost = Losses()
-    log = AuditLog.to("/dev/full", lost)
+    lost: list[int] = []
+    log = AuditLog.to("/dev/full", lost.append)
     for number in range(3):
         log.write({"number": number})
     log.stop()
 
-    assert lost.lines == 3
+    assert sum(lost) == 3
 
 
 def test_a_line_cut_short_does_not_spoil_the_next(tmp_path: Path) -> None:
@@ -100,26 +92,24 @@ print(sum(lost))
 
 @cases(
     ("text", "lines"),
-    {
-        "of-short-lines": ("", QUEUE_LINES),
-        "of-long-lines": ("x" * (LONGEST_LINE - 15), QUEUE_BYTES // LONGEST_LINE),
-    },
+    of_short_lines=("", QUEUE_LINES),
+    of_long_lines=("x" * (LONGEST_LINE - 15), QUEUE_BYTES // LONGEST_LINE),
 )
 def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: int) -> None:
     read_end, write_end = os.pipe()
-    lost = Losses()
-    log = AuditLog(write_end, lost)
+    lost: list[int] = []
+    log = AuditLog(write_end, lost.append)
     for _ in range(lines + 5):
         log.write({"message": text})
 
-    assert lost.lines == 5
+    assert sum(lost) == 5
     os.close(read_end)
     os.close(write_end)
 
 
 def test_a_long_line_goes_without_its_longest_fields(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    log = AuditLog.to(str(path), Losses())
+    log = AuditLog.to(str(path), ignored)
     patch = [{"op": "add", "path": "/spec/containers/0/startupProbe", "value": "x" * 3_000_000}]
     findings, owner = [{"message": "\x9b" * 40_000}], "Strange/" + "\N{BUG}" * 20_000
     log.write({"uid": "u", "operations": patch, "injected": [], "findings": findings, "owner": owner})
@@ -139,7 +129,7 @@ def test_a_long_line_goes_without_its_longest_fields(tmp_path: Path) -> None:
 )
 def test_no_line_is_longer_than_it_may_be_or_obeyed_by_a_terminal(record: dict[str, str]) -> None:
     read_end, write_end = os.pipe()
-    log = AuditLog(write_end, Losses())
+    log = AuditLog(write_end, ignored)
     log.write(record)
 
     (line,) = log._waiting
@@ -148,8 +138,3 @@ def test_no_line_is_longer_than_it_may_be_or_obeyed_by_a_terminal(record: dict[s
     assert line[:-1].decode().isprintable()
     os.close(read_end)
     os.close(write_end)
-
-
-def test_a_log_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
-        AuditLog.to(str(tmp_path / "missing" / "audit.jsonl"), Losses())

@@ -11,19 +11,14 @@ from prometheus_client import CollectorRegistry
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import lines_of, request
-from webhook.configuration.loader import load_directory
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_objects
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
-from webhook.serving.engine import Engine
 
-QUOTA = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUQuota
-metadata: {name: default, namespace: team}
-spec: {hard: {gpus: "2"}}
-"""
+QUOTA = Document("GPUQuota", "default", {"hard": {"gpus": "2"}}, "team")
 
 Reviewed = Callable[..., JSON]
 
@@ -31,12 +26,8 @@ Reviewed = Callable[..., JSON]
 @pytest.fixture
 def reviewed(tmp_path: Path) -> Reviewed:
     """Return a function that has an object reviewed and returns its line."""
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "quota.yaml").write_text(QUOTA)
-    engine = Engine(load_directory(tmp_path / "config"))
-    metrics = QuotaMetrics(CollectorRegistry())
-    batcher = ReservationBatcher(MemoryStore(lambda: engine.configuration), metrics)
-    quota = QuotaEnforcer(batcher, metrics)
+    configuration, metrics = load_objects([QUOTA]), QuotaMetrics(CollectorRegistry())
+    quota = QuotaEnforcer(ReservationBatcher(MemoryStore(lambda: configuration), metrics), metrics)
 
     def review(document: JSON, phase: str = "validate", **tweaks: Any) -> JSON:
         kind = {"version": "v1", "kind": document["kind"]}
@@ -44,8 +35,8 @@ def reviewed(tmp_path: Path) -> Reviewed:
         (line,) = lines_of(
             tmp_path,
             lambda served: getattr(served, phase)(sent, monotonic() + 60),
-            engine,
-            "webhook-1",
+            QUOTA,
+            replica="webhook-1",
             quota=quota,
         )
         return line
@@ -54,7 +45,6 @@ def reviewed(tmp_path: Path) -> Reviewed:
 
 
 def created(label: str = "train", count: str = "1", metadata: JSON | None = None, **spec: Any) -> JSON:
-    """Return a pod as /validate sees it."""
     spec = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}], **spec}
     document = pod(gpu_container(count), **spec)
     return {**document, "metadata": {"name": label, "uid": uid(label), **(metadata or {})}}
@@ -66,14 +56,12 @@ L4: JSON = {"nvidia.com/gpu.product": "NVIDIA-L4"}
 @pytest.mark.parametrize("namespace", ["team", "without-a-quota"])
 @cases(
     ("spec", "demand", "of_class"),
-    {
-        "that-may-be-any-class": ({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None),
-        "that-pins-its-class": (
-            {"nodeSelector": L4},
-            {"classes/nvidia-l4": "1", "gpus": "1", "resources/nvidia.com/gpu": "1"},
-            "nvidia-l4",
-        ),
-    },
+    that_may_be_any_class=({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None),
+    that_pins_its_class=(
+        {"nodeSelector": L4},
+        {"classes/nvidia-l4": "1", "gpus": "1", "resources/nvidia.com/gpu": "1"},
+        "nvidia-l4",
+    ),
 )
 def test_a_line_has_the_demand_of_a_pod(
     reviewed: Reviewed, namespace: str, spec: JSON, demand: JSON, of_class: str | None
@@ -118,20 +106,14 @@ NAMELESS: JSON = {"metadata": {"generateName": "train-"}, "kind": "Pod"}
 
 @cases(
     ("first", "second", "is_one"),
-    {
-        "one-name": (created(), created(), True),
-        "two-names": (created(), created("other"), False),
-        "a-name-that-was-made-meanwhile": (
-            {**created(**TOKEN), **NAMELESS},
-            created("train-abcde", metadata={"generateName": "train-"}, **TOKEN),
-            True,
-        ),
-        "two-pods-of-one-controller": (
-            {**created(**TOKEN), **NAMELESS},
-            {**created(**OTHER_TOKEN), **NAMELESS},
-            False,
-        ),
-    },
+    one_name=(created(), created(), True),
+    two_names=(created(), created("other"), False),
+    a_name_that_was_made_meanwhile=(
+        {**created(**TOKEN), **NAMELESS},
+        created("train-abcde", metadata={"generateName": "train-"}, **TOKEN),
+        True,
+    ),
+    two_of_a_controller=({**created(**TOKEN), **NAMELESS}, {**created(**OTHER_TOKEN), **NAMELESS}, False),
 )
 def test_an_id_joins_the_lines_of_one_creation(
     reviewed: Reviewed, first: JSON, second: JSON, is_one: bool

@@ -75,13 +75,11 @@ def test_a_refusal_is_marked_and_stays_one(built_in: Admission) -> None:
 
 @cases(
     ("document", "dry_run"),
-    {
-        "what-is-to-be-stored": (canary(), False),
-        "a-request-that-says-nothing-of-it": (canary(), None),
-        "no-canary": (pod(gpu_container()), True),
-        "a-word-of-ones-own": (pod(gpu_container(), annotations={CANARY: "yes"}), True),
-        "characters-of-ones-own": (pod(gpu_container(), annotations={CANARY: NONCE + '" evil'}), True),
-    },
+    what_is_to_be_stored=(canary(), False),
+    a_request_that_says_nothing_of_it=(canary(), None),
+    no_canary=(pod(gpu_container()), True),
+    a_word_of_ones_own=(pod(gpu_container(), annotations={CANARY: "yes"}), True),
+    characters_of_ones_own=(pod(gpu_container(), annotations={CANARY: NONCE + '" evil'}), True),
 )
 def test_nothing_else_is_marked(built_in: Admission, document: JSON, dry_run: bool | None) -> None:
     response = built_in.mutate(request(document, dryRun=dry_run), deadline_of(None))

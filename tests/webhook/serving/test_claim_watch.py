@@ -124,12 +124,10 @@ def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
 
 @cases(
     ("review", "may"),
-    {
-        "claims": (b'{"spec": {"resourceClaims": [{"name": "gpu"}]}}', True),
-        "a-letter-of-the-name-is-escaped": (b'{"spec": {"r\\u0065sourceClaims": []}}', True),
-        "what-go-escapes": (b'{"spec": {"command": ["a \\u003c b \\u0026 c"]}}', False),
-        "no-claims": (b'{"spec": {"containers": []}}', False),
-    },
+    claims=(b'{"spec": {"resourceClaims": [{"name": "gpu"}]}}', True),
+    a_letter_of_the_name_is_escaped=(b'{"spec": {"r\\u0065sourceClaims": []}}', True),
+    what_go_escapes=(b'{"spec": {"command": ["a \\u003c b \\u0026 c"]}}', False),
+    no_claims=(b'{"spec": {"containers": []}}', False),
 )
 def test_which_reviews_may_wait_for_a_claim(review: bytes, may: bool) -> None:
     assert may_name_claims(review) is may
@@ -148,14 +146,12 @@ def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
 
 @cases(
     ("name", "answer", "seconds", "reads"),
-    {
-        "there-is-none": (by_name("no"), status(404, "not found", "NotFound"), 20.0, 1),
-        "may-not-be-read": (by_name("no"), status(403, "forbidden", "Forbidden"), 20.0, 1),
-        "nonsense": (by_name("no"), Answer(b'{"spec": 3}'), 20.0, 1),
-        "too-late": (by_name("no"), Answer(b"{}"), -1.0, 0),
-        "no-name-of-an-object": (by_name("../../secrets"), Answer(b"{}"), 20.0, 0),
-        "of-an-object-without-a-namespace": (ClaimName(CLAIM, "", "no"), Answer(b"{}"), 20.0, 0),
-    },
+    there_is_none=(by_name("no"), status(404, "not found", "NotFound"), 20.0, 1),
+    may_not_be_read=(by_name("no"), status(403, "forbidden", "Forbidden"), 20.0, 1),
+    nonsense=(by_name("no"), Answer(b'{"spec": 3}'), 20.0, 1),
+    too_late=(by_name("no"), Answer(b"{}"), -1.0, 0),
+    no_name_of_an_object=(by_name("../../secrets"), Answer(b"{}"), 20.0, 0),
+    of_an_object_without_a_namespace=(ClaimName(CLAIM, "", "no"), Answer(b"{}"), 20.0, 0),
 )
 def test_what_stays_unknown(
     tmp_path: Path, name: ClaimName, answer: Answer, seconds: float, reads: int
@@ -170,10 +166,8 @@ def test_what_stays_unknown(
 
 @cases(
     "spec",
-    {
-        "a-request-of-a-new-kind": {"devices": {"requests": [{"name": "a", "byMagic": {}}]}},
-        "too-many-device-classes": _spec(*(f"class-{n}.example.com" for n in range(9))),
-    },
+    a_request_of_a_new_kind={"devices": {"requests": [{"name": "a", "byMagic": {}}]}},
+    too_many_device_classes=_spec(*(f"class-{n}.example.com" for n in range(9))),
 )
 def test_a_claim_that_may_be_for_anything_is_unknown_and_not_read_again(tmp_path: Path, spec: JSON) -> None:
     cluster = Cluster({**claim("odd"), "spec": spec})

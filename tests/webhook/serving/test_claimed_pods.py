@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -15,23 +14,19 @@ from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.strategies import PODS
-from tests.webhook.serving.served import DEPLOYMENT, admission, request
-from webhook.configuration.loader import load_directory
+from tests.webhook.serving.served import DEPLOYMENT, admission, engine_of, request
+from webhook.configuration.documents import Document
 from webhook.serving.admission import Admission
-from webhook.serving.engine import Engine
 from webhook.serving.evaluator import Evaluator
 
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec:
-  rules:
-    gpu-isolation: {mode: enforce}
-    shared-memory: {mode: enforce, sizeLimit: 1Gi}
-    readiness-delay: {modelLoadSeconds: 60}
-    gpu-quota: {mode: disabled}
-"""
+RULES = {
+    "gpu-isolation": {"mode": "enforce"},
+    "shared-memory": {"mode": "enforce", "sizeLimit": "1Gi"},
+    "readiness-delay": {"modelLoadSeconds": 60},
+    "gpu-quota": {"mode": "disabled"},
+}
+POLICY = Document("GPUPolicy", "default", {"rules": RULES})
+ENGINE = engine_of(POLICY)
 KNOWN = {
     ClaimName(TEMPLATE, "ml-training", "link"): frozenset({"dra.net"}),
     ClaimName(TEMPLATE, "ml-training", "card"): frozenset({"gpu.nvidia.com"}),
@@ -57,21 +52,14 @@ class Lookups:
         return lookup
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    config: Path = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
-    return Engine(load_directory(config))
-
-
 @pytest.fixture
 def lookups() -> Lookups:
     return Lookups()
 
 
 @pytest.fixture
-def served(engine: Engine, lookups: Lookups) -> Admission:
-    return admission(engine, claims=lookups)
+def served(lookups: Lookups) -> Admission:
+    return admission(POLICY, claims=lookups)
 
 
 PROBE: JSON = {"readinessProbe": {"httpGet": {"path": "/", "port": 80}}}
@@ -100,24 +88,22 @@ DELAY = "/spec/containers/0/readinessProbe/initialDelaySeconds"
 
 @cases(
     ("document", "paths"),
-    {
-        "a-nic-is-as-a-pod-without-claims": (claiming("link"), {VOID}),
-        "a-pod-without-claims": (pod(server()), {VOID}),
-        "a-gpu": (claiming("card"), {DELAY, "/spec/tolerations"}),
-        "a-gpu-and-a-nic": (claiming("card", "link"), {DELAY, "/spec/tolerations"}),
-        "nobody-knows": (claiming("perhaps"), {DELAY}),
-        "a-nic-of-another-namespace": (claiming("far"), {DELAY}),
-        "a-nic-beside-whole-gpus": (
-            claiming("link", containers=(gpu_container("2", **PROBE), server("link", name="side"))),
-            {
-                DELAY,
-                "/spec/tolerations",
-                "/spec/volumes",
-                "/spec/containers/0/volumeMounts",
-                "/spec/containers/1/env",
-            },
-        ),
-    },
+    a_nic_is_as_a_pod_without_claims=(claiming("link"), {VOID}),
+    a_pod_without_claims=(pod(server()), {VOID}),
+    a_gpu=(claiming("card"), {DELAY, "/spec/tolerations"}),
+    a_gpu_and_a_nic=(claiming("card", "link"), {DELAY, "/spec/tolerations"}),
+    nobody_knows=(claiming("perhaps"), {DELAY}),
+    a_nic_of_another_namespace=(claiming("far"), {DELAY}),
+    a_nic_beside_whole_gpus=(
+        claiming("link", containers=(gpu_container("2", **PROBE), server("link", name="side"))),
+        {
+            DELAY,
+            "/spec/tolerations",
+            "/spec/volumes",
+            "/spec/containers/0/volumeMounts",
+            "/spec/containers/1/env",
+        },
+    ),
 )
 def test_what_a_pod_gets(served: Admission, document: JSON, paths: set[str]) -> None:
     assert set(added(served, document)) == paths
@@ -157,20 +143,20 @@ def without_claims(document: JSON) -> JSON:
 
 
 @given(document=PODS)
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engine, document: JSON) -> None:
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JSON) -> None:
     document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "link"}]
-    policy = engine.configuration.policies.for_namespace("ml-training")
+    policy = ENGINE.configuration.policies.for_namespace("ml-training")
 
     def decided(of: JSON) -> tuple[Any, ...]:
-        by = Evaluator(engine=engine, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
+        by = Evaluator(engine=ENGINE, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
         decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
         return tuple((each.operations, each.evaluated) for each in decisions)
 
     assert decided(document) == decided(without_claims(document))
 
 
-@cases("document", {"no-claims": pod(gpu_container()), "an-empty-list": claiming()})
+@cases("document", no_claims=pod(gpu_container()), an_empty_list=claiming())
 def test_a_pod_without_claims_costs_no_lookup(served: Admission, lookups: Lookups, document: JSON) -> None:
     added(served, document)
 

@@ -2,21 +2,24 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from fractions import Fraction
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference
-from policies.quota.ledger.decide import Shortfall
+from policies.quota.quota_request import ReservationOutcome
+from policies.reason import Reason
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.quota.events import QuotaEvents
 from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialReports, denial_of
+from webhook.serving.engine import Decision, Outcome, Violation
 
 TOO_MANY = "pod team/train-x: exceeded quota"
 
@@ -32,7 +35,7 @@ def denial(
 
 
 def denied_by_quota(owner: str, message: str = TOO_MANY, namespace: str = "team") -> Denial:
-    return denial(owner, namespace, message, "Refused", f"quota-of-{namespace}")
+    return denial(owner, namespace, message, "QuotaExceeded", f"quota-of-{namespace}")
 
 
 @pytest.fixture
@@ -52,13 +55,8 @@ def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest
 
 @cases(
     ("owner", "line"),
-    {
-        "of-a-controller": (
-            "Job/train",
-            "team: 1 request of Job/train denied: pod team/train-x: exceeded quota",
-        ),
-        "of-a-person": ("", "team: 1 request denied: pod team/train-x: exceeded quota"),
-    },
+    of_a_controller=("Job/train", "team: 1 request of Job/train denied: pod team/train-x: exceeded quota"),
+    of_a_person=("", "team: 1 request denied: pod team/train-x: exceeded quota"),
 )
 def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner: str, line: str) -> None:
     reports.take(denial(owner))
@@ -70,23 +68,33 @@ OWNED = Metadata(owner_references=(OwnerReference(kind="Job", name="train", cont
 SAID = SimpleNamespace(message=f"{TOO_MANY}\nask the platform team")
 
 
-def shortfalls(requested: int) -> list[Any]:
-    """Return the decisions on a request of so many GPUs that exceeded a quota of 8."""
-    short = Shortfall("gpus", Fraction(requested), Fraction(8), Fraction(0), Fraction(8))
-    ledger, verdict = SimpleNamespace(quota_uid="q"), SimpleNamespace(shortfalls=(short,))
-    return [SimpleNamespace(reservation=SimpleNamespace(ledger=ledger, verdict=verdict))]
+def by_quota(reason: Reason) -> list[Any]:
+    """Return the decisions on a request that a quota denied."""
+    violation = Violation(Finding(rule="gpu-quota", reason=reason, message=TOO_MANY), Outcome.DENIED)
+    reservation = ReservationOutcome(cast("Any", SimpleNamespace(quota_uid="q")))
+    return [Decision(policy=cast("Any", None), evaluated=(violation,), reservation=reservation)]
 
 
 @cases(
     ("kind", "metadata", "status", "decisions", "want"),
-    {
-        "pod-of-a-controller": ("Pod", OWNED, SAID, [], ("Job/train", TOO_MANY, "", "")),
-        "pod-of-a-person": ("Pod", Metadata(), SAID, [], ("", TOO_MANY, "", "")),
-        "workload": ("Deployment", None, SAID, [], ("Deployment/chat", TOO_MANY, "", "")),
-        "nothing-said": ("Pod", None, None, [], ("", "", "", "")),
-        "by-a-full-quota": ("Pod", None, SAID, shortfalls(8), ("", TOO_MANY, "Refused", "q")),
-        "by-a-small-quota": ("Pod", None, SAID, shortfalls(9), ("", TOO_MANY, "CanNeverFit", "q")),
-    },
+    pod_of_a_controller=("Pod", OWNED, SAID, [], ("Job/train", TOO_MANY, "", "")),
+    pod_of_a_person=("Pod", Metadata(), SAID, [], ("", TOO_MANY, "", "")),
+    workload=("Deployment", None, SAID, [], ("Deployment/chat", TOO_MANY, "", "")),
+    nothing_said=("Pod", None, None, [], ("", "", "", "")),
+    by_a_full_quota=(
+        "Pod",
+        None,
+        SAID,
+        by_quota(Reason.QUOTA_EXCEEDED),
+        ("", TOO_MANY, "QuotaExceeded", "q"),
+    ),
+    by_a_small_quota=(
+        "Pod",
+        None,
+        SAID,
+        by_quota(Reason.QUOTA_CAN_NEVER_FIT),
+        ("", TOO_MANY, "QuotaCanNeverFit", "q"),
+    ),
 )
 def test_the_denial_of_a_review(
     kind: str, metadata: Metadata | None, status: Any, decisions: list[Any], want: tuple[str, str, str, str]
@@ -166,15 +174,8 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
     reports = DenialReports(window=0.01)
     reports.start()
 
-    def deny() -> None:
-        for _ in range(500):
-            reports.take(denial())
-
-    threads = [threading.Thread(target=deny) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: reports.take(denial()), range(2000)))
     reports.stop()
     assert sum(int(message.split()[1]) for message in caplog.messages) == 2000
 
@@ -216,12 +217,32 @@ def test_what_a_quota_denied_is_one_event_of_each_owner(written: Written) -> Non
     reports.stop()
     events.stop()
     assert [(each.reason, each.cause, each.message, each.count) for each in written.events] == [
-        ("Refused", "ReplicaSet/train", "ReplicaSet/train: pod train-2: exceeded quota", 3),
-        ("Refused", "", TOO_MANY, 1),
+        ("QuotaExceeded", "ReplicaSet/train", "ReplicaSet/train: pod train-2: exceeded quota", 3),
+        ("QuotaExceeded", "", TOO_MANY, 1),
     ]
     train = written.events[0]
     assert (train.regarding.namespace, train.regarding.uid) == ("team", "quota-of-team")
     assert before <= train.first <= train.last <= datetime.now(UTC)
+
+
+def test_what_is_being_written_when_it_stops_is_written(
+    reports: DenialReports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def write(_now: float) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            assert not ended.wait(0.2)
+            ended.set()
+
+    monkeypatch.setattr(reports, "_write", write)
+    reports.start()
+    assert begun.wait(20)
+
+    reports.stop()
+
+    assert ended.is_set()
 
 
 def test_an_api_server_that_does_not_answer_delays_no_line(

@@ -63,40 +63,38 @@ def reported(
 
 @cases(
     ("document", "want"),
-    {
-        "good": (Document("GPUClass", "other", {"memoryGiB": 8}), [f"warning : {UNUSED}"]),
-        "everything-wrong": (Document("GPUClass", "other", {"memoryGiB": 0, "resource": "gpu"}), [
-                "denial spec.memoryGiB: must be at least 1, not 0",
-                'denial spec.resource: must be an extended resource such as nvidia.com/gpu, not "gpu"',
-            ]),
-        "a-rule-that-cannot-be-read": (
-            Document("GPUPolicy", "other", {"priority": 1, "rules": {"gpu-class": {"default": "cadr", "mode": "warm"}}}),
-            [
-                'denial spec.rules.gpu-class.mode: Unsupported value: "warm": must be one of enforce, warn, audit, disabled; '
-                "did you mean warn?"
-            ]),
-        "references-are-reported-beside-what-cannot-be-read": (
-            Document("GPUPolicy", "other", {"priority": True, "rules": {"gpu-class": {"default": "cadr"}}}),
-            [
-                "denial spec.priority: must be a whole number, not true or false",
-                'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean card?',
-            ]),
-        "quota-of-what-is-no-gpu": (
-            Document("GPUQuota", "default", {"hard": {"gpus": "1", "resources": {"example.com/dongle": "1"}}}, "team"),
-            [
-                "denial spec.hard.resources[example.com/dongle]: "
-                "must be a GPU resource: nothing else counts for a quota"
-            ]),
-        "good-quota": (
-            Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}, "resources": {"nvidia.com/gpu": "1"}}}, "team"),
-            []),
-        "limits-by-class-that-are-not-held": (
-            Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}}, "unclassifiedPods": "TotalOnly"}, "team"),
-            [f"warning spec.unclassifiedPods: {NOT_HELD}"]),
-        "total-only-of-a-total": (
-            Document("GPUQuota", "default", {"hard": {"gpus": "1"}, "unclassifiedPods": "TotalOnly"}, "team"),
-            []),
-    },
+    good=(Document("GPUClass", "other", {"memoryGiB": 8}), [f"warning : {UNUSED}"]),
+    everything_wrong=(Document("GPUClass", "other", {"memoryGiB": 0, "resource": "gpu"}), [
+            "denial spec.memoryGiB: must be at least 1, not 0",
+            'denial spec.resource: must be an extended resource such as nvidia.com/gpu, not "gpu"',
+        ]),
+    a_rule_that_cannot_be_read=(
+        Document("GPUPolicy", "other", {"priority": 1, "rules": {"gpu-class": {"default": "cadr", "mode": "warm"}}}),
+        [
+            'denial spec.rules.gpu-class.mode: Unsupported value: "warm": must be one of enforce, warn, audit, disabled; '
+            "did you mean warn?"
+        ]),
+    references_are_reported_beside_what_cannot_be_read=(
+        Document("GPUPolicy", "other", {"priority": True, "rules": {"gpu-class": {"default": "cadr"}}}),
+        [
+            "denial spec.priority: must be a whole number, not true or false",
+            'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean card?',
+        ]),
+    quota_of_what_is_no_gpu=(
+        Document("GPUQuota", "default", {"hard": {"gpus": "1", "resources": {"example.com/dongle": "1"}}}, "team"),
+        [
+            "denial spec.hard.resources[example.com/dongle]: "
+            "must be a GPU resource: nothing else counts for a quota"
+        ]),
+    good_quota=(
+        Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}, "resources": {"nvidia.com/gpu": "1"}}}, "team"),
+        []),
+    limits_by_class_that_are_not_held=(
+        Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}}, "unclassifiedPods": "TotalOnly"}, "team"),
+        [f"warning spec.unclassifiedPods: {NOT_HELD}"]),
+    total_only_of_a_total=(
+        Document("GPUQuota", "default", {"hard": {"gpus": "1"}, "unclassifiedPods": "TotalOnly"}, "team"),
+        []),
 )  # fmt: skip
 def test_creation(source: DirectorySource, document: Document, want: list[str]) -> None:
     assert reported(source, document) == want
@@ -164,11 +162,9 @@ def test_without_the_other_documents_only_the_document_itself_is_checked() -> No
 
 @cases(
     ("spec", "want"),
-    {
-        "pause": ({**BROKEN.spec, "pausedUntil": UNTIL}, "warning"),
-        "no-moment": ({**BROKEN.spec, "pausedUntil": "soon"}, "denial"),
-        "more-than-a-pause": ({**BROKEN.spec, "pausedUntil": UNTIL, "priority": 2}, "denial"),
-    },
+    pause=({**BROKEN.spec, "pausedUntil": UNTIL}, "warning"),
+    no_moment=({**BROKEN.spec, "pausedUntil": "soon"}, "denial"),
+    more_than_a_pause=({**BROKEN.spec, "pausedUntil": UNTIL, "priority": 2}, "denial"),
 )
 def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
     found = reported(Fixed(BROKEN), Document("GPUPolicy", "broken", spec), BROKEN.spec)
@@ -178,10 +174,8 @@ def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
 
 @cases(
     ("before", "metadata"),
-    {
-        "unchanged": (BROKEN.spec, {"labels": {"a": "b"}}),
-        "being-deleted": ({}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}),
-    },
+    unchanged=(BROKEN.spec, {"labels": {"a": "b"}}),
+    being_deleted=({}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}),
 )
 def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
     assert reported(Fixed(), BROKEN, before, **metadata) == []
@@ -244,16 +238,14 @@ PART = {
 
 @cases(
     ("conditions", "want"),
-    {
-        "nobody-knows": ((), []),
-        "every-pod-is-sent": (["has(object.spec)"], []),
-        "known": (["k == 'gpu-fraction' || k == 'example.com/part'"], []),
-        "another": (["k == 'gpu-fraction' || k == 'example.com/parts'"], ["spec.fractionAnnotations[1].key"]),
-        "known-at-creation-only": (
-            ["k == 'gpu-fraction' || k == 'example.com/part'", "['gpu-fraction'].exists(k, true)"],
-            ["spec.fractionAnnotations[1].key"],
-        ),
-    },
+    nobody_knows=((), []),
+    every_pod_is_sent=(["has(object.spec)"], []),
+    known=(["k == 'gpu-fraction' || k == 'example.com/part'"], []),
+    another=(["k == 'gpu-fraction' || k == 'example.com/parts'"], ["spec.fractionAnnotations[1].key"]),
+    known_at_creation_only=(
+        ["k == 'gpu-fraction' || k == 'example.com/part'", "['gpu-fraction'].exists(k, true)"],
+        ["spec.fractionAnnotations[1].key"],
+    ),
 )
 def test_a_fraction_annotation_that_the_registration_lacks_is_a_warning(
     source: DirectorySource, conditions: Sequence[str], want: list[str]

@@ -15,6 +15,7 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, Pod, Toleration
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
+from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
@@ -39,8 +40,10 @@ def label_after(draft: PodPatch, _options: RuleOptions, _context: Context) -> It
 
 
 def refuse(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-    yield Finding(rule="refuse", path="spec", message="is refused")
-    yield Finding(rule="refuse", path="spec", message="is odd", severity=Severity.WARNING)
+    yield Finding(rule="refuse", reason=Reason.TOO_LARGE, path="spec", message="is refused")
+    yield Finding(
+        rule="refuse", reason=Reason.TOO_LARGE, path="spec", message="is odd", severity=Severity.WARNING
+    )
 
 
 TOLERATE = Rule(id="tolerate", summary="adds a toleration", options=RuleOptions, mutate=tolerate)
@@ -89,12 +92,10 @@ def reported(decision: Decision, outcome: Outcome) -> list[str]:
 
 @cases(
     ("mode", "patched", "warned", "audited"),
-    {
-        "enforce-patches": (Mode.ENFORCE, True, [], []),
-        "warn-tells-what-it-would-do": (Mode.WARN, False, ["would add toleration team"], []),
-        "audit-only-logs": (Mode.AUDIT, False, [], ["would add toleration team"]),
-        "disabled-does-nothing": (Mode.DISABLED, False, [], []),
-    },
+    enforce_patches=(Mode.ENFORCE, True, [], []),
+    warn_tells_what_it_would_do=(Mode.WARN, False, ["would add toleration team"], []),
+    audit_only_logs=(Mode.AUDIT, False, [], ["would add toleration team"]),
+    disabled_does_nothing=(Mode.DISABLED, False, [], []),
 )
 def test_modes_of_a_rule_that_mutates(
     mode: Mode, patched: bool, warned: list[str], audited: list[str]
@@ -109,12 +110,10 @@ def test_modes_of_a_rule_that_mutates(
 @pytest.mark.parametrize("phase", Phase)
 @cases(
     ("mode", "denied", "warned", "audited"),
-    {
-        "enforce-refuses": (Mode.ENFORCE, ["is refused"], ["is odd"], []),
-        "warn-warns": (Mode.WARN, [], ["is refused", "is odd"], []),
-        "audit-logs": (Mode.AUDIT, [], [], ["is refused", "is odd"]),
-        "disabled-does-nothing": (Mode.DISABLED, [], [], []),
-    },
+    enforce_refuses=(Mode.ENFORCE, ["is refused"], ["is odd"], []),
+    warn_warns=(Mode.WARN, [], ["is refused", "is odd"], []),
+    audit_logs=(Mode.AUDIT, [], [], ["is refused", "is odd"]),
+    disabled_does_nothing=(Mode.DISABLED, [], [], []),
 )
 def test_modes_of_a_rule_that_denies(
     phase: Phase, mode: Mode, denied: list[str], warned: list[str], audited: list[str]
@@ -143,33 +142,30 @@ def test_what_a_warning_rule_would_do_is_not_seen_by_the_next_rule() -> None:
     assert decision.operations == []
 
 
-def test_nothing_injected_leaves_no_annotation() -> None:
-    tolerated = pod(gpu_container(), tolerations=[{"key": "team", "operator": "Exists"}])
+MISSING = (
+    "toleration team is missing from the final pod: it was not injected, or a mutating webhook after gpu-admission took it "
+    "out"
+)
 
-    assert decide(Phase.MUTATE, policy((TOLERATE, Mode.ENFORCE)), view(tolerated)).operations == []
 
-
-def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
-    decision = decide(Phase.VALIDATE, policy((TOLERATE, Mode.ENFORCE)))
+@pytest.mark.parametrize(("mode", "want"), [(Mode.ENFORCE, [MISSING]), (Mode.WARN, []), (Mode.AUDIT, [])])
+def test_an_injection_that_did_not_survive_is_reported_at_the_end(mode: Mode, want: list[str]) -> None:
+    decision = decide(Phase.VALIDATE, policy((TOLERATE, mode)))
 
     assert decision.allowed
-    assert reported(decision, Outcome.WARNED) == [
-        "toleration team is missing from the final pod: it was not injected, or a mutating webhook after gpu-admission took it "
-        "out"
-    ]
+    assert reported(decision, Outcome.WARNED) == want
+    assert reported(decision, Outcome.AUDITED) == []
     assert decision.operations == []
 
 
 @cases(
     ("first", "denied"),
-    {
-        "denied-already-hears-all": (Mode.ENFORCE, ["is refused", "is late"]),
-        "the-rest-is-for-validate": (Mode.WARN, []),
-    },
+    denied_already_hears_all=(Mode.ENFORCE, ["is refused", "is late"]),
+    the_rest_is_for_validate=(Mode.WARN, []),
 )
 def test_a_pod_that_mutate_denies_hears_what_validate_would_say(first: Mode, denied: list[str]) -> None:
     def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-        yield Finding(rule="late", message="is late")
+        yield Finding(rule="late", reason=Reason.TOO_LARGE, message="is late")
 
     late = Rule(id="late", summary="denies at /validate", options=RuleOptions, check=check)
 
@@ -200,16 +196,11 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
 
 @cases(
     ("exemption", "allowed"),
-    {
-        "every-rule": (Exemption(namespaces=("*",), reason="test"), True),
-        "this-rule": (Exemption(namespaces=("*",), rules=("refuse",), reason="test"), True),
-        "another-rule": (Exemption(namespaces=("*",), rules=("tolerate",), reason="test"), False),
-        "until-the-end-of-today": (
-            Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 21)),
-            True,
-        ),
-        "ended-yesterday": (Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 20)), False),
-    },
+    every_rule=(Exemption(namespaces=("*",), reason="test"), True),
+    this_rule=(Exemption(namespaces=("*",), rules=("refuse",), reason="test"), True),
+    another_rule=(Exemption(namespaces=("*",), rules=("tolerate",), reason="test"), False),
+    until_the_end_of_today=(Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 21)), True),
+    ended_yesterday=(Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 20)), False),
 )
 def test_exemptions(exemption: Exemption, allowed: bool) -> None:
     decision = decide(Phase.MUTATE, policy((DENY, Mode.ENFORCE), exemptions=(exemption,)))
@@ -258,7 +249,12 @@ def test_no_rule_runs_after_the_deadline(phase: Phase) -> None:
 def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
     for each in workload.pods:
         labelled = dict(each.admitted.spec.node_selector or {})
-        yield Finding(rule="size", path=each.path, message=f"{workload.kind} {workload.name}: {labelled}")
+        yield Finding(
+            rule="size",
+            reason=Reason.TOO_LARGE,
+            path=each.path,
+            message=f"{workload.kind} {workload.name}: {labelled}",
+        )
 
 
 SIZE = Rule(id="size", summary="advises on workloads", options=RuleOptions, check_workload=advise_on_size)
@@ -266,12 +262,10 @@ SIZE = Rule(id="size", summary="advises on workloads", options=RuleOptions, chec
 
 @cases(
     ("mode", "warned"),
-    {
-        "enforce-warns": (Mode.ENFORCE, ["Deployment chat: {'seen': 'toleration'}"]),
-        "warn-warns": (Mode.WARN, ["Deployment chat: {'seen': 'toleration'}"]),
-        "audit-warns": (Mode.AUDIT, ["Deployment chat: {'seen': 'toleration'}"]),
-        "disabled-is-silent": (Mode.DISABLED, []),
-    },
+    enforce_warns=(Mode.ENFORCE, ["Deployment chat: {'seen': 'toleration'}"]),
+    warn_warns=(Mode.WARN, ["Deployment chat: {'seen': 'toleration'}"]),
+    audit_warns=(Mode.AUDIT, ["Deployment chat: {'seen': 'toleration'}"]),
+    disabled_is_silent=(Mode.DISABLED, []),
 )
 def test_advice_on_a_workload_is_a_warning_and_sees_the_pods_as_admitted(
     mode: Mode, warned: list[str]
@@ -301,11 +295,9 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
 
 @cases(
     "document",
-    {
-        "a-list": [1],
-        "metadata-is-text": {"metadata": "text"},
-        "a-label-is-a-number": {"metadata": {"labels": {"a": 1}}},
-    },
+    a_list=[1],
+    metadata_is_text={"metadata": "text"},
+    a_label_is_a_number={"metadata": {"labels": {"a": 1}}},
 )
 def test_an_object_that_no_api_server_stores_is_an_empty_workload(document: Any) -> None:
     workload = Workload.of("apps", "Deployment", "ml-training", document, ())

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,39 +10,36 @@ from policies.pods.annotations import INJECTED
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
-from webhook.configuration.loader import Configuration, load_directory
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import Configuration, load_objects
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import Evaluation, UnusedQuota, Verdict, evaluate
 from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
-RESTRICTED = "rules: {gpu-class: {default: nvidia-l4, allowed: [nvidia-l4]}}"
 BY_DEFAULT = "gpu-class: nodeSelector accelerator=nvidia-a100-80gb\ngpu-toleration: toleration nvidia.com/gpu:NoSchedule"
 MIRROR = {"kubernetes.io/config.mirror": "3f"}
 
 
-def policy(tmp_path: Path, spec: str) -> Configuration:
-    (tmp_path / "policy.yaml").write_text(
-        "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: default}\n"
-        f"spec: {{{spec}}}\n"
-    )
-    return load_directory(tmp_path)
+ONLY_L4 = {"rules": {"gpu-class": {"default": "nvidia-l4", "allowed": ["nvidia-l4"]}}}
+RESTRICTED = load_objects([Document("GPUPolicy", "default", ONLY_L4)])
+BUILT_IN = load_objects([])
 
 
-def stored(document: JSON, *, manager: str = "", **metadata: Any) -> JSON:
-    """Return a pod as the API server stores it once it runs on node gpu-1."""
+def stored(*, manager: str = "", metadata: JSON | None = None, **tweaks: Any) -> JSON:
+    """Return a pod of a GPU as the API server stores it once it runs on node gpu-1."""
     fields: JSON = {"f:spec": {"f:containers": {}, **({manager: {}} if manager else {})}}
     managed = [{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}]
-    document["metadata"] |= {
+    document = pod(tweaks.pop("container", gpu_container()), nodeName="gpu-1", **tweaks)
+    identity: JSON = {
         "uid": "2b8d2e4e-0000-4000-8000-000000000000",
         "resourceVersion": "12",
         "managedFields": managed,
-        **metadata,
     }
-    document["spec"]["nodeName"] = "gpu-1"
+    document["metadata"] |= {**identity, **(metadata or {})}
     return {**document, "status": {"phase": "Running"}}
 
 
@@ -67,70 +63,34 @@ ISOLATED = "audited: would add main: env NVIDIA_VISIBLE_DEVICES=void"
 UNPLACED = "denied: must pin the pod to a GPU class: namespace ml-training may not use every class"
 
 
+A100: JSON = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}, "annotations": {INJECTED: BY_DEFAULT}}
+TOLERATED: JSON = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}
+STATIC = owned_by("Node", "gpu-1", "v1")
+
+
 @cases(
     ("document", "verdict", "first"),
-    {
-        "its-author-pinned-it": (
-            stored(pod(gpu_container(), nodeSelector={"accelerator": "nvidia-a100-80gb"})),
-            Verdict.REFUSED,
-            NOT_ALLOWED,
-        ),
-        "a-default-that-was-another-then-pinned-it": (
-            stored(
-                pod(
-                    gpu_container(),
-                    nodeSelector={"accelerator": "nvidia-a100-80gb"},
-                    tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-                    annotations={INJECTED: BY_DEFAULT},
-                )
-            ),
-            Verdict.CHANGED,
-            "",
-        ),
-        "the-scheduler-chose-its-node": (stored(pod(gpu_container())), Verdict.CHANGED, ""),
-        "its-author-chose-its-node": (
-            stored(pod(gpu_container()), manager="f:nodeName"),
-            Verdict.REFUSED,
-            UNPLACED,
-        ),
-        "a-daemonset-placed-it": (
-            stored(pod(gpu_container()), **owned_by("DaemonSet", "dcgm")),
-            Verdict.REFUSED,
-            UNPLACED,
-        ),
-        "a-static-pod-passes": (
-            stored(pod(gpu_container(), annotations=MIRROR), **owned_by("Node", "gpu-1", "v1")),
-            Verdict.ACCEPTED,
-            "",
-        ),
-        "the-annotation-alone-makes-no-static-pod": (
-            stored(pod(gpu_container(), annotations=MIRROR), manager="f:nodeName"),
-            Verdict.REFUSED,
-            UNPLACED,
-        ),
-        "no-gpu": (stored(pod()), Verdict.ACCEPTED, ISOLATED),
-    },
+    its_author_pinned_it=(stored(nodeSelector=A100["nodeSelector"]), Verdict.REFUSED, NOT_ALLOWED),
+    a_default_that_was_another_then_pinned_it=(stored(**A100, **TOLERATED), Verdict.CHANGED, ""),
+    the_scheduler_chose_its_node=(stored(), Verdict.CHANGED, ""),
+    its_author_chose_its_node=(stored(manager="f:nodeName"), Verdict.REFUSED, UNPLACED),
+    a_daemonset_placed_it=(stored(metadata=owned_by("DaemonSet", "dcgm")), Verdict.REFUSED, UNPLACED),
+    a_static_pod_passes=(stored(metadata=STATIC, annotations=MIRROR), Verdict.ACCEPTED, ""),
+    an_annotation_is_no_proof=(stored(annotations=MIRROR, manager="f:nodeName"), Verdict.REFUSED, UNPLACED),
+    no_gpu=(stored(container=container()), Verdict.ACCEPTED, ISOLATED),
 )
 def test_a_stored_pod_is_judged_as_its_author_submitted_it(
-    tmp_path: Path, document: JSON, verdict: Verdict, first: str
+    document: JSON, verdict: Verdict, first: str
 ) -> None:
-    found = evaluated(policy(tmp_path, RESTRICTED), document)
+    found = evaluated(RESTRICTED, document)
 
     assert found.verdict is verdict
     messages = [f"{each.outcome.value}: {each.finding.message}" for each in found.findings()]
     assert messages[:1] == ([first] if first else [])
 
 
-def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -> None:
-    document = stored(
-        pod(
-            gpu_container(),
-            nodeSelector={"accelerator": "nvidia-a100-80gb"},
-            annotations={INJECTED: BY_DEFAULT},
-        )
-    )
-
-    (found,) = evaluated(policy(tmp_path, RESTRICTED), document).pods
+def test_what_would_be_injected_is_by_the_configuration_of_now() -> None:
+    (found,) = evaluated(RESTRICTED, stored(**A100)).pods
 
     assert found.submitted.spec.node_selector is None
     assert found.admitted.spec.node_selector == {"accelerator": "nvidia-l4"}
@@ -140,7 +100,7 @@ def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -
     ]
 
 
-def test_a_workload_is_judged_by_its_templates(tmp_path: Path) -> None:
+def test_a_workload_is_judged_by_its_templates() -> None:
     template = {"metadata": {}, "spec": {"containers": [gpu_container("500m")]}}
     document = {
         "apiVersion": "apps/v1",
@@ -149,14 +109,10 @@ def test_a_workload_is_judged_by_its_templates(tmp_path: Path) -> None:
         "spec": {"replicas": 2, "template": template},
     }
 
-    found = evaluated(policy(tmp_path, ""), document, ("apps", "Deployment"))
+    found = evaluated(BUILT_IN, document, ("apps", "Deployment"))
 
-    assert (found.kind, found.name, found.owner, found.verdict) == (
-        "Deployment",
-        "chat",
-        "Service/llm",
-        Verdict.REFUSED,
-    )
+    assert (found.kind, found.name, found.owner) == ("Deployment", "chat", "Service/llm")
+    assert found.verdict is Verdict.REFUSED
     assert [each.finding.path for each in found.findings()] == [
         "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]"
     ]
@@ -164,29 +120,30 @@ def test_a_workload_is_judged_by_its_templates(tmp_path: Path) -> None:
 
 @cases(
     ("hard", "verdict"),
-    {
-        "fits-by-itself-whatever-runs": ("1", Verdict.CHANGED),
-        "can-never-fit": ("0", Verdict.REFUSED),
-        "no-quota": (None, Verdict.CHANGED),
-    },
+    fits_by_itself_whatever_runs=("1", Verdict.CHANGED),
+    can_never_fit=("0", Verdict.REFUSED),
+    no_quota=(None, Verdict.CHANGED),
 )
-def test_of_a_quota_only_what_can_never_fit_counts(
-    tmp_path: Path, hard: str | None, verdict: Verdict
-) -> None:
-    configuration = policy(tmp_path, "")
+def test_of_a_quota_only_what_can_never_fit_counts(hard: str | None, verdict: Verdict) -> None:
     granted = QuotaGrant({GPUS: Fraction(hard)}, UnclassifiedPods.TOTAL_ONLY) if hard else None
-    document = stored(pod(gpu_container("1")))
 
-    found = evaluated(configuration, document, quota_of=lambda _: UnusedQuota(granted, configuration))
+    found = evaluated(BUILT_IN, stored(), quota_of=lambda _: UnusedQuota(granted, BUILT_IN))
 
     assert found.verdict is verdict
 
 
-def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
-    found = evaluated(policy(tmp_path, ""), {"metadata": {"name": "odd"}, "spec": {"containers": 1}})
+def test_what_cannot_be_read_says_why() -> None:
+    found = evaluated(BUILT_IN, {"metadata": {"name": "odd"}, "spec": {"containers": 1}})
 
     assert found.verdict is Verdict.UNREADABLE
-    assert (found.name, found.unreadable) == (
-        "odd",
-        "Expected `array | null`, got `int` - at `$.spec.containers`",
-    )
+    assert found.name == "odd"
+    assert found.unreadable == "Expected `array | null`, got `int` - at `$.spec.containers`"
+
+
+def test_a_denial_of_the_pinned_pod_is_not_hidden_by_the_warning_before_mutation() -> None:
+    """Unpinned, 17 GPUs are more than any machine has; pinned to the default class, more than its nodes have."""
+    rules = {"gpu-class": {"default": "nvidia-a100"}}
+    engine = Engine(load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})]))
+    document = msgspec.json.encode(pod(gpu_container(17)))
+
+    assert evaluate("", "Pod", "team", document, Evaluator(engine=engine, now=NOW)).verdict is Verdict.REFUSED

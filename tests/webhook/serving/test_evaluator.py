@@ -10,6 +10,7 @@ from policies.finding import Finding
 from policies.policy import Binding, EffectivePolicy
 from policies.quota.demand import RULE_ID, Demand
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
+from policies.reason import Reason
 from policies.registry import RULES_BY_ID
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
@@ -21,16 +22,11 @@ from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENGINE = Engine(load_objects([]))
-DENIES = Finding(rule="gpu-class", message="is refused")
-REQUEST = QuotaRequest(
-    "request",
-    "uid",
-    context(),
-    lambda _catalogues, _unclassified_pods: Demand(
-        {}, denials=(Finding(rule=RULE_ID, message="needs a class"),)
-    ),
-)
+DENIES = Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message="is refused")
+DEMAND = Demand({}, denials=(Finding(rule=RULE_ID, reason=Reason.TOO_LARGE, message="needs a class"),))
+REQUEST = QuotaRequest("request", "uid", context(), lambda _catalogues, _unclassified_pods: DEMAND)
 WANTS_QUOTA = "namespace team must have a GPUQuota for pods and claims that request GPUs"
+DENIED = (WANTS_QUOTA, Outcome.DENIED)
 UNREACHABLE = "the quota could not be checked: connection refused"
 UNCHECKED = "admitted without a quota check, which failed: connection refused"
 
@@ -71,12 +67,10 @@ def evaluated(
 
 @cases(
     ("mode", "outcome"),
-    {
-        "enforce-denies": (Mode.ENFORCE, Outcome.DENIED),
-        "warn-warns": (Mode.WARN, Outcome.WARNED),
-        "audit-logs": (Mode.AUDIT, Outcome.AUDITED),
-        "disabled-asks-nothing": (Mode.DISABLED, None),
-    },
+    enforce_denies=(Mode.ENFORCE, Outcome.DENIED),
+    warn_warns=(Mode.WARN, Outcome.WARNED),
+    audit_logs=(Mode.AUDIT, Outcome.AUDITED),
+    disabled_asks_nothing=(Mode.DISABLED, None),
 )
 def test_modes(mode: Mode, outcome: Outcome | None) -> None:
     quota = Quota()
@@ -87,10 +81,8 @@ def test_modes(mode: Mode, outcome: Outcome | None) -> None:
 
 @cases(
     ("denies_on_error", "want"),
-    {
-        "denied": (True, (UNREACHABLE, Outcome.DENIED)),
-        "allowed-with-a-warning": (False, (UNCHECKED, Outcome.WARNED)),
-    },
+    denied=(True, (UNREACHABLE, Outcome.DENIED)),
+    allowed_with_a_warning=(False, (UNCHECKED, Outcome.WARNED)),
 )
 def test_a_quota_that_cannot_be_reached(denies_on_error: bool, want: tuple[str, Outcome]) -> None:
     held = policy(denies_on_error=denies_on_error)
@@ -100,13 +92,8 @@ def test_a_quota_that_cannot_be_reached(denies_on_error: bool, want: tuple[str, 
 
 @cases(
     ("before", "want"),
-    {
-        "denied-before": ((DENIES, Mode.ENFORCE), [("is refused", Outcome.DENIED)]),
-        "warned-before-what-denies-comes-first": (
-            (DENIES, Mode.WARN),
-            [(WANTS_QUOTA, Outcome.DENIED), ("is refused", Outcome.WARNED)],
-        ),
-    },
+    denied_before=((DENIES, Mode.ENFORCE), [("is refused", Outcome.DENIED)]),
+    warned_before_what_denies_comes_first=((DENIES, Mode.WARN), [DENIED, ("is refused", Outcome.WARNED)]),
 )
 def test_only_what_nothing_else_denies_is_asked_for(
     before: tuple[Finding, Mode], want: list[tuple[str, Outcome]]
@@ -118,7 +105,10 @@ def test_only_what_nothing_else_denies_is_asked_for(
 
 
 def test_findings_of_one_outcome_are_bounded() -> None:
-    many = [(Finding(rule="gpu-class", message=str(number)), Mode.WARN) for number in range(MOST_FINDINGS)]
+    many = [
+        (Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message=str(number)), Mode.WARN)
+        for number in range(MOST_FINDINGS)
+    ]
 
     assert (WANTS_QUOTA, Outcome.WARNED) not in evaluated(Quota(), policy(Mode.WARN), *many)
 

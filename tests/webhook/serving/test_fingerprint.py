@@ -14,6 +14,7 @@ from policies.pods.fingerprint import fingerprint_of
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
+from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
@@ -67,7 +68,7 @@ class Counted:
     def check(self, _pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
         self.runs += 1
         if self.quote:
-            yield Finding(rule="counted", message=self.quote)
+            yield Finding(rule="counted", reason=Reason.TOO_LARGE, message=self.quote)
 
     def policy(self, **tweaks: Any) -> EffectivePolicy:
         fields = {"name": "t", "version": "1", "why": "", "namespace": "ml", "bindings": self.bindings}
@@ -83,15 +84,13 @@ EXEMPT = Exemption(namespaces=("ml",), rules=("other",), reason="x")
 
 @cases(
     ("policy", "tweaks", "runs"),
-    {
-        "an-equal-pod": ({}, {}, 1),
-        "of-a-daemonset": ({}, {"by_daemonset": True}, 2),
-        "of-an-update": ({}, {"is_update": True}, 2),
-        "with-other-nodes": ({}, {"nodes": NodeFacts(keys=frozenset())}, 2),
-        "not-compared": ({}, {"fingerprint": None}, 2),
-        "time-decides-while-a-policy-is-paused": ({"paused_until": UNTIL}, {}, 2),
-        "time-decides-with-exemptions": ({"exemptions": (EXEMPT,)}, {}, 2),
-    },
+    an_equal_pod=({}, {}, 1),
+    of_a_daemonset=({}, {"by_daemonset": True}, 2),
+    of_an_update=({}, {"is_update": True}, 2),
+    with_other_nodes=({}, {"nodes": NodeFacts(keys=frozenset())}, 2),
+    not_compared=({}, {"fingerprint": None}, 2),
+    time_decides_while_a_policy_is_paused=({"paused_until": UNTIL}, {}, 2),
+    time_decides_with_exemptions=({"exemptions": (EXEMPT,)}, {}, 2),
 )
 def test_what_a_decision_depends_on(policy: Any, tweaks: Any, runs: int) -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
@@ -108,7 +107,7 @@ def test_another_policy_of_the_namespace_finds_for_itself() -> None:
     assert counted.runs == 2
 
 
-@cases("quote", {"the-name-of-a-token": "volume kube-api-access-abcde", "much": "x" * LONGEST_REMEMBERED})
+@cases("quote", the_name_of_a_token="volume kube-api-access-abcde", much="x" * LONGEST_REMEMBERED)
 def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     counted = Counted(quote)
     engine, policy = Engine(CONFIGURATION), counted.policy()

@@ -20,11 +20,7 @@ from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import bodies, review, workload
 from tests.webhook.serving.hostile_program import POLICY, Trial, client_with_quotas, slow_seconds
 from tests.webhook.serving.long_objects import long_reviews
-from webhook.configuration.loader import load_directory
-from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
-from webhook.serving.endpoints import create_app
-from webhook.serving.engine import Engine
+from tests.webhook.serving.test_app import client_of
 from webhook.serving.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
@@ -73,15 +69,13 @@ def slices(container_number: int, quantity: str) -> JSON:
 @pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
 @cases(
     ("document", "code"),
-    {
-        "many-wrong-containers": (pod(*[gpu_container("0.5", f"c{number}") for number in range(128)]), 403),
-        "many-wrong-numbers": (pod(*[slices(number, "0.5") for number in range(128)]), 403),
-        "many-unknown-slices": (pod(*[slices(number, "1") for number in range(128)]), 403),
-        "a-name-of-two-megabytes": (pod(gpu_container(resource="nvidia.com/mig-" + "1g" * 10**6)), 403),
-        "a-container-of-a-megabyte": (pod(gpu_container(name="c" * 10**6)), 403),
-        "a-quantity-of-a-megabyte": (pod(gpu_container("1" * 10**6)), 403),
-        "a-million-tolerations": (pod(gpu_container(), tolerations=[{}] * 10**6), 400),
-    },
+    many_wrong_containers=(pod(*[gpu_container("0.5", f"c{number}") for number in range(128)]), 403),
+    many_wrong_numbers=(pod(*[slices(number, "0.5") for number in range(128)]), 403),
+    many_unknown_slices=(pod(*[slices(number, "1") for number in range(128)]), 403),
+    a_name_of_two_megabytes=(pod(gpu_container(resource="nvidia.com/mig-" + "1g" * 10**6)), 403),
+    a_container_of_a_megabyte=(pod(gpu_container(name="c" * 10**6)), 403),
+    a_quantity_of_a_megabyte=(pod(gpu_container("1" * 10**6)), 403),
+    a_million_tolerations=(pod(gpu_container(), tolerations=[{}] * 10**6), 400),
 )  # fmt: skip
 def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSON, code: int | None) -> None:
     client = app()
@@ -96,35 +90,25 @@ def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSO
     assert max(seconds, template_seconds) < slow_seconds(client)
 
 
+BAD = gpu_container("0.5")
+ROLES = {str(number): {"template": pod(BAD)} for number in range(MANY)}
+
+
 @cases(
-    ("kind", "spec"),
-    {
-        "many-groups": (
-            {"group": "ray.io", "kind": "RayCluster"},
-            {"workerGroupSpecs": [{"template": pod(gpu_container("0.5"))}] * MANY},
-        ),
-        "many-roles": (
-            {"group": "kubeflow.org", "kind": "PyTorchJob"},
-            {
-                "pytorchReplicaSpecs": {
-                    str(number): {"template": pod(gpu_container("0.5"))} for number in range(MANY)
-                }
-            },
-        ),
-        "many-templates": (
-            {"group": "argoproj.io", "kind": "Workflow"},
-            {"templates": [{"container": gpu_container("0.5")}] * MANY},
-        ),
-        "many-containers-of-one": (
-            {"group": "argoproj.io", "kind": "Workflow"},
-            {"templates": [{"containerSet": {"containers": [gpu_container("0.5")] * MANY}}]},
-        ),
-    },
+    ("group", "kind", "spec"),
+    many_groups=("ray.io", "RayCluster", {"workerGroupSpecs": [{"template": pod(BAD)}] * MANY}),
+    many_roles=("kubeflow.org", "PyTorchJob", {"pytorchReplicaSpecs": ROLES}),
+    many_templates=("argoproj.io", "Workflow", {"templates": [{"container": BAD}] * MANY}),
+    many_containers_of_one=(
+        "argoproj.io",
+        "Workflow",
+        {"templates": [{"containerSet": {"containers": [BAD] * MANY}}]},
+    ),
 )
-def test_a_huge_workload_is_answered_soon_and_shortly(kind: JSON, spec: JSON) -> None:
+def test_a_huge_workload_is_answered_soon_and_shortly(group: str, kind: str, spec: JSON) -> None:
     client = app()
 
-    seconds, advice = timed(client, "/validate", review(kind["group"], kind["kind"], {"spec": spec}))
+    seconds, advice = timed(client, "/validate", review(group, kind, {"spec": spec}))
 
     assert advice["allowed"]
     assert advice["warnings"]
@@ -148,8 +132,7 @@ def test_objects_as_long_as_they_may_be_take_no_time(tmp_path: Path, endpoint: s
 
 
 def app() -> AppClient:
-    engine, metrics = Engine(load_directory(None)), Metrics(CollectorRegistry())
-    return AppClient(create_app(Admission(lambda: engine, Recorder(metrics)), metrics, lambda: (True, {})))
+    return client_of(Metrics(CollectorRegistry()))
 
 
 def timed(client: AppClient, endpoint: str, data: bytes) -> tuple[float, JSON]:

@@ -14,7 +14,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.namespaces import Namespaces, NamespaceUnknown
+from webhook.serving.namespaces import NamespaceRecord, Namespaces, NamespaceUnknown
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 
@@ -56,6 +56,19 @@ def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:
         assert eventually(lambda: {request.headers["Accept"] for request in server.requests} == wanted)
 
 
+def test_one_that_was_deleted_is_read_again(tmp_path: Path) -> None:
+    first, anew = (
+        NamespaceRecord(uid, "known", (("team", team),)) for uid, team in (("1", "ml"), ("2", "web"))
+    )
+    again = Answer(json.dumps(namespace("known", team="later")).encode())
+    with running(tmp_path, lambda _request: again) as (namespaces, _):
+        namespaces._changed(None, anew)
+        namespaces._changed(first, None)
+        assert namespaces.labels_of("known", 0.0) == anew.labels, "the deletion is that of the one before"
+        namespaces._changed(anew, None)
+        assert namespaces.labels_of("known", monotonic() + 20) == (("team", "later"),)
+
+
 def test_one_that_is_new_is_read(tmp_path: Path) -> None:
     found = Answer(json.dumps(namespace("young", team="web")).encode())
     with running(tmp_path, lambda _request: found) as (namespaces, server):
@@ -66,12 +79,10 @@ def test_one_that_is_new_is_read(tmp_path: Path) -> None:
 
 @cases(
     ("answer", "left", "want"),
-    {
-        "none-there": (status(404, 'namespaces "no" not found'), 20.0, 'namespaces "no" not found'),
-        "server-is-away": (status(503, "starting"), 20.0, "starting"),
-        "nonsense": (Answer(b"{}"), 20.0, "Object missing required field `metadata`"),
-        "too-late": (Answer(b"{}"), -1.0, "no time was left to ask the API server"),
-    },
+    none_there=(status(404, 'namespaces "no" not found'), 20.0, 'namespaces "no" not found'),
+    server_is_away=(status(503, "starting"), 20.0, "starting"),
+    nonsense=(Answer(b"{}"), 20.0, "Object missing required field `metadata`"),
+    too_late=(Answer(b"{}"), -1.0, "no time was left to ask the API server"),
 )  # fmt: skip
 def test_one_that_cannot_be_read_is_unknown(tmp_path: Path, answer: Answer, left: float, want: str) -> None:
     with (

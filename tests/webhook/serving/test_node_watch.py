@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -18,11 +17,13 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
-from webhook.configuration.loader import load_directory
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_objects
 from webhook.serving.node_watch import OPEN, NodeWatch, keys_to_know
 
 KEYS = LabelKeys(frozenset({"accelerator"}), ("karpenter.k8s.aws/instance-*", "karpenter.sh/nodepool"))
 POOL = {"karpenter.sh/nodepool": frozenset({"gpu"})}
+INSTANCE = "karpenter.k8s.aws/instance-gpu-name"
 QUICK = WatchTimings(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
 
 
@@ -92,29 +93,7 @@ def test_only_the_labels_that_classes_go_by_are_kept_each_set_once(tmp_path: Pat
 
 
 def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_path: Path) -> None:
-    labels = {
-        "accelerator": "t4",
-        "nvidia.com/gpu.memory": "15360",
-        "nvidia.com/cuda.driver.major": "550",
-        "cloud.google.com/gke-nodepool": "gpu",
-        "topology.kubernetes.io/zone": "a",
-        HOSTNAME: "a",
-        "pod-template-hash": "x",
-    }
-    documents = """
-        apiVersion: gpu-admission.dev/v1alpha1
-        kind: GPUPolicy
-        metadata: {name: default}
-        spec: {rules: {gpu-class: {hardwareLabels: [example.com/rack]}}}
-    """
-    (tmp_path / "policy.yaml").write_text(dedent(documents))
-    keys = keys_to_know(load_directory(tmp_path))
-    cluster = Cluster(node("a", **labels, **{"example.com/rack": "7"}))
-    with watching(tmp_path, cluster, lambda: keys) as (watch, _):
-        facts = eventually(watch.facts)
-
-    assert facts
-    assert {key for known in facts.label_sets for key, _ in known} == {
+    known = {
         "accelerator",
         "cloud.google.com/gke-nodepool",
         "example.com/rack",
@@ -122,6 +101,16 @@ def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_pa
         "nvidia.com/gpu.memory",
         "topology.kubernetes.io/zone",
     }
+    policy = Document(
+        "GPUPolicy", "default", {"rules": {"gpu-class": {"hardwareLabels": ["example.com/rack"]}}}
+    )
+    keys = keys_to_know(load_objects([policy]))
+    cluster = Cluster(node("a", **dict.fromkeys((*known, HOSTNAME, "pod-template-hash"), "x")))
+    with watching(tmp_path, cluster, lambda: keys) as (watch, _):
+        facts = eventually(watch.facts)
+
+    assert facts
+    assert {key for labels in facts.label_sets for key, _ in labels} == known
 
 
 def test_a_change_is_known_at_once(tmp_path: Path) -> None:
@@ -189,34 +178,27 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
     assert facts.label_sets == {(("pool", "x"),)}
 
 
+def requirements(*found: tuple[str, str, list[str]]) -> dict[str, Any]:
+    named = [{"key": key, "operator": operator, "values": values} for key, operator, values in found]
+    return {"spec": {"requirements": named}}
+
+
 @cases(
     ("template", "want"),
-    {
-        "labels-of-its-template": (
-            {"metadata": {"labels": {"accelerator": "t4"}}},
-            {"accelerator": frozenset({"t4"}), **POOL},
-        ),
-        "requirements": (
-            {"spec": {"requirements": [{"key": "accelerator", "operator": "In", "values": ["t4", "l4"]}]}},
-            {"accelerator": frozenset({"t4", "l4"}), **POOL},
-        ),
-        "any-value": (
-            {"spec": {"requirements": [{"key": "accelerator", "operator": "Exists"}]}},
-            {"accelerator": None, **POOL},
-        ),
-        "a-label-of-the-provider": (
-            {
-                "spec": {
-                    "requirements": [
-                        {"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["t4"]},
-                        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]},
-                    ]
-                }
-            },
-            {"karpenter.k8s.aws/instance-gpu-name": frozenset({"t4"}), **POOL},
-        ),
-        "a-pool-that-says-nothing-makes-any-machine": ({}, POOL),
-    },
+    labels_of_its_template=(
+        {"metadata": {"labels": {"accelerator": "t4"}}},
+        {"accelerator": frozenset({"t4"}), **POOL},
+    ),
+    requirements=(
+        requirements(("accelerator", "In", ["t4", "l4"])),
+        {"accelerator": frozenset({"t4", "l4"}), **POOL},
+    ),
+    any_value=(requirements(("accelerator", "Exists", [])), {"accelerator": None, **POOL}),
+    a_label_of_the_provider=(
+        requirements((INSTANCE, "In", ["t4"]), ("karpenter.sh/capacity-type", "In", ["spot"])),
+        {INSTANCE: frozenset({"t4"}), **POOL},
+    ),
+    a_pool_that_says_nothing_makes_any_machine=({}, POOL),
 )
 def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want: Any) -> None:
     pool = {"metadata": {"name": "gpu"}, "spec": {"template": template}}

@@ -4,16 +4,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from unittest.mock import Mock
 
 import jsonpatch
 import msgspec
 import pytest
-import yaml
 
-from policies.policy import Labels
 from tests.builders import JSON, gpu_container, pod
 from tests.cases import cases
 from tests.webhook.serving.served import admission, lines_of, request
+from webhook.configuration.documents import Document
 from webhook.serving.admission import Admission
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionResponse
@@ -22,15 +22,8 @@ OWN = {"key": "own", "operator": "Exists"}
 LATER = (datetime.now(UTC) + timedelta(days=1)).isoformat()
 
 
-def by_policy(folder: Path, spec: JSON | None = None, **cluster: Any) -> Admission:
-    folder.mkdir(exist_ok=True)
-    document = {
-        "apiVersion": "gpu-admission.dev/v1alpha1",
-        "kind": "GPUPolicy",
-        "metadata": {"name": "default"},
-    }
-    (folder / "policy.yaml").write_text(yaml.safe_dump({**document, "spec": spec or {}}))
-    return admission(folder, **cluster)
+def by_policy(spec: JSON | None = None, **cluster: Any) -> Admission:
+    return admission(Document("GPUPolicy", "default", spec or {}), **cluster)
 
 
 def authored(**spec: Any) -> JSON:
@@ -38,9 +31,9 @@ def authored(**spec: Any) -> JSON:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> JSON:
+def stored() -> JSON:
     """Return the pod as it is created under the built-in rules, and bound."""
-    answered = by_policy(tmp_path_factory.mktemp("created")).mutate(request(authored()), monotonic() + 10)
+    answered = by_policy().mutate(request(authored()), monotonic() + 10)
     created: JSON = jsonpatch.apply_patch(authored(), msgspec.json.decode(answered.patch or b"[]"))
     assert len(created["spec"]["tolerations"]) == 2
     created["spec"]["nodeName"] = "gpu-0"
@@ -56,8 +49,8 @@ def update(
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> None:
-    answer = update(by_policy(tmp_path), stored, authored(nodeName="gpu-0"), dryRun=dry_run)
+def test_the_stored_pod_results(stored: JSON, dry_run: bool) -> None:
+    answer = update(by_policy(), stored, authored(nodeName="gpu-0"), dryRun=dry_run)
 
     assert answer.allowed
     assert (
@@ -69,16 +62,12 @@ def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> 
 
 @cases(
     ("managed", "is_restored"),
-    {
-        "its-author": ([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}], True),
-        "the-scheduler": ([], False),
-    },
+    its_author=([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}], True),
+    the_scheduler=([], False),
 )  # fmt: skip
-def test_who_chose_the_node_decides_what_is_injected(
-    tmp_path: Path, managed: JSON, is_restored: bool
-) -> None:
+def test_who_chose_the_node_decides_what_is_injected(managed: JSON, is_restored: bool) -> None:
     """KAI serves no pod that was created with a nodeName: its container got NVIDIA_VISIBLE_DEVICES=void."""
-    served = by_policy(tmp_path, {"rules": {"gpu-isolation": {"mode": "enforce"}}})
+    served = by_policy({"rules": {"gpu-isolation": {"mode": "enforce"}}})
     metadata = {"name": "part", "annotations": {"gpu-fraction": "0.5"}}
     spec = {"containers": [{"name": "app"}], "schedulerName": "kai-scheduler", "nodeName": "gpu-0"}
     bound = {"metadata": metadata, "spec": spec}
@@ -100,17 +89,15 @@ def test_the_audit_line_says_what_was_put_back(tmp_path: Path, stored: JSON) -> 
 
 @cases(
     "spec",
-    {
-        "the-rule-only-warns": {"rules": {"gpu-toleration": {"mode": "warn"}}},
-        "the-rule-is-disabled": {"rules": {"gpu-toleration": {"mode": "disabled"}}},
-        "the-policy-is-paused": {"pausedUntil": LATER},
-        "the-namespace-is-exempt": {"exemptions": [{"namespaces": ["ml-training"], "reason": "x"}]},
-        "the-rule-injects-something-else": (
-            {"rules": {"gpu-toleration": {"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}}}),
-    },
+    the_rule_only_warns={"rules": {"gpu-toleration": {"mode": "warn"}}},
+    the_rule_is_disabled={"rules": {"gpu-toleration": {"mode": "disabled"}}},
+    the_policy_is_paused={"pausedUntil": LATER},
+    the_namespace_is_exempt={"exemptions": [{"namespaces": ["ml-training"], "reason": "x"}]},
+    the_rule_injects_something_else=(
+        {"rules": {"gpu-toleration": {"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}}}),
 )  # fmt: skip
-def test_what_todays_rules_do_not_inject_is_not_put_back(tmp_path: Path, stored: JSON, spec: JSON) -> None:
-    answer = update(by_policy(tmp_path, spec), stored, authored())
+def test_what_todays_rules_do_not_inject_is_not_put_back(stored: JSON, spec: JSON) -> None:
+    answer = update(by_policy(spec), stored, authored())
 
     assert (answer.allowed, answer.patch, answer.warnings) == (True, None, None)
 
@@ -120,19 +107,15 @@ def without_annotation(document: JSON) -> JSON:
     return {**document, "metadata": metadata}
 
 
-def test_what_the_annotation_does_not_name_is_not_put_back(tmp_path: Path, stored: JSON) -> None:
-    assert update(by_policy(tmp_path), without_annotation(stored), authored()).patch is None
+def test_what_the_annotation_does_not_name_is_not_put_back(stored: JSON) -> None:
+    assert update(by_policy(), without_annotation(stored), authored()).patch is None
 
 
-def test_the_annotation_of_the_update_is_not_believed(tmp_path: Path, stored: JSON) -> None:
+def test_the_annotation_of_the_update_is_not_believed(stored: JSON) -> None:
     sent = authored()
     sent["metadata"]["annotations"] = stored["metadata"]["annotations"]
 
-    assert update(by_policy(tmp_path), without_annotation(stored), sent).patch is None
-
-
-def unknown(_namespace: str, _deadline: float) -> Labels:
-    raise NamespaceUnknown("no route")
+    assert update(by_policy(), without_annotation(stored), sent).patch is None
 
 
 TOO_LONG = [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]
@@ -140,25 +123,25 @@ TOO_LONG = [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]
 
 @cases(
     ("sent", "tweaks", "restored"),
-    {
-        "what-a-rule-denies-at-creation": (pod(gpu_container("0.5"), tolerations=[OWN]), {}, True),
-        "too-many-tolerations": (authored(tolerations=TOO_LONG), {}, False),
-        "not-a-pod": ({"metadata": {"name": 7}}, {}, False),
-        "stored-is-not-a-pod": (authored(), {"stored": {"spec": []}}, False),
-        "nothing-stored": (authored(), {"stored": None}, False),
-        "too-late": (authored(), {"deadline": monotonic() - 1}, False),
-        "ephemeral-containers": (authored(), {"subResource": "ephemeralcontainers"}, False),
-        "a-resize": (authored(), {"subResource": "resize"}, False),
-    },
+    what_a_rule_denies_at_creation=(pod(gpu_container("0.5"), tolerations=[OWN]), {}, True),
+    too_many_tolerations=(authored(tolerations=TOO_LONG), {}, False),
+    not_a_pod=({"metadata": {"name": 7}}, {}, False),
+    stored_is_not_a_pod=(authored(), {"stored": {"spec": []}}, False),
+    nothing_stored=(authored(), {"stored": None}, False),
+    too_late=(authored(), {"deadline": monotonic() - 1}, False),
+    ephemeral_containers=(authored(), {"subResource": "ephemeralcontainers"}, False),
+    a_resize=(authored(), {"subResource": "resize"}, False),
 )
-def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON, restored: bool) -> None:
-    answer = update(by_policy(tmp_path), **{"stored": stored, "sent": sent, **tweaks})
+def test_nothing_is_refused(stored: JSON, sent: JSON, tweaks: JSON, restored: bool) -> None:
+    answer = update(by_policy(), **{"stored": stored, "sent": sent, **tweaks})
 
     assert (answer.allowed, answer.status, answer.patch is not None) == (True, None, restored)
 
 
-def test_a_namespace_whose_labels_are_unknown_is_left_alone(tmp_path: Path, stored: JSON) -> None:
+def test_a_namespace_whose_labels_are_unknown_is_left_alone(stored: JSON) -> None:
     selected = {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}
-    answer = update(by_policy(tmp_path, selected, labels_of=unknown), stored, authored())
+    answer = update(
+        by_policy(selected, labels_of=Mock(side_effect=NamespaceUnknown("no route"))), stored, authored()
+    )
 
     assert (answer.allowed, answer.patch) == (True, None)

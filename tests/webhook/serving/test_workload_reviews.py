@@ -1,14 +1,10 @@
 """Workloads and autoscalers at /validate, in a namespace that has a quota: admitted, with a warning where pods will not start."""
 
-from functools import partial
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
-from tests.webhook.quota.test_admission import Serve, Served, gpu_pod
+from tests.webhook.quota.test_admission import Served, gpu_pod
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.handling import ClusterState
@@ -25,17 +21,12 @@ def deployment(replicas: int, gpus: float = 1, **tweaks: Any) -> JSON:
     return {"metadata": {"name": "chat", **tweaks.pop("metadata", {})}, "spec": spec, **tweaks}
 
 
-@pytest.fixture
-def serve(tmp_path: Path) -> Serve:
-    return partial(Served, tmp_path)
-
-
 SHORT = (
     "spec.replicas: set replicas: 2; needs 3 GPUs, which can never fit: the GPUQuota of team grants 2 in all; 2 of 3 "
     "pods will start; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 NEVER = (
-    "spec.template: request 2 GPUs or fewer; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
+    "spec.template: set nvidia.com/gpu: 2; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
     "2 in all; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 HALF = (
@@ -46,21 +37,19 @@ OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller":
 
 
 @cases(
-    ("document", "rule", "tweaks", "want"),
-    {
-        "too-little": (deployment(3), "{}", {}, (SHORT,)),
-        "a-dry-run-says-the-same": (deployment(3), "{}", {"dryRun": True}, (SHORT,)),
-        "never": (deployment(1, 3), "{}", {}, (NEVER,)),
-        "fits": (deployment(2), "{}", {}, None),
-        "pods-that-a-rule-denies-cost-nothing": (deployment(3, 2.5), "{}", {}, (HALF,)),
-        "no-quota-holds": (deployment(3), "{mode: disabled}", {}, None),
-        "no-quota": (deployment(3), "{}", {"namespace": "elsewhere"}, None),
-        "scaled-up": (deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,)),
-        "made-by-a-controller": (deployment(3, metadata={"ownerReferences": [OWNER]}), "{}", {}, None),
-    },
+    ("document", "mode", "tweaks", "want"),
+    too_little=(deployment(3), "enforce", {}, (SHORT,)),
+    a_dry_run_says_the_same=(deployment(3), "enforce", {"dryRun": True}, (SHORT,)),
+    never=(deployment(1, 3), "enforce", {}, (NEVER,)),
+    fits=(deployment(2), "enforce", {}, None),
+    pods_that_a_rule_denies_cost_nothing=(deployment(3, 2.5), "enforce", {}, (HALF,)),
+    no_quota_holds=(deployment(3), "disabled", {}, None),
+    no_quota=(deployment(3), "enforce", {"namespace": "elsewhere"}, None),
+    scaled_up=(deployment(3), "enforce", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,)),
+    made_by_a_controller=(deployment(3, metadata={"ownerReferences": [OWNER]}), "enforce", {}, None),
 )  # fmt: skip
-def test_warnings(serve: Serve, document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None) -> None:
-    served = serve(rule)
+def test_warnings(document: JSON, mode: str, tweaks: Any, want: tuple[str, ...] | None) -> None:
+    served = Served(mode)
 
     response = served.validate(document, kind=DEPLOYMENT, **tweaks)
 
@@ -68,8 +57,8 @@ def test_warnings(serve: Serve, document: JSON, rule: str, tweaks: Any, want: tu
     assert served.held() == []
 
 
-def test_what_is_reserved_is_not_free(serve: Serve) -> None:
-    served = serve()
+def test_what_is_reserved_is_not_free() -> None:
+    served = Served()
     assert served.validate(gpu_pod("one")).allowed
 
     response = served.validate(deployment(2), kind=DEPLOYMENT)
@@ -81,12 +70,12 @@ def test_what_is_reserved_is_not_free(serve: Serve) -> None:
     )
 
 
-def test_a_quota_that_cannot_be_asked_says_nothing(serve: Serve) -> None:
-    assert serve(broken=True).validate(deployment(3), kind=DEPLOYMENT).warnings is None
+def test_a_quota_that_cannot_be_asked_says_nothing() -> None:
+    assert Served(broken=True).validate(deployment(3), kind=DEPLOYMENT).warnings is None
 
 
-def test_while_the_policy_is_paused_advice_is_only_logged(serve: Serve) -> None:
-    response = serve(policy='pausedUntil: "2999-01-01T00:00:00Z", ').validate(deployment(3), kind=DEPLOYMENT)
+def test_while_the_policy_is_paused_advice_is_only_logged() -> None:
+    response = Served(paused="2999-01-01T00:00:00Z").validate(deployment(3), kind=DEPLOYMENT)
 
     assert response.warnings == (
         "policy default is paused until 2999-01-01T00:00:00Z: what it would deny or change is only logged",
@@ -117,29 +106,27 @@ READS = [("team", ScaleTarget("apps", "Deployment", "chat", 5))]
 
 @cases(
     ("kind", "document", "stored", "want"),
-    {
-        "hpa": (HPA, scaler(), deployment(1), grows("maxReplicas", 5)),
-        "fits": (HPA, scaler(2), deployment(1), None),
-        "the-target-cannot-be-read": (HPA, scaler(), None, None),
-        "the-target-is-no-object": (HPA, scaler(), [], None),
-        "a-kind-that-is-not-read": (HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"),
-            deployment(1), None),
-        "unreadable": (HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None),
-        "keda": (SCALED_OBJECT, scaler(), deployment(1), grows("maxReplicaCount", 5)),
-        "keda-defaults": (SCALED_OBJECT, of_keda(), deployment(1), grows("maxReplicaCount", 100)),
-        "keda-fits": (SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None),
-    },
+    hpa=(HPA, scaler(), deployment(1), grows("maxReplicas", 5)),
+    fits=(HPA, scaler(2), deployment(1), None),
+    the_target_cannot_be_read=(HPA, scaler(), None, None),
+    the_target_is_no_object=(HPA, scaler(), [], None),
+    a_kind_that_is_not_read=(HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"),
+        deployment(1), None),
+    unreadable=(HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None),
+    keda=(SCALED_OBJECT, scaler(), deployment(1), grows("maxReplicaCount", 5)),
+    keda_defaults=(SCALED_OBJECT, of_keda(), deployment(1), grows("maxReplicaCount", 100)),
+    keda_fits=(SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None),
 )  # fmt: skip
-def test_autoscalers(serve: Serve, kind: JSON, document: JSON, stored: Any, want: str | None) -> None:
-    served, _ = scaling(serve(), stored)
+def test_autoscalers(kind: JSON, document: JSON, stored: Any, want: str | None) -> None:
+    served, _ = scaling(Served(), stored)
 
     response = served.validate(document, kind=kind)
 
     assert (response.allowed, response.warnings) == (True, None if want is None else (want,))
 
 
-def test_the_target_is_read_only_where_there_is_a_quota(serve: Serve) -> None:
-    served, reads = scaling(serve(), deployment(1))
+def test_the_target_is_read_only_where_there_is_a_quota() -> None:
+    served, reads = scaling(Served(), deployment(1))
 
     assert served.validate(scaler(), kind=HPA, namespace="elsewhere").warnings is None
     assert reads == []
@@ -156,19 +143,17 @@ TO_ZERO = (
 
 @cases(
     ("least", "annotations", "want"),
-    {
-        "a-model-that-loads": (0, LOADS, (TO_ZERO,)),
-        "one-stays": (1, LOADS, None),
-        "the-default-is-one": (None, LOADS, None),
-        "no-load-time-is-known": (0, {}, None),
-    },
+    a_model_that_loads=(0, LOADS, (TO_ZERO,)),
+    one_stays=(1, LOADS, None),
+    the_default_is_one=(None, LOADS, None),
+    no_load_time_is_known=(0, {}, None),
 )
 def test_an_autoscaler_that_scales_a_server_to_zero(
-    serve: Serve, least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
+    least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
 ) -> None:
     stored = deployment(1)
     stored["spec"]["template"]["metadata"]["annotations"] = annotations
-    served, _ = scaling(serve(), stored)
+    served, _ = scaling(Served(), stored)
     document = scaler(2)
     document["spec"].update({} if least is None else {"minReplicas": least})
 

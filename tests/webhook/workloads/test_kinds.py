@@ -46,10 +46,3 @@ def test_the_table_is_what_the_code_knows() -> None:
     if os.environ.get("UPDATE_DOCS") and written != text:
         PAGE.write_text(written)
     assert PAGE.read_text() == written, "UPDATE_DOCS=1 writes the table"
-
-
-def test_the_kinds_are_no_part_of_what_a_charge_is_computed_from() -> None:
-    mapping = load_directory(None).resource_mapping
-
-    assert b"workloadKinds" not in mapping.document
-    assert all(spec.resources or spec.device_classes for spec in mapping.specs)

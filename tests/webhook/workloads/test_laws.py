@@ -37,7 +37,6 @@ ANYTHING = st.recursive(
 
 
 def paths_of(kind: WorkloadKind) -> list[tuple[str, ...]]:
-    """Return the steps of all paths of a kind."""
     ways = [steps(path) for path in (*kind.stopped, kind.together) if path]
     for form in kind.pods:
         ways.append(steps(form.path))

@@ -1,6 +1,5 @@
 """Objects of unknown kinds: a warning if they name GPUs, and none otherwise."""
 
-from pathlib import Path
 from time import monotonic
 
 import msgspec
@@ -12,6 +11,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.serving.served import admission, request
 from webhook.commands import main
+from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.workloads.unread import MOST_VALUES, unread_gpus
 
@@ -23,33 +23,23 @@ OURS: JSON = {
     "metadata": {"name": "x"},
     "spec": {"worker": {"resources": {"limits": {"nvidia.com/gpu": "0.5"}}}},
 }
-DOCUMENT = """\
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUResourceMapping
-metadata: {name: ours}
-spec:
-  workloadKinds:
-  - {group: example.com, kind: TrainingJob, pods: [{path: spec.worker.resources, form: resources}]}
-"""
 
 
 @cases(
     ("text", "want"),
-    {
-        "a-limit": ("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]"),
-        "anywhere": ("values: [{a: {amd.com/gpu: '2'}}]", "values[0].a[amd.com/gpu]"),
-        "a-name": ("spec: {gpu: {name: nvidia.com/gpu, count: 2}}", "spec.gpu.name"),
-        "a-slice": ("spec: {a: {cpu: 1}, nvidia.com/mig-1g.5gb: 1}", "spec[nvidia.com/mig-1g.5gb]"),
-        "no-gpu": ("spec: {limits: {cpu: 1, memory: 1Gi, example.com/nic: 1}}", None),
-        "a-toleration": ("spec: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}", None),
-        "a-label-of-nodes": ("spec: {nodeSelector: {nvidia.com/mig-1g.5gb: 'true'}}", None),
-        "an-annotation": ("metadata: {annotations: {nvidia.com/gpu: '8'}}", None),
-        "a-text": ("spec: {text: 'limits: {nvidia.com/gpu: 1}'}", None),
-        "no-amount": ("spec: {nvidia.com/gpu: {enabled: true}}", None),
-        "only-the-domain": ("{apiVersion: nvidia.com/v1, topologyKey: nvidia.com/gpu.clique}", None),
-        "a-switch": ("spec: {nvidia.com/gpu.deploy.driver: 'true'}", None),
-        "nothing": ("{}", None),
-    },
+    a_limit=("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]"),
+    anywhere=("values: [{a: {amd.com/gpu: '2'}}]", "values[0].a[amd.com/gpu]"),
+    a_name=("spec: {gpu: {name: nvidia.com/gpu, count: 2}}", "spec.gpu.name"),
+    a_slice=("spec: {a: {cpu: 1}, nvidia.com/mig-1g.5gb: 1}", "spec[nvidia.com/mig-1g.5gb]"),
+    no_gpu=("spec: {limits: {cpu: 1, memory: 1Gi, example.com/nic: 1}}", None),
+    a_toleration=("spec: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}", None),
+    a_label_of_nodes=("spec: {nodeSelector: {nvidia.com/mig-1g.5gb: 'true'}}", None),
+    an_annotation=("metadata: {annotations: {nvidia.com/gpu: '8'}}", None),
+    a_text=("spec: {text: 'limits: {nvidia.com/gpu: 1}'}", None),
+    no_amount=("spec: {nvidia.com/gpu: {enabled: true}}", None),
+    only_the_domain=("{apiVersion: nvidia.com/v1, topologyKey: nvidia.com/gpu.clique}", None),
+    a_switch=("spec: {nvidia.com/gpu.deploy.driver: 'true'}", None),
+    nothing=("{}", None),
 )
 def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
     found = unread_gpus("TrainingJob", yaml.safe_load(text), MAPPING)
@@ -76,14 +66,14 @@ def test_only_so_many_values_are_searched() -> None:
     assert unread_gpus("T", {**dict(list(before.items())[2:]), "nvidia.com/gpu": 1}, MAPPING) != []
 
 
-def reviewed(directory: Path | None, kind: JSON, data: JSON) -> list[str]:
-    response = admission(directory).validate(request(data, kind=kind), monotonic() + 5)
+def reviewed(*by: Document) -> list[str]:
+    response = admission(*by).validate(request(OURS, kind=KIND), monotonic() + 5)
     assert response.allowed
     return list(response.warnings or ())
 
 
 def test_at_apply_the_author_of_a_kind_that_nobody_reads_is_warned() -> None:
-    (warning,) = reviewed(None, KIND, OURS)
+    (warning,) = reviewed()
 
     assert (
         "spec.worker.resources.limits[nvidia.com/gpu]: name their paths in workloadKinds of a GPUResourceMapping; "
@@ -91,10 +81,11 @@ def test_at_apply_the_author_of_a_kind_that_nobody_reads_is_warned() -> None:
     )
 
 
-def test_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:
-    (tmp_path / "kinds.yaml").write_text(DOCUMENT)
+def test_a_row_of_ones_own_has_them_read() -> None:
+    pods = [{"path": "spec.worker.resources", "form": "resources"}]
+    kinds = [{"group": "example.com", "kind": "TrainingJob", "pods": pods}]
 
-    (warning,) = reviewed(tmp_path, KIND, OURS)
+    (warning,) = reviewed(Document("GPUResourceMapping", "ours", {"workloadKinds": kinds}))
 
     assert warning.startswith("its pods would be denied: spec.worker.resources.limits[nvidia.com/gpu]")
     assert '= "0.5"' in warning
@@ -105,58 +96,47 @@ def test_what_is_no_object_is_left_to_the_api_server(data: object) -> None:
     assert admission().validate(request(data, kind=KIND), monotonic() + 5).allowed  # type: ignore[arg-type]
 
 
-def check(*arguments: str, data: JSON) -> str:
+def check(data: JSON) -> str:
     stdin = msgspec.json.encode(data).decode()
-    result = CliRunner().invoke(main, ["check", "-f", "-", *arguments], input=stdin)
+    result = CliRunner().invoke(main, ["check", "-f", "-"], input=stdin)
     return " ".join(result.output.split())
 
 
 def test_in_check_it_is_not_skipped() -> None:
-    shown = check(data=OURS)
+    shown = check(OURS)
 
     assert "TrainingJob contains GPU resources that gpu-admission does not read" in shown
-    assert shown.endswith("1 object: 0 refused, 0 would change, 1 ok")
+    assert shown.endswith("1 object: 0 refused, 0 would change, 0 ok, 1 warned about; 1 warning")
 
 
 def test_in_check_a_kind_without_gpus_is_skipped() -> None:
-    shown = check(data={**OURS, "spec": {"worker": {}}})
+    shown = check({**OURS, "spec": {"worker": {}}})
 
     assert shown.endswith("1 skipped (not known to have pods: TrainingJob.example.com)")
 
 
-def test_in_check_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:
-    (tmp_path / "kinds.yaml").write_text(DOCUMENT)
-
-    shown = check("--config", str(tmp_path), data=OURS)
-
-    assert "must be a whole number" in shown
-    assert shown.endswith("1 object: 1 refused, 0 would change, 0 ok")
-
-
 @cases(
     ("kind", "spec"),
-    {
-        "a-queue": ("Queue.scheduling.volcano.sh", "capability: {nvidia.com/gpu: 8}"),
-        "kueue": ("ProvisioningRequestConfig.kueue.x-k8s.io", "managed: [nvidia.com/gpu]"),
-        "kueue-itself": ("Configuration.config.kueue.x-k8s.io", "r: [{input: nvidia.com/mig-1g.5gb}]"),
-        "ome": ("AcceleratorClass.ome.io", "resources: [{name: nvidia.com/gpu}]"),
-        "open-data-hub": ("AcceleratorProfile.dashboard.opendatahub.io", "identifier: nvidia.com/gpu"),
-        "hardware-profile": ("HardwareProfile.infrastructure.opendatahub.io", "ids: [{id: nvidia.com/gpu}]"),
-        "openshift": ("ClusterAutoscaler.autoscaling.openshift.io", "gpus: [{type: nvidia.com/gpu}]"),
-        "the-scheduler": (
-            "KubeSchedulerConfiguration.kubescheduler.config.k8s.io",
-            "resources: [{name: nvidia.com/gpu, weight: 5}]",
-        ),
-        "a-quota": ("ElasticQuota.scheduling.sigs.k8s.io", "max: {nvidia.com/gpu: 4}"),
-        "koordinator": ("Device.scheduling.koordinator.sh", "d: {koordinator.sh/gpu-core: 100}"),
-        "karpenter": ("NodeOverlay.karpenter.sh", "capacity: {nvidia.com/gpu: 8}"),
-        "node-features": ("NodeFeatureRule.nfd.k8s-sigs.io", "r: {nvidia.com/gpu: 1}"),
-    },
+    a_queue=("Queue.scheduling.volcano.sh", "capability: {nvidia.com/gpu: 8}"),
+    kueue=("ProvisioningRequestConfig.kueue.x-k8s.io", "managed: [nvidia.com/gpu]"),
+    kueue_itself=("Configuration.config.kueue.x-k8s.io", "r: [{input: nvidia.com/mig-1g.5gb}]"),
+    ome=("AcceleratorClass.ome.io", "resources: [{name: nvidia.com/gpu}]"),
+    open_data_hub=("AcceleratorProfile.dashboard.opendatahub.io", "identifier: nvidia.com/gpu"),
+    hardware_profile=("HardwareProfile.infrastructure.opendatahub.io", "ids: [{id: nvidia.com/gpu}]"),
+    openshift=("ClusterAutoscaler.autoscaling.openshift.io", "gpus: [{type: nvidia.com/gpu}]"),
+    the_scheduler=(
+        "KubeSchedulerConfiguration.kubescheduler.config.k8s.io",
+        "resources: [{name: nvidia.com/gpu, weight: 5}]",
+    ),
+    a_quota=("ElasticQuota.scheduling.sigs.k8s.io", "max: {nvidia.com/gpu: 4}"),
+    koordinator=("Device.scheduling.koordinator.sh", "d: {koordinator.sh/gpu-core: 100}"),
+    karpenter=("NodeOverlay.karpenter.sh", "capacity: {nvidia.com/gpu: 8}"),
+    node_features=("NodeFeatureRule.nfd.k8s-sigs.io", "r: {nvidia.com/gpu: 1}"),
 )
 def test_in_check_a_kind_that_is_known_to_have_no_pods_is_skipped(kind: str, spec: str) -> None:
     name, _, group = kind.partition(".")
     document = {"apiVersion": f"{group}/v1", "kind": name, "metadata": {"name": "x"}}
 
-    shown = check(data={**document, "spec": yaml.safe_load(f"{{{spec}}}")})
+    shown = check({**document, "spec": yaml.safe_load(f"{{{spec}}}")})
 
     assert shown.endswith(f"1 skipped (not known to have pods: {kind})")

@@ -19,9 +19,9 @@ CONTAINER = {"resources": LIMITS}
 STANDS_FOR: dict[str, tuple[JSON, Parts]] = {
     "LIMITS": (LIMITS, ()),
     "GPU": (CONTAINER, ("resources",)),
-    "TEMPLATE": ({"spec": {"containers": [CONTAINER]}}, ("spec", "containers", 0, "resources")),
+    "POD": ({"spec": {"containers": [CONTAINER]}}, ("spec", "containers", 0, "resources")),
 }
-TEMPLATE = "{spec: {containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]}}"
+POD = "{spec: {containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]}}"
 PATCH = "containers: [{name: main, resources: {limits: {nvidia.com/gpu: %s}}}]"
 
 
@@ -52,90 +52,64 @@ def filled(data: Any, at: Parts, paths: list[str]) -> Any:
 
 @cases(
     ("kind", "text"),
-    {
-        "deployment": ("Deployment.apps", "spec: {template: TEMPLATE}"),
-        "every-role-of-a-training-job": (
-            "PyTorchJob.kubeflow.org",
-            "spec: {pytorchReplicaSpecs: {Master: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}}}",
-        ),
-        "a-key-with-a-slash": (
-            "PyTorchJob.kubeflow.org",
-            "spec: {pytorchReplicaSpecs: {a/b: {template: TEMPLATE}}}",
-        ),
-        "head-and-worker-groups": (
-            "RayCluster.ray.io",
-            "spec: {headGroupSpec: {template: TEMPLATE}, workerGroupSpecs: [{template: TEMPLATE}, {template: TEMPLATE}]}",
-        ),
-        "an-old-version": ("MPIJob.kubeflow.org", "spec: {template: TEMPLATE}"),
-        "a-container-outside-of-containers": (
-            "InferenceService.serving.kserve.io",
-            "spec: {predictor: {tolerations: [], model: GPU}}",
-        ),
-        "and-one-inside": (
-            "InferenceService.serving.kserve.io",
-            "spec: {predictor: {containers: [GPU], model: GPU}}",
-        ),
-        "a-pod-spec-itself": (
-            "LLMInferenceService.serving.kserve.io",
-            "spec: {prefill: {worker: {containers: [GPU]}}}",
-        ),
-        "the-spec-is-a-pod-spec": (
-            "ServingRuntime.serving.kserve.io",
-            "{metadata: {name: r}, spec: {containers: [GPU]}}",
-        ),
-        "parts-of-argo-templates": (
-            "Workflow.argoproj.io",
-            "spec: {templates: [null, {script: GPU}, {sidecars: [GPU]}, {containerSet: {containers: [GPU]}}]}",
-        ),
-        "argo-template-defaults": (
-            "CronWorkflow.argoproj.io",
-            "spec: {workflowSpec: {templateDefaults: {container: GPU}}}",
-        ),
-        "analysis-template": (
-            "AnalysisTemplate.argoproj.io",
-            "spec: {metrics: [{provider: {job: {spec: {template: TEMPLATE}}}}]}",
-        ),
-        "resources-alone": ("TrainJob.trainer.kubeflow.org", "spec: {trainer: {resourcesPerNode: LIMITS}}"),
-        "an-object-inside": (
-            "AppWrapper.workload.codeflare.dev",
-            """spec: {components: [null, {template: {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet,
-                 spec: {replicatedJobs: [null, {template: {spec: {template: TEMPLATE}}}]}}}]}""",
-        ),
-        "a-pod-inside": (
-            "AppWrapper.workload.codeflare.dev",
-            "spec: {components: [{template: {apiVersion: v1, kind: Pod, spec: {containers: [GPU]}}}]}",
-        ),
-        "openshift-template": (
-            "Template.template.openshift.io",
-            """objects: [{apiVersion: v1, kind: Service},
-                         {apiVersion: apps/v1, kind: Deployment, spec: {template: TEMPLATE}}]""",
-        ),
-        "extensions-daemonset": ("DaemonSet.extensions", "spec: {template: TEMPLATE}"),
-        "ome-leader": ("InferenceService.ome.io", "spec: {engine: {leader: {runner: GPU}}}"),
-        "ome-runtime": ("ClusterServingRuntime.ome.io", "spec: {engineConfig: {runner: GPU}}"),
-        "model-booster": ("ModelBooster.workload.serving.volcano.sh", "spec: {backend: {workers: [GPU]}}"),
-        "llmaz-playground": ("Playground.inference.llmaz.io", "spec: {backendRuntimeConfig: GPU}"),
-        "llmaz-flavors": ("OpenModel.llmaz.io", "spec: {inferenceConfig: {flavors: [LIMITS, LIMITS]}}"),
-        "llmaz-service": (
-            "Service.inference.llmaz.io",
-            "spec: {workloadTemplate: {workerTemplate: TEMPLATE}}",
-        ),
-        "dynamo-v1beta1": (
-            "DynamoGraphDeployment.nvidia.com",
-            "spec: {components: [{podTemplate: TEMPLATE}]}",
-        ),
-        "kaito-has-no-spec": ("Workspace.kaito.sh", "inference: {template: TEMPLATE}"),
-        "paddle-operator": (
-            "PaddleJob.batch.paddlepaddle.org",
-            "spec: {worker: {replicas: 2, template: TEMPLATE}}",
-        ),
-        "kubedl": ("XDLJob.training.kubedl.io", "spec: {xdlReplicaSpecs: {Worker: {template: TEMPLATE}}}"),
-        "tekton-step": ("Task.tekton.dev", "spec: {steps: [{name: train, computeResources: LIMITS}]}"),
-        "tekton-pipeline": (
-            "Pipeline.tekton.dev",
-            "spec: {tasks: [{taskSpec: {steps: [{name: train, computeResources: LIMITS}]}}]}",
-        ),
-    },
+    deployment=("Deployment.apps", "spec: {template: POD}"),
+    every_role_of_a_training_job=(
+        "PyTorchJob.kubeflow.org",
+        "spec: {pytorchReplicaSpecs: {Master: {template: POD}, Worker: {replicas: 2, template: POD}}}",
+    ),
+    a_key_with_a_slash=("PyTorchJob.kubeflow.org", "spec: {pytorchReplicaSpecs: {a/b: {template: POD}}}"),
+    head_and_worker_groups=(
+        "RayCluster.ray.io",
+        "spec: {headGroupSpec: {template: POD}, workerGroupSpecs: [{template: POD}, {template: POD}]}",
+    ),
+    an_old_version=("MPIJob.kubeflow.org", "spec: {template: POD}"),
+    a_container_outside=(
+        "InferenceService.serving.kserve.io",
+        "spec: {predictor: {tolerations: [], model: GPU}}",
+    ),
+    one_inside=("InferenceService.serving.kserve.io", "spec: {predictor: {containers: [GPU], model: GPU}}"),
+    a_pod_spec=("LLMInferenceService.serving.kserve.io", "spec: {prefill: {worker: {containers: [GPU]}}}"),
+    the_spec_is_a_pod_spec=("ServingRuntime.serving.kserve.io", "spec: {containers: [GPU]}"),
+    parts_of_argo_templates=(
+        "Workflow.argoproj.io",
+        "spec: {templates: [null, {script: GPU}, {sidecars: [GPU]}, {containerSet: {containers: [GPU]}}]}",
+    ),
+    argo_defaults=("CronWorkflow.argoproj.io", "spec: {workflowSpec: {templateDefaults: {container: GPU}}}"),
+    analysis=(
+        "AnalysisTemplate.argoproj.io",
+        "spec: {metrics: [{provider: {job: {spec: {template: POD}}}}]}",
+    ),
+    resources_alone=("TrainJob.trainer.kubeflow.org", "spec: {trainer: {resourcesPerNode: LIMITS}}"),
+    an_object_inside=(
+        "AppWrapper.workload.codeflare.dev",
+        """spec: {components: [null, {template: {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet,
+                 spec: {replicatedJobs: [null, {template: {spec: {template: POD}}}]}}}]}""",
+    ),
+    a_pod_inside=(
+        "AppWrapper.workload.codeflare.dev",
+        "spec: {components: [{template: {apiVersion: v1, kind: Pod, spec: {containers: [GPU]}}}]}",
+    ),
+    openshift_template=(
+        "Template.template.openshift.io",
+        """objects: [{apiVersion: v1, kind: Service},
+                         {apiVersion: apps/v1, kind: Deployment, spec: {template: POD}}]""",
+    ),
+    extensions_daemonset=("DaemonSet.extensions", "spec: {template: POD}"),
+    ome_leader=("InferenceService.ome.io", "spec: {engine: {leader: {runner: GPU}}}"),
+    ome_runtime=("ClusterServingRuntime.ome.io", "spec: {engineConfig: {runner: GPU}}"),
+    model_booster=("ModelBooster.workload.serving.volcano.sh", "spec: {backend: {workers: [GPU]}}"),
+    llmaz_playground=("Playground.inference.llmaz.io", "spec: {backendRuntimeConfig: GPU}"),
+    llmaz_flavors=("OpenModel.llmaz.io", "spec: {inferenceConfig: {flavors: [LIMITS, LIMITS]}}"),
+    llmaz_service=("Service.inference.llmaz.io", "spec: {workloadTemplate: {workerTemplate: POD}}"),
+    dynamo_v1beta1=("DynamoGraphDeployment.nvidia.com", "spec: {components: [{podTemplate: POD}]}"),
+    kaito_has_no_spec=("Workspace.kaito.sh", "inference: {template: POD}"),
+    paddle_operator=("PaddleJob.batch.paddlepaddle.org", "spec: {worker: {replicas: 2, template: POD}}"),
+    kubedl=("XDLJob.training.kubedl.io", "spec: {xdlReplicaSpecs: {Worker: {template: POD}}}"),
+    tekton_step=("Task.tekton.dev", "spec: {steps: [{name: train, computeResources: LIMITS}]}"),
+    tekton_pipeline=(
+        "Pipeline.tekton.dev",
+        "spec: {tasks: [{taskSpec: {steps: [{name: train, computeResources: LIMITS}]}}]}",
+    ),
 )
 def test_each_gpu_is_found_at_its_path(kind: str, text: str) -> None:
     paths: list[str] = []
@@ -146,92 +120,82 @@ def test_each_gpu_is_found_at_its_path(kind: str, text: str) -> None:
 
 @cases(
     ("kind", "text", "want"),
-    {
-        "not-twice": (
-            "AppWrapper.workload.codeflare.dev",
-            "spec: {components: [{template: {kind: AppWrapper}}]}",
-            "",
-        ),
-        "the-group-counts": (
-            "PyTorchJob.example.com",
-            "spec: {pytorchReplicaSpecs: {a: {template: " + TEMPLATE + "}}}",
-            "",
-        ),
-        "nothing-there": ("RayJob.ray.io", "spec: {rayClusterSpec: null, clusterSelector: {}}", ""),
-        "ome-workers-of-a-decoder": (
-            "ServingRuntime.ome.io",
-            "spec: {decoderConfig: {worker: {size: 2, runner: {resources: {limits: {amd.com/gpu: 8}}}}}}",
-            "spec.decoderConfig.worker.runner.resources.limits[amd.com/gpu] = amd.com/gpu: 8",
-        ),
-        "dynamo-bare-gpu": (
-            "DynamoGraphDeployment.nvidia.com",
-            'spec: {services: {Frontend: {replicas: 1}, Worker: {resources: {limits: {gpu: "4"}}}}}',
-            "spec.services.Worker.resources.limits.gpu = nvidia.com/gpu: 4",
-        ),
-        "dynamo-gpu-type": (
-            "DynamoGraphDeployment.nvidia.com",
-            'spec: {services: {Worker: {resources: {limits: {gpu: "2", gpuType: gpu.intel.com/xe}}}}}',
-            "spec.services.Worker.resources.limits.gpu = gpu.intel.com/xe: 2",
-        ),
-        "vllm-runtime": (
-            "VLLMRuntime.production-stack.vllm.ai",
-            'spec: {deploymentConfig: {resources: {cpu: "8", gpu: "1", gpuType: amd.com/gpu}}}',
-            "spec.deploymentConfig.resources.gpu = amd.com/gpu: 1",
-        ),
-        "vllm-runtime-of-old": (
-            "VLLMRuntime.production-stack.vllm.ai",
-            'spec: {resources: {cpu: "8", memory: 24Gi, gpu: "1"}}',
-            "spec.resources.gpu = nvidia.com/gpu: 1",
-        ),
-        "spark-executor": (
-            "SparkApplication.sparkoperator.k8s.io",
-            "spec: {driver: {cores: 1}, executor: {instances: 2, gpu: {name: nvidia.com/gpu, quantity: 1}}}",
-            "spec.executor.gpu.quantity = nvidia.com/gpu: 1",
-        ),
-        "scheduled-spark-driver": (
-            "ScheduledSparkApplication.sparkoperator.k8s.io",
-            "spec: {template: {driver: {gpu: {name: amd.com/gpu, quantity: 2}}}}",
-            "spec.template.driver.gpu.quantity = amd.com/gpu: 2",
-        ),
-        "devices-of-a-machine": (
-            "VirtualMachine.kubevirt.io",
-            """spec: {template: {spec: {domain: {devices: {
+    once=("AppWrapper.workload.codeflare.dev", "spec: {components: [{template: {kind: AppWrapper}}]}", ""),
+    by_its_group=("PyTorchJob.example.com", "spec: {pytorchReplicaSpecs: {a: {template: " + POD + "}}}", ""),
+    nothing_there=("RayJob.ray.io", "spec: {rayClusterSpec: null, clusterSelector: {}}", ""),
+    ome_workers_of_a_decoder=(
+        "ServingRuntime.ome.io",
+        "spec: {decoderConfig: {worker: {size: 2, runner: {resources: {limits: {amd.com/gpu: 8}}}}}}",
+        "spec.decoderConfig.worker.runner.resources.limits[amd.com/gpu] = amd.com/gpu: 8",
+    ),
+    dynamo_bare_gpu=(
+        "DynamoGraphDeployment.nvidia.com",
+        'spec: {services: {Frontend: {replicas: 1}, Worker: {resources: {limits: {gpu: "4"}}}}}',
+        "spec.services.Worker.resources.limits.gpu = nvidia.com/gpu: 4",
+    ),
+    dynamo_gpu_type=(
+        "DynamoGraphDeployment.nvidia.com",
+        'spec: {services: {Worker: {resources: {limits: {gpu: "2", gpuType: gpu.intel.com/xe}}}}}',
+        "spec.services.Worker.resources.limits.gpu = gpu.intel.com/xe: 2",
+    ),
+    vllm_runtime=(
+        "VLLMRuntime.production-stack.vllm.ai",
+        'spec: {deploymentConfig: {resources: {cpu: "8", gpu: "1", gpuType: amd.com/gpu}}}',
+        "spec.deploymentConfig.resources.gpu = amd.com/gpu: 1",
+    ),
+    vllm_runtime_of_old=(
+        "VLLMRuntime.production-stack.vllm.ai",
+        'spec: {resources: {cpu: "8", memory: 24Gi, gpu: "1"}}',
+        "spec.resources.gpu = nvidia.com/gpu: 1",
+    ),
+    spark_executor=(
+        "SparkApplication.sparkoperator.k8s.io",
+        "spec: {driver: {cores: 1}, executor: {instances: 2, gpu: {name: nvidia.com/gpu, quantity: 1}}}",
+        "spec.executor.gpu.quantity = nvidia.com/gpu: 1",
+    ),
+    scheduled_spark_driver=(
+        "ScheduledSparkApplication.sparkoperator.k8s.io",
+        "spec: {template: {driver: {gpu: {name: amd.com/gpu, quantity: 2}}}}",
+        "spec.template.driver.gpu.quantity = amd.com/gpu: 2",
+    ),
+    devices_of_a_machine=(
+        "VirtualMachine.kubevirt.io",
+        """spec: {template: {spec: {domain: {devices: {
                  gpus: [{name: a, deviceName: amd.com/gpu}, {name: b, deviceName: amd.com/gpu}]}}}}}""",
-            "spec.template.spec.domain.devices.gpus[0].deviceName = amd.com/gpu: 2",
-        ),
-        "host-device": (
-            "VirtualMachineInstance.kubevirt.io",
-            "spec: {domain: {devices: {hostDevices: [{name: a, deviceName: amd.com/gpu}]}}}",
-            "spec.domain.devices.hostDevices[0].deviceName = amd.com/gpu: 1",
-        ),
-        "argo-patch-of-all": (
-            "Workflow.argoproj.io",
-            f"spec: {{podSpecPatch: '{PATCH % 2}', templates: [{{name: a}}]}}",
-            "spec.podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
-        ),
-        "argo-patch-in-json": (
-            "WorkflowTemplate.argoproj.io",
-            """spec: {templates: [{podSpecPatch: '{"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}'}]}""",
-            "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
-        ),
-        "argo-patch-with-a-parameter": (
-            "Workflow.argoproj.io",
-            "spec: {templates: [{podSpecPatch: '" + PATCH % '"{{inputs.parameters.gpus}}"' + "'}]}",
-            "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
-        ),
-        "argo-patch-that-is-an-expression": (
-            "Workflow.argoproj.io",
-            "spec: {templates: [{podSpecPatch: '{{=toJson(inputs.parameters)}}'}]}",
-            "",
-        ),
-        "openshift-parameter": (
-            "Template.template.openshift.io",
-            """objects: [{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {
+        "spec.template.spec.domain.devices.gpus[0].deviceName = amd.com/gpu: 2",
+    ),
+    host_device=(
+        "VirtualMachineInstance.kubevirt.io",
+        "spec: {domain: {devices: {hostDevices: [{name: a, deviceName: amd.com/gpu}]}}}",
+        "spec.domain.devices.hostDevices[0].deviceName = amd.com/gpu: 1",
+    ),
+    argo_patch_of_all=(
+        "Workflow.argoproj.io",
+        f"spec: {{podSpecPatch: '{PATCH % 2}', templates: [{{name: a}}]}}",
+        "spec.podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
+    ),
+    argo_patch_in_json=(
+        "WorkflowTemplate.argoproj.io",
+        """spec: {templates: [{podSpecPatch: '{"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}'}]}""",
+        "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
+    ),
+    argo_patch_with_a_parameter=(
+        "Workflow.argoproj.io",
+        "spec: {templates: [{podSpecPatch: '" + PATCH % '"{{inputs.parameters.gpus}}"' + "'}]}",
+        "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
+    ),
+    argo_patch_that_is_an_expression=(
+        "Workflow.argoproj.io",
+        "spec: {templates: [{podSpecPatch: '{{=toJson(inputs.parameters)}}'}]}",
+        "",
+    ),
+    openshift_parameter=(
+        "Template.template.openshift.io",
+        """objects: [{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {
                  containers: [{name: a, resources: {limits: {nvidia.com/gpu: "${GPUS}"}}}]}}}}]""",
-            "objects[0].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
-        ),
-        "a-nim-cache": ("NIMCache.apps.nvidia.com", "spec: {resources: {cpu: 1, memory: 8Gi}}", ""),
-    },
+        "objects[0].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
+    ),
+    a_nim_cache=("NIMCache.apps.nvidia.com", "spec: {resources: {cpu: 1, memory: 8Gi}}", ""),
 )
 def test_what_is_requested_and_where(kind: str, text: str, want: str) -> None:
     assert gpus(kind, yaml.safe_load(text)) == [want] * bool(want)
@@ -258,23 +222,21 @@ def test_nim_requests_claims() -> None:
 
 @cases(
     ("kind", "text", "want"),
-    {
-        "of-the-executor": (
-            "SparkApplication.sparkoperator.k8s.io",
-            "spec: {executor: {gpu: {name: nvidia.com/gpu, quantity: 1}, tolerations: [{key: a}]}}",
-            [{"key": "a"}],
-        ),
-        "not-of-another-service": (
-            "DynamoGraphDeployment.nvidia.com",
-            'spec: {services: {W: {resources: {limits: {gpu: "1"}}}, X: {extraPodSpec: {tolerations: [{key: b}]}}}}',
-            None,
-        ),
-        "the-nearer-default": (
-            "Workflow.argoproj.io",
-            f"spec: {{tolerations: [{{key: c}}], templateDefaults: {{tolerations: [{{key: d}}]}}, podSpecPatch: '{PATCH % 1}'}}",
-            [{"key": "d"}],
-        ),
-    },
+    of_the_executor=(
+        "SparkApplication.sparkoperator.k8s.io",
+        "spec: {executor: {gpu: {name: nvidia.com/gpu, quantity: 1}, tolerations: [{key: a}]}}",
+        [{"key": "a"}],
+    ),
+    not_of_another_service=(
+        "DynamoGraphDeployment.nvidia.com",
+        'spec: {services: {W: {resources: {limits: {gpu: "1"}}}, X: {extraPodSpec: {tolerations: [{key: b}]}}}}',
+        None,
+    ),
+    the_nearer_default=(
+        "Workflow.argoproj.io",
+        f"spec: {{tolerations: [{{key: c}}], templateDefaults: {{tolerations: [{{key: d}}]}}, podSpecPatch: '{PATCH % 1}'}}",
+        [{"key": "d"}],
+    ),
 )
 def test_where_the_rest_of_the_pod_comes_from(kind: str, text: str, want: object) -> None:
     assert place_of(kind, text).data["spec"].get("tolerations") == want
@@ -310,9 +272,9 @@ def test_without_amounts_the_other_paths_count() -> None:
     kind = "SparkApplication.sparkoperator.k8s.io"
 
     with_amounts = place_of(
-        kind, "spec: {driver: {gpu: {name: amd.com/gpu, quantity: 1}, template: " + TEMPLATE + "}}"
+        kind, "spec: {driver: {gpu: {name: amd.com/gpu, quantity: 1}, template: " + POD + "}}"
     )
-    without = place_of(kind, "spec: {driver: {template: " + TEMPLATE + "}}")
+    without = place_of(kind, "spec: {driver: {template: " + POD + "}}")
 
     assert (with_amounts.path, with_amounts.is_partial) == ("spec.driver", True)
     assert (without.path, without.is_partial) == ("spec.driver.template", False)
@@ -321,7 +283,7 @@ def test_without_amounts_the_other_paths_count() -> None:
 def test_of_a_number_of_gpus_that_a_parameter_fills_in_no_count_is_known() -> None:
     job = (
         "apiVersion: batch/v1, kind: Job, spec: {template: "
-        + TEMPLATE.replace("gpu: 1", "gpu: '${trialParameters.g}'")
+        + POD.replace("gpu: 1", "gpu: '${trialParameters.g}'")
         + "}"
     )
     place = place_of("Experiment.kubeflow.org", f"spec: {{trialTemplate: {{trialSpec: {{{job}}}}}}}")

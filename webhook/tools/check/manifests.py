@@ -6,7 +6,7 @@ there must be a number is not a problem: the file is a template.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -29,7 +29,7 @@ from webhook.tools.check.sources import (
     has_parameters,
     is_placeholder,
     is_template,
-    texts,
+    texts_of,
     undecided_amounts,
 )
 from webhook.workloads.autoscalers import AUTOSCALERS
@@ -62,9 +62,14 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object; `at` is its path inside a List. `placeholders` stand for amounts, or keep pods from being read."""
+    """One object; `at` is its path inside a List. `placeholders` stand for amounts, or keep pods from being read.
+
+    `text` is all of its file, None for stdin; `index` is the place of the document in it.
+    """
 
     file: str
+    text: str | None = None
+    index: int = 0
     document: YamlDocument
     at: Parts
     data: dict[str, Any]
@@ -130,20 +135,23 @@ def read_manifests(
     kinds: WorkloadKinds | None = None,
     ignore: Sequence[str] = (),
     is_whole: bool = False,
+    texts: Mapping[str, str] | None = None,
     track: Track = lambda items, _doing: items,
 ) -> Manifests:
     """Return the objects in `sources` (files, directories, "-") but for what `ignore` (globs) matches.
 
     The default namespace is `namespace`. `kinds` says where their pods are; the built-in table if it is None.
-    Specs of CustomResourceDefinitions are left out unless `is_whole`: no rule reads them.
+    Specs of CustomResourceDefinitions are left out unless `is_whole`: no rule reads them. `texts` stand for those of the files.
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for file, content, is_stream in texts(sources, recursive, ignore, found, track):
-        for document in load_documents(content, str if is_whole else _without_schema):
+    for file, content, is_stream in texts_of(sources, recursive, ignore, found, track):
+        text = None if is_stream else (texts or {}).get(file, content)
+        documents = load_documents(text or content, str if is_whole else _without_schema)
+        for index, document in enumerate(documents):
             if isinstance(document, YamlDocument):
                 if is_stream or _is_manifest(document.data):
-                    _Reader(file, document, namespace or "default", found, kinds).read()
+                    _Reader(file, text, index, document, namespace or "default", found, kinds).read()
                 else:
                     found.others += 1
             elif not is_template(content):
@@ -167,9 +175,17 @@ class _Reader:
     """Reads one document, which may be a List."""
 
     def __init__(
-        self, file: str, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
+        self,
+        file: str,
+        text: str | None,
+        index: int,
+        document: YamlDocument,
+        namespace: str,
+        found: Manifests,
+        kinds: WorkloadKinds,
     ) -> None:
-        self._file, self._document, self._namespace = file, document, namespace
+        self._file, self._text, self._index = file, text, index
+        self._document, self._namespace = document, namespace
         self._found, self._kinds = found, kinds
 
     def read(self) -> None:
@@ -203,6 +219,8 @@ class _Reader:
         has_pods = (group, envelope.kind) in self._kinds and bool(self._kinds[group, envelope.kind].pods)
         manifest = Manifest(
             file=self._file,
+            text=self._text,
+            index=self._index,
             document=self._document,
             at=at,
             data=data,

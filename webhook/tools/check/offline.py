@@ -1,4 +1,4 @@
-"""Evaluation of manifests as the webhook would evaluate the objects, without an API server.
+"""Evaluation of manifests as the webhook would evaluate the objects, with what is known of a cluster, or without one.
 
 A Pod passes /mutate and then, patched, /validate. Pod templates are checked, with the changes to their pods; a workload itself is
 never changed.
@@ -21,15 +21,20 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
 from policies.quota.demand import RULE_ID
-from policies.quota.fit import able_to_start, demands, running
+from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
+from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.review import GroupVersionKind
+from webhook.serving.workload_reviews import evaluate_autoscaler
+from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
     Key,
     RunQuota,
+    applied_labels,
     default_labels,
     is_quota,
     manifest_context,
@@ -45,9 +50,11 @@ from webhook.workloads.unread import unread_gpus
 class ManifestVerdict(Enum):
     REFUSED = "refused"
     CHANGED = "changed"
+    WARNED = "warned"
+    """Admitted as it is, with a warning."""
     ACCEPTED = "ok"
     UNKNOWN = "unknown"
-    """It depends on the value that a tool will put in place of a placeholder."""
+    """It depends on the value that a tool will put in place of a placeholder, or on what the caller may not read."""
     SKIPPED = "skipped"
     """A kind that is not known to have pods."""
 
@@ -77,21 +84,31 @@ Remark = tuple[str, Outcome | None, str, str]
 
 
 class ManifestResult(msgspec.Struct, frozen=True):
-    """Result for an object and each pod in it; `warnings` are about the object itself."""
+    """Result for an object and each pod in it; `warnings` are about the object itself, and of a claim also its denial.
+
+    `unknown` says why it could not be evaluated.
+    """
 
     manifest: Manifest
     pods: tuple[PodResult, ...]
     warnings: tuple[Violation, ...] = ()
+    unknown: str = ""
 
     @property
     def verdict(self) -> ManifestVerdict:
         if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
-        if any(pod.refused for pod in self.pods):
+        if any(found.outcome is Outcome.DENIED for found in self.findings()):
             return ManifestVerdict.REFUSED
-        if self.placeholders:
+        if self.placeholders or self.unknown:
             return ManifestVerdict.UNKNOWN
-        return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
+        if any(pod.changes for pod in self.pods):
+            return ManifestVerdict.CHANGED
+        return ManifestVerdict.WARNED if self.number_of_warnings else ManifestVerdict.ACCEPTED
+
+    @property
+    def number_of_warnings(self) -> int:
+        return sum(each.outcome is Outcome.WARNED for each in self.findings())
 
     def findings(self) -> Iterator[Violation]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
@@ -101,6 +118,8 @@ class ManifestResult(msgspec.Struct, frozen=True):
             yield found.finding.rule, found.outcome, found.finding.path, found.finding.sentence()
         for placeholder in self.placeholders:
             yield MANIFEST, None, placeholder.path, placeholder.sentence()
+        if self.unknown:
+            yield MANIFEST, None, "", self.unknown
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
@@ -120,8 +139,14 @@ class ManifestResult(msgspec.Struct, frozen=True):
 class Run:
     """One run over documents that are applied together: each is evaluated with what the others say and request."""
 
-    def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
-        self._manifests, self._configuration = manifests, engine.configuration
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        engine: Engine,
+        now: datetime,
+        cluster: CheckedCluster | None = None,
+    ) -> None:
+        self._manifests, self._configuration, self._cluster = manifests, engine.configuration, cluster
         labels, claims = manifest_context(manifests)
         self._by = Evaluator(
             engine=engine,
@@ -129,7 +154,16 @@ class Run:
             labels_of=lambda namespace: labels.get(namespace, default_labels(namespace)),
             claims=claims.get,
         )
-        self._quotas = run_quotas(manifests, engine.configuration)
+        if cluster is not None:
+            facts, index = cluster.nodes
+            self._by = replace(
+                self._by,
+                labels_of=lambda name: applied_labels(cluster.labels_of(name), labels.get(name, ())),
+                nodes=lambda: facts,
+                named_nodes=lambda: index,
+                claims=lambda name: claims[name] if name in claims else cluster.claim(name),
+            )
+        self._quota_of = run_quotas(manifests, engine.configuration, cluster.quota if cluster else None)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
@@ -140,7 +174,19 @@ class Run:
         return [found[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
-        policy = self._by.policy(manifest.namespace)
+        mapping = self._configuration.resource_mapping
+        if (
+            self._cluster
+            and not manifest.is_known
+            and not any(unread_gpus(manifest.kind, manifest.data, mapping))
+        ):
+            return ManifestResult(
+                manifest, ()
+            )  # the labels of its namespace are not asked for, if it has one
+        try:
+            policy = self._by.policy(manifest.namespace)
+        except NamespaceUnknown as error:
+            return ManifestResult(manifest, (), unknown=str(error))
         pods = tuple(
             _without_placeholders(manifest, self._evaluate_pod(manifest, place, pod, policy))
             for place, pod in manifest.pods
@@ -153,17 +199,20 @@ class Run:
     ) -> tuple[Violation, ...]:
         kind, configuration = manifest.group_kind, self._configuration
         target = self._target(manifest)
-        workload = self._workload(manifest, pods, target)
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
+        stored = self._stored(manifest, quota)
+        workload = self._workload(manifest, pods, target, stored)
         by = replace(self._by, quota_of=lambda _namespace: quota)
-        decisions = [by.check_workload(policy, workload, is_update=False)]
+        decision = None if target else self._scaled_in_cluster(manifest, policy, by)
+        decisions = [decision or by.check_workload(policy, workload, is_update=stored is not None)]
         if is_quota(manifest):
             problems = quota_findings(manifest, configuration)
             decisions.append(Decision.on(policy, problems, Mode.WARN))
         if quota is not None and target is None and not workload.metadata.is_owned:
-            requested = demands(workload, configuration, quota.grant().unclassified_pods)
-            quota.count(running(able_to_start(requested, quota.grant().hard)))
+            requested = demands(workload, configuration, quota.granted.unclassified_pods)
+            held = {} if stored is None else existing(workload, requested)
+            quota.count({} if held is None else quota.growth(requested, held))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in configuration.workload_kinds and not decisions[0].evaluated
         if is_unknown and kind not in ADVISED:
@@ -171,22 +220,53 @@ class Run:
             decisions.append(Decision.on(policy, unread, Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
-        if kind == CLAIM:
+        if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
-        evaluated = chain.from_iterable(decision.evaluated for decision in decisions)
-        return tuple(each for each in map(_uncertain, evaluated) if each.outcome is Outcome.WARNED)
+        evaluated = (_as_known(each, quota) for decision in decisions for each in decision.evaluated)
+        shown = {Outcome.WARNED, Outcome.DENIED} if kind == CLAIM else {Outcome.WARNED}
+        return tuple(each for each in evaluated if each.outcome in shown)
 
     def _quota(self, manifest: Manifest, key: Key | None = None) -> RunQuota | None:
-        quota = self._quotas.get(manifest.namespace)
+        quota = self._quota_of(manifest.namespace)
         return replace(quota, key=key or _key(manifest)) if quota else None
 
-    def _workload(self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None) -> Workload:
+    def _stored(self, manifest: Manifest, quota: RunQuota | None) -> dict[str, Any] | None:
+        """Return the object as the cluster has it, which counts in the quota already; only a quota asks for it."""
+        if self._cluster is None or quota is None or not (manifest.pods or manifest.group_kind == CLAIM):
+            return None
+        return self._cluster.stored(*manifest.group_kind, manifest.namespace, manifest.name)
+
+    def _scaled_in_cluster(
+        self, manifest: Manifest, policy: EffectivePolicy, by: Evaluator
+    ) -> Decision | None:
+        """Return the decision on an autoscaler by what it scales in the cluster; None if that is not known."""
+        scales = scale_target(*manifest.group_kind, manifest.data)
+        if self._cluster is None or scales is None:
+            return None
+        if not (scales.to_zero or by.quota_of(manifest.namespace)):
+            return None
+        stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
+        if stored is None:
+            return None
+        kind = GroupVersionKind(group=manifest.group, kind=manifest.kind)
+        return evaluate_autoscaler(by, policy, kind, manifest.data, scales, stored, is_update=False)
+
+    def _workload(
+        self,
+        manifest: Manifest,
+        pods: Iterable[PodResult],
+        target: Workload | None,
+        stored: dict[str, Any] | None,
+    ) -> Workload:
         readable = (
             WorkloadPods(place.path, pod, place.count, result.admitted, denied=result.refused)
             for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
-        workload = Workload.of(*manifest.group_kind, manifest.namespace, manifest.data, readable, target)
+        # As in an update, where the API server sends the status that is stored.
+        status = {"status": stored["status"]} if stored and "status" in stored else {}
+        data = {**manifest.data, **status}
+        workload = Workload.of(*manifest.group_kind, manifest.namespace, data, readable, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
@@ -198,8 +278,8 @@ class Run:
         if scales is None or target is None:
             return None
         kinds = self._configuration.workload_kinds
-        # Replicas in a status are those of a cluster; here replicas count as they are written.
-        written = {key: value for key, value in target.data.items() if key != "status"}
+        # Without a cluster, replicas count as they are written, not as a status says.
+        written = {key: value for key, value in target.data.items() if self._cluster or key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
         pods = (replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
@@ -211,10 +291,12 @@ class Run:
         quota = self._quota(manifest)
         by = replace(self._by, quota_of=lambda _namespace: quota)
         if not manifest.is_pod:
-            return _combined(place, [by.check_template(policy, manifest.kind, pod)])
+            return _combined(place, [by.check_template(policy, manifest.kind, pod)], quota)
         # The demand of an owned pod is that of its owner.
         counted = not (pod.metadata and pod.metadata.is_owned)
-        return _combined(place, by.create(policy, pod, by_daemonset=False, counted=counted))
+        if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
+            counted = self._stored(manifest, quota) is None
+        return _combined(place, by.create(policy, pod, by_daemonset=False, counted=counted), quota)
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
@@ -250,20 +332,21 @@ def _key(manifest: Manifest) -> Key:
     return *manifest.group_kind, manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _uncertain(evaluated: Violation) -> Violation:
-    """Return a denial by a quota as a warning, because the other pods of the namespace are not known."""
+def _as_known(evaluated: Violation, quota: RunQuota | None) -> Violation:
+    """Return a denial by a quota as a warning where the other pods of the namespace are not known."""
+    is_known = quota is not None and quota.granted.held is not None
     is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
-    return Violation(evaluated.finding, Outcome.WARNED) if is_denied else evaluated
+    return Violation(evaluated.finding, Outcome.WARNED) if is_denied and not is_known else evaluated
 
 
-def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
+def _combined(place: PodPlace, decisions: list[Decision], quota: RunQuota | None) -> PodResult:
     first = decisions[0]
     located = [decision.located(place.located) for decision in decisions]
     operations = msgspec.json.decode(msgspec.json.encode(first.operations))
     return PodResult(
         place=place,
         findings=tuple(
-            dict.fromkeys(_uncertain(each) for decision in located for each in decision.evaluated)
+            dict.fromkeys(_as_known(each, quota) for decision in located for each in decision.evaluated)
         ),
         changes=() if place.is_partial else first.changes,
         data=place.data if place.is_partial else jsonpatch.apply_patch(place.data, operations),

@@ -5,6 +5,7 @@ junit-10.xsd of Jenkins' xUnit plugin, which GitLab and others read, too.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from xml.etree import ElementTree as ET
 
 from policies.pods.field_paths import path_parts
 from policies.printable import printable_xml
-from policies.registry import RULES
+from policies.reason import Reason
 from webhook.configuration.documents import LocatedProblem
-from webhook.serving.engine import Outcome
+from webhook.serving.engine import Outcome, Violation
+from webhook.tools.check.fixing import fixed_piece
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import MANIFEST, ManifestResult, ManifestVerdict
 from webhook.tools.check.sources import FIRST
@@ -27,8 +29,8 @@ LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "
 """By the outcome of a remark."""
 
 _RULES = {
-    **{rule.id: rule.summary for rule in RULES},
-    MANIFEST: "manifests can be read as the API server reads them",
+    **{reason.value: reason.meaning for reason in Reason},
+    MANIFEST: "manifests cannot be read as the API server reads them",
 }
 
 
@@ -39,18 +41,65 @@ def sarif_log(results: Sequence[ManifestResult], found: Manifests, version: str)
         "version": version,
         "rules": [{"id": rule_id, "shortDescription": {"text": text}} for rule_id, text in _RULES.items()],
     }
-    of_objects = (
-        _result(rule_id, LEVELS[outcome], sentence, _at(result.manifest, path))
-        for result in results
-        for rule_id, outcome, path, sentence in result.remarks()
-    )
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": not found.problems}],
-        "results": [*of_objects, *_of_input(found)],
+        "invocations": [_invocation(found)],
+        "results": [*_of_objects(results), *_of_input(found)],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
+    for result in results:
+        manifest = result.manifest
+        for violation in result.findings():
+            finding = violation.finding
+            location = _at(manifest, finding.path)
+            shown = _result(finding.reason, LEVELS[violation.outcome], finding.sentence(), location)
+            fixes = _fixes(manifest, violation)
+            yield {**shown, "properties": {"rule": finding.rule}, **({"fixes": fixes} if fixes else {})}
+        for rule_id, outcome, path, sentence in result.remarks():
+            if outcome is None:
+                yield _result(rule_id, LEVELS[None], sentence, _at(manifest, path))
+
+
+def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
+    """Return the fix (section 3.55) as one replacement: from the first character that differs to the last."""
+    text, (first, last), after = manifest.text or "", manifest.document.span, fixed_piece(manifest, violation)
+    before = text[first:last]
+    if after is None or after == before:
+        return []
+    start = _common(before, after)
+    same = _common(before[start:][::-1], after[start:][::-1])
+    replacement = {
+        "deletedRegion": _region(text, first + start, last - same),
+        "insertedContent": {"text": after[start : len(after) - same]},
+    }
+    location = _location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
+    change = {"artifactLocation": location, "replacements": [replacement]}
+    return [{"description": {"text": violation.finding.advice}, "artifactChanges": [change]}]
+
+
+def _common(first: str, second: str) -> int:
+    """Return with how many equal characters both begin."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
+def _region(text: str, start: int, end: int) -> dict[str, int]:
+    (line, column), (end_line, end_column) = (
+        (text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)) for at in (start, end)
+    )
+    return {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
+
+
+def _invocation(found: Manifests) -> dict[str, Any]:
+    notes = [{"level": "note", "message": {"text": note}} for note in found.notes]
+    return {
+        "executionSuccessful": not found.problems,
+        **({"toolExecutionNotifications": notes} if notes else {}),
+    }
 
 
 def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
@@ -84,6 +133,95 @@ def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
     region = {"startLine": line, **({"startColumn": column} if column else {})}
     return {"physicalLocation": {"artifactLocation": {"uri": uri}, **({"region": region} if line else {})}}
+
+
+def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, Any]:
+    """Return the content of `-o json`, which docs/check.md describes."""
+    number = Counter(result.verdict for result in results)
+    return {
+        "objects": [_object_document(result) for result in results],
+        "problems": [_problem_document(each) for each in found.problems],
+        "warnings": [_problem_document(each) for each in found.warnings],
+        "toRender": [
+            {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
+            for each in found.to_render
+        ],
+        "notes": found.notes,
+        "summary": {
+            "objects": len(results),
+            **{verdict.value: number[verdict] for verdict in ManifestVerdict},
+            "warnings": sum(result.number_of_warnings for result in results),
+            "problems": len(found.problems),
+            "otherDocuments": found.others,
+            "skippedKinds": skipped_kinds(results),
+        },
+    }
+
+
+def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
+
+
+def _object_document(result: ManifestResult) -> dict[str, Any]:
+    manifest = result.manifest
+    return {
+        "file": manifest.file,
+        "line": manifest.line_of(),
+        "apiVersion": manifest.api_version,
+        "kind": manifest.kind,
+        "namespace": manifest.namespace,
+        "name": manifest.name,
+        "verdict": result.verdict,
+        "unknown": result.unknown,
+        "findings": [_finding_document(manifest, warning) for warning in result.warnings],
+        "placeholders": [
+            {"path": each.path, **_position(manifest, each.path), "value": each.value}
+            for each in result.placeholders
+        ],
+        "pods": [
+            {
+                "path": pod.place.path,
+                "policy": {
+                    name: getattr(pod.policy, name) for name in ("name", "version", "why", "templates")
+                },
+                "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
+                "findings": [_finding_document(manifest, found) for found in pod.findings],
+                "changes": [
+                    {"rule": each.rule, "what": each.what, "operations": each.operations}
+                    for each in pod.changes
+                ],
+            }
+            for pod in result.pods
+        ],
+    }
+
+
+def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
+    finding = found.finding
+    return {
+        "outcome": found.outcome,
+        "rule": finding.rule,
+        "path": finding.path,
+        **_position(manifest, finding.path),
+        "container": finding.container,
+        "value": finding.value,
+        "message": finding.message,
+        "reason": finding.reason,
+        "fix": [{"path": each.path, "value": each.value} for each in finding.fix],
+        "remedy": finding.advice,
+        "ask": finding.escalation,
+    }
+
+
+def _position(manifest: Manifest, path: str) -> dict[str, int]:
+    return dict(zip(("line", "column"), manifest.position_of(path_parts(path)), strict=True))
+
+
+def skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
+    """Return the number of objects by kind, as kubectl names kinds (`Job.batch.volcano.sh`)."""
+    skipped = (result.manifest for result in results if result.verdict is ManifestVerdict.SKIPPED)
+    kinds = Counter(".".join(filter(None, (each.kind, each.group))) for each in skipped)
+    return dict(sorted(kinds.items()))
 
 
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -138,7 +276,7 @@ def _describe(case: ET.Element, result: ManifestResult) -> None:
     if denied:
         _say(case, "failure", "\n".join(denied), "denied")
     elif result.verdict in _SKIPPED:
-        ET.SubElement(case, "skipped", message=_SKIPPED[result.verdict])
+        ET.SubElement(case, "skipped", message=result.unknown or _SKIPPED[result.verdict])
     if others:
         ET.SubElement(case, "system-out").text = _text("\n".join(others))
 

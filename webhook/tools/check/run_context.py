@@ -1,24 +1,27 @@
 """What the documents of one run of `check` say about each other: labels of namespaces, devices of DRA, and GPUQuotas.
 
-What the other documents have requested so far counts as used. Nothing is known of what runs in a cluster, so what does not fit is
-never certain to be denied: it is a warning.
+What the other documents have requested so far counts as used. Without a cluster nothing is known of what runs there, so what does
+not fit is not certain to be denied: it is a warning.
 """
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import cache, reduce
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.claims import RECORD_OF, ClaimName, DeviceClassNames
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.policy import Labels
-from policies.quota.amounts import Vector, exceeds, total
+from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
+from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
+from policies.reason import Reason
 from webhook.configuration.documents import (
     GROUP,
     QUOTA,
@@ -53,6 +56,11 @@ def manifest_context(
     return labels, claims
 
 
+def applied_labels(stored: Labels, written: Labels) -> Labels:
+    """Return the labels of a namespace once the manifests are applied."""
+    return tuple(sorted({**dict(stored), **dict(written)}.items()))
+
+
 def default_labels(namespace: str) -> Labels:
     """Return the labels of a namespace of which nothing else is known."""
     return ((NAME_LABEL, namespace),)
@@ -79,24 +87,34 @@ Key = tuple[str, str, str]
 
 
 class RunQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used."""
+    """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used.
 
-    spec: QuotaSpec
+    `granted.held` is what a cluster holds already, None where that is not known.
+    """
+
+    granted: QuotaGrant
     configuration: Configuration
     requested: dict[Key, Vector]
     key: Key = ("", "", "")
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        """Decide as serve does; what is requested counts from now on, unless it could never fit."""
+        """Decide as serve does; what is allowed counts from now on."""
         ledger = self.grant().as_ledger(self.configuration)
-        request = quota_request.on(ledger, {})
-        if not request.denials and not exceeds(request.demand, ledger.hard):
-            self.count(request.demand)
-        return decide_alone(ledger, request)
+        outcome = decide_alone(ledger, quota_request.on(ledger, {}))
+        if outcome.request and outcome.verdict and outcome.verdict.allowed:
+            self.count(outcome.request.demand)
+        return outcome
+
+    def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
+        """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
+        grant = self.grant()
+        used = positive_difference(grant.held or {}, held)
+        free = {key: max(hard - used.get(key, NOTHING), NOTHING) for key, hard in grant.hard.items()}
+        return positive_difference(starting(able_to_start(requested, grant.hard), free), held)
 
     def grant(self) -> QuotaGrant:
         others = total(demand for other, demand in self.requested.items() if other != self.key)
-        return QuotaGrant(self.spec.amounts, self.spec.unclassified_pods, others)
+        return replace(self.granted, held=total((self.granted.held or {}, others)))
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
@@ -106,14 +124,31 @@ def is_quota(manifest: Manifest) -> bool:
     return manifest.group_kind == (GROUP, QUOTA)
 
 
-def run_quotas(manifests: Iterable[Manifest], configuration: Configuration) -> dict[str, RunQuota]:
-    """Return the quotas by namespace: those among the documents, and of the configuration where there is none.
+def run_quotas(
+    manifests: Iterable[Manifest],
+    configuration: Configuration,
+    stored: Callable[[str], QuotaGrant | None] | None,
+) -> Callable[[str], RunQuota | None]:
+    """Return what returns the quota of a namespace: among the documents, else `stored`, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
     found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
-    specs = reduce(operator.or_, found, dict(configuration.quotas))
-    return {namespace: RunQuota(spec, configuration, {}) for namespace, spec in specs.items()}
+    written = _grants(reduce(operator.or_, found, {}))
+    configured = _grants(configuration.quotas)
+
+    @cache
+    def quota_of(namespace: str) -> RunQuota | None:
+        in_force = stored(namespace) if stored else None
+        granted = written.get(namespace) or in_force or configured.get(namespace)
+        held = in_force.held if in_force else None
+        return RunQuota(replace(granted, held=held), configuration, {}) if granted else None
+
+    return quota_of
+
+
+def _grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
+    return {name: QuotaGrant(spec.amounts, spec.unclassified_pods) for name, spec in specs.items()}
 
 
 def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator[Finding]:
@@ -124,7 +159,13 @@ def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator
         checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
         problems += [(problem.path, problem.message) for problem, _ in checked]
     for path, message in problems:
-        yield Finding(rule=RULE_ID, severity=Severity.WARNING, path=path, message=message)
+        yield Finding(
+            rule=RULE_ID,
+            reason=Reason.INEFFECTIVE_QUOTA,
+            severity=Severity.WARNING,
+            path=path,
+            message=message,
+        )
 
 
 def _read(manifest: Manifest) -> DocumentSet:

@@ -169,6 +169,8 @@ class Input(msgspec.Struct):
     to_render: list[ToRender] = []
     others: int = 0
     """Documents without apiVersion and kind."""
+    notes: list[str] = []
+    """What of a cluster the evaluation lacks."""
     ignored: int = 0
     """Number of files and directories that the caller left out."""
 
@@ -177,7 +179,7 @@ Text = tuple[str, str, bool]
 """The name of a file, its content, and whether it is stdin, which is a stream of manifests and nothing else."""
 
 
-def texts(
+def texts_of(
     sources: Sequence[str], recursive: bool, ignore: Sequence[str], found: Input, track: Track
 ) -> Iterator[Text]:
     """Yield the texts in which manifests can be, in the order of the sources."""

@@ -18,11 +18,13 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
+from webhook.tools.console.listing import Order, order_of, page_of, problem_page, quota_page
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Explanation
+from webhook.tools.why.problems import Problems, read_problems
 
 PAUSE_SECONDS = 5.0
 SHARE = 10
@@ -103,7 +105,13 @@ def create_app(
     app = flask.Flask(__name__)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals.update(
-        cluster=cluster, home=home, side=SIDE, LOOKS=views.LOOKS, OK=Health.OK, quota_of=views.quota_of
+        cluster=cluster,
+        home=home,
+        side=SIDE,
+        LOOKS=views.LOOKS,
+        OK=Health.OK,
+        ORDERS=list(Order),
+        quota_of=views.quota_of,
     )
     app.jinja_env.filters.update(FILTERS, unit=unit)
     guard(app)
@@ -121,7 +129,14 @@ def create_app(
 
     @app.route("/")
     def overview() -> flask.Response:
-        return page("overview.html", totals=views.totals, drawing=history.drawing, shown=SHOWN_DENIALS)
+        return page(
+            "overview.html",
+            totals=views.totals,
+            drawing=history.drawing,
+            shown=SHOWN_DENIALS,
+            quota_page=quota_page,
+            order=order_of(flask.request.args),
+        )
 
     @app.route("/quotas/<namespace>")
     def quota(namespace: str) -> flask.Response:
@@ -130,18 +145,26 @@ def create_app(
     @app.route("/denials")
     def denials() -> flask.Response:
         status, _ = observer.observation()
+        shown = page_of((status and status.denials) or (), flask.request.args)
         try:
-            offers = proposals.of((status and status.denials) or (), datetime.now(UTC))
+            offers = proposals.of(shown.items, datetime.now(UTC))
         except errors.ApiError:  # the page says so, as soon as the observer meets it
             offers = {}
-        return page("denials.html", offers=offers)
+        return page("denials.html", offers=offers, shown=shown)
 
     @app.route("/why")
     def why() -> flask.Response:
         requested, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
-        found, offer, problem = _explained(api, requested, namespace or home)
+        found, offer, listed, problem = _answered(api, requested, namespace or home)
         return page(
-            "why.html", requested=requested, namespace=namespace, found=found, offer=offer, problem=problem
+            "why.html",
+            requested=requested,
+            namespace=namespace,
+            found=found,
+            offer=offer,
+            problem=problem,
+            listed=listed,
+            shown=problem_page(listed.problems if listed else (), flask.request.args),
         )
 
     @app.errorhandler(404)
@@ -151,15 +174,19 @@ def create_app(
     return app
 
 
-def _explained(
-    api: ApiClient, requested: str, namespace: str
-) -> tuple[Explanation | None, Proposal | None, str]:
+Answered = tuple[Explanation | None, Proposal | None, Problems | None, str]
+"""An explanation with what to write, or the problems of a namespace, or why there is neither."""
+
+
+def _answered(api: ApiClient, requested: str, namespace: str) -> Answered:
     kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
-    if not (kind and name):
-        return None, None, f'"{requested}" must be KIND/NAME, such as job/train' if requested else ""
     now = datetime.now(UTC)
     try:
+        if not requested:
+            return None, None, read_problems(api, namespace, now), ""
+        if not (kind and name):
+            return None, None, None, f'"{requested}" must be KIND/NAME, such as job/train'
         found = explain(api, kind, name, namespace, now)
-        return found, ProposalReader(api, now).propose(kind, name, namespace), ""
+        return found, ProposalReader(api, now).propose(kind, name, namespace), None, ""
     except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
-        return None, None, str(error)
+        return None, None, None, str(error)

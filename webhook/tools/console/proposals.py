@@ -17,14 +17,12 @@ from webhook.cluster.nesting import shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
-from webhook.tools.console.corrections import corrected
+from webhook.tools.corrections import corrected
 from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import DeniedOwner
-from webhook.tools.why.discovery import ServedKind, ServedKinds, UnknownKindError
-
-MOST_LEVELS = 5
-"""Owners above an owner of pods: a Job of a JobSet of a TrainJob has two."""
+from webhook.tools.why.discovery import ServedKinds, UnknownKindError
+from webhook.tools.why.family import read_author
 
 MOST_PROPOSALS = 20
 LASTING_SECONDS = 30.0
@@ -62,10 +60,12 @@ class ProposalReader:
         """Return the proposal for the object, or for what made it; None where it is gone or the policy is not readable."""
         served = self._kinds.find(kind)
         try:
-            served, data = self._top(served, name, namespace)
+            document = shallow(self._reader.api.get(served.resource.path(namespace, name)))
         except errors.NotFound:
             return None
         reader, configuration = self._reader, self._configuration
+        served, document = read_author(reader, self._kinds, namespace, served, document)
+        data = msgspec.json.decode(document, type=dict[str, Any])
         if reader.policy_of(configuration, namespace) is None:
             return None
         by = ClusterFacts(reader, namespace).evaluator(configuration, self._now)
@@ -73,7 +73,7 @@ class ProposalReader:
         def evaluated(document: Any) -> Evaluation:
             return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)
 
-        fixed, evaluation = corrected(data, evaluated, configuration.classes)
+        fixed, evaluation = corrected(data, evaluated)
         is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
         return Proposal(
             title=f"{served.kind}/{data['metadata']['name']}",
@@ -82,25 +82,6 @@ class ProposalReader:
             correction=tuple(difference(data, fixed)),
             injected=tuple(difference(fixed, _admitted(fixed, evaluation))) if is_accepted else (),
         )
-
-    def _top(self, served: ServedKind, name: str, namespace: str) -> tuple[ServedKind, dict[str, Any]]:
-        """Return the object that people wrote: the last controller above it that is served and readable."""
-        data = self._get(served, name, namespace)
-        for _ in range(MOST_LEVELS):
-            owners = data["metadata"].get("ownerReferences", ())
-            owner = next((each for each in owners if each.get("controller")), None)
-            above = owner and self._kinds.of_reference(owner["apiVersion"], owner["kind"])
-            if not (owner and above):
-                break
-            try:
-                served, data = above, self._get(above, owner["name"], namespace)
-            except (errors.Forbidden, errors.NotFound):
-                break
-        return served, data
-
-    def _get(self, served: ServedKind, name: str, namespace: str) -> dict[str, Any]:
-        document = shallow(self._reader.api.get(served.resource.path(namespace, name)))
-        return msgspec.json.decode(document, type=dict[str, Any])
 
     @cached_property
     def _configuration(self) -> Configuration:

@@ -94,23 +94,23 @@ def clock(moment: datetime) -> str:
     return moment.astimezone().strftime("%H:%M:%S")
 
 
+def day(moment: datetime) -> str:
+    """Return the time of day, with the day unless it is today."""
+    local = moment.astimezone()
+    return f"{local:{'%H:%M' if local.date() == datetime.now().astimezone().date() else '%Y-%m-%d %H:%M'}}"
+
+
 def minutes(moment: datetime) -> str:
     return moment.astimezone().strftime("%H:%M")
 
 
 def number(value: float) -> str:
-    return f"{value:g}"
+    return f"{round(value, 2):g}"
 
 
 def height(value: float | Fraction, top: float) -> str:
     """Return where in a chart an amount is, from above."""
     return f"{100 - float(value) / top * 100:.4g}%"
-
-
-def brief(owner: str) -> str:
-    """Return the name of an owner without its kind, and that of a ReplicaSet without the hash of its template."""
-    kind, _, name = owner.partition("/")
-    return name.rpartition("-")[0] or name if kind == "ReplicaSet" else name
 
 
 def words(state: QuotaState) -> str:

@@ -5,6 +5,7 @@ What a check cannot examine, it never reports as fine: the obstacle becomes a `N
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 
 import msgspec
 
@@ -23,10 +24,14 @@ class DoctorFinding(msgspec.Struct, frozen=True):
     """What is wrong with which object, and how to fix it: one sentence or one command."""
 
     id: str
-    severity: DoctorSeverity
     object: str
     message: str
     remedy: str
+    severity: DoctorSeverity
+
+
+failure = partial(DoctorFinding, severity=DoctorSeverity.ERROR)
+warning = partial(DoctorFinding, severity=DoctorSeverity.WARNING)
 
 
 class NotChecked(msgspec.Struct, frozen=True):
@@ -60,14 +65,6 @@ def doctor_check(
 ) -> Callable[[Callable[[InstalledCluster], Iterator[Observation]]], DoctorCheck]:
     """Make a check of the function below."""
     return lambda run: DoctorCheck(identity, title, run, reads)
-
-
-def failure(identity: str, subject: str, message: str, remedy: str) -> DoctorFinding:
-    return DoctorFinding(identity, DoctorSeverity.ERROR, subject, message, remedy)
-
-
-def warning(identity: str, subject: str, message: str, remedy: str) -> DoctorFinding:
-    return DoctorFinding(identity, DoctorSeverity.WARNING, subject, message, remedy)
 
 
 def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:

@@ -13,7 +13,7 @@ import msgspec
 
 from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, requested_by
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Pod
+from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
@@ -23,8 +23,9 @@ from webhook.cluster.objects import (
     CERTIFICATE_SECRET,
     CONTROLLER,
     NAMESPACE,
-    SERVICE,
     WEBHOOK_CONFIGURATION,
+    ObjectMeta,
+    decode_metadata,
 )
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
@@ -68,7 +69,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """The names of an installation's objects."""
 
     namespace: str = NAMESPACE
-    service: str = SERVICE
     canary_namespace: str = CANARY_NAMESPACE
     secret: str = CERTIFICATE_SECRET
     lease: str = CONTROLLER
@@ -187,6 +187,15 @@ class InstalledCluster:
                 pod, requested_by(pod, namespace, self.claims.get), self.resource_mapping
             )
         return self.resource_mapping.pod_requests_gpus(pod)
+
+    def gpu_pods(self, path: str, **query: str) -> list[ObjectMeta]:
+        """Return the metadata of the pods at this path that request GPUs and have not ended."""
+
+        def read(raw: msgspec.Raw) -> ObjectMeta | None:
+            pod, metadata = decode_pod(raw), decode_metadata(raw)
+            return None if pod.is_terminal or not self.is_gpu_pod(pod, metadata.namespace) else metadata
+
+        return self.api.list(path, read, query=query).items
 
     @cached_property
     def workload_kinds(self) -> WorkloadKinds:

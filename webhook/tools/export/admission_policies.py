@@ -1,21 +1,21 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from textwrap import wrap
-from typing import Any
 
 import msgspec
-import yaml
 
+from policies.finding import Severity
 from policies.pods.pod import Toleration
-from policies.policy import Binding
-from policies.printable import printable_json, printable_lines, printable_yaml
+from policies.policy import Binding, still_paused
+from policies.printable import printable_json
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
+from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import gpu_isolation as gpu_isolation_cel
 from webhook.tools.export import gpu_requests as gpu_requests_cel
 from webhook.tools.export import gpu_toleration as gpu_toleration_cel
@@ -26,8 +26,7 @@ from webhook.tools.export.objects import (
     ExportedRule,
     Fragment,
     Object,
-    mutating_objects,
-    validating_objects,
+    policy_and_binding,
 )
 from webhook.tools.export.scope import Governed
 
@@ -111,17 +110,18 @@ def _exported(
     not_exempted = scope.exempted(policy, rule_id, options.now)
     if not_exempted is None:
         return
-    mode = scope.mode(policy, binding, options.now)
+    # Break glass turns everything into audit.
+    mode = Mode.AUDIT if still_paused(policy.spec.paused_until, options.now) else binding.options.mode
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
     for fragment in _fragments(configuration, governed, binding):
-        if fragment.findings:
-            yield validating_objects(fragment, rule, scope.action(mode, fragment.severity))
+        if fragment.findings or (options.mutations and mode is Mode.ENFORCE):
+            denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
+            action = "Audit" if mode is Mode.AUDIT else "Deny" if denies else "Warn"
+            yield policy_and_binding(fragment, rule, action, options.mutations or "")
         elif options.mutations is None:
             why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
             yield Unsupported(rule_id, "what it adds", why)
-        elif mode is Mode.ENFORCE:
-            yield mutating_objects(fragment, rule, options.mutations)
         else:
             why = f"mode {mode.value}: a policy of the API server can add, but not report what it would have added"
             yield Unsupported(rule_id, "what it adds", why, policy.name)
@@ -201,25 +201,10 @@ def _never_exported(binding: Binding) -> Iterator[Unsupported]:
 # ---- as text
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines, and texts with quotes in them, as blocks."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
-        return True
-
-
-def _block(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    # Quoted, every quote inside would be doubled.
-    style = "|" if "\n" in value or "'" in value else None
-    style = style if printable_lines(value) == value else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-_Dumper.add_representer(str, _block)
-
-
 def as_text(exported: AdmissionPolicies, output: str) -> str:
-    return as_json(exported) if output == "json" else header(exported) + as_yaml(exported.objects)
+    if output == "json":
+        return as_json(exported)
+    return "".join([header(exported), *(f"---\n{dump_document(each)}" for each in exported.objects)])
 
 
 def header(exported: AdmissionPolicies) -> str:
@@ -230,26 +215,24 @@ def header(exported: AdmissionPolicies) -> str:
         f"# Remove all of it: kubectl delete -l {SELECTOR} \\",
         "#   validatingadmissionpolicies,validatingadmissionpolicybindings,"
         "mutatingadmissionpolicies,mutatingadmissionpolicybindings",
-        *_listed("CEL has no clock. Export again when this ends:", exported.ending),
         "#",
-        f"# Rules in here: {', '.join(exported.rules) or 'none'}.",
-        *_listed("Not in here:", map(str, exported.unsupported)),
     ]
+    for line in summary(exported):
+        lines += wrap(line, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_long_words=False)
     return "\n".join(lines) + "\n"
 
 
-def _listed(title: str, items: Iterable[str]) -> Iterator[str]:
-    for index, item in enumerate(items):
-        if not index:
-            yield from ("#", f"# {title}")
-        yield from wrap(item, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False)
-
-
-def as_yaml(objects: tuple[Object, ...]) -> str:
-    text = yaml.dump_all(
-        objects, Dumper=_Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=WIDTH
-    )
-    return printable_yaml(text)
+def summary(exported: AdmissionPolicies) -> Iterator[str]:
+    """Yield in lines how much it is, what ends by itself, and what is not in it."""
+    policies = sum("Binding" not in each["kind"] for each in exported.objects)
+    yield f"Policies, each with its binding: {policies}. Rules in here: {', '.join(exported.rules) or 'none'}."
+    for title, items in (
+        ("CEL has no clock. Export again when this ends:", exported.ending),
+        ("Not in here:", exported.unsupported),
+    ):
+        if items:
+            yield title
+            yield from (f"- {item}" for item in items)
 
 
 def as_json(exported: AdmissionPolicies) -> str:

@@ -7,6 +7,7 @@ Only amounts of names in kubernetes.io (`deviceclass.resource.kubernetes.io/…`
 
 from collections.abc import Iterator, Mapping
 
+from policies.gpus.amount import ID, NAME
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
@@ -90,7 +91,7 @@ def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
     finding = sentence(
         "'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
-        rule.ID,
+        ID,
         container="c.name",
         value=quoted_value("amount"),
     )
@@ -109,8 +110,8 @@ def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
 def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
     """Return the expression for what is wrong with an `amount` of resource `name`; '' for nothing."""
     over = "quantity(amount).isGreaterThan(quantity('{}'))".format
-    whole = f"set {rule.NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
-    too_large, too_much = ("; ".join(reversed(each)) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
+    whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
+    too_large, too_much = ("; ".join(reversed(each[1:])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
     lines = [
         f"{over(MOST)} ? {_named(too_large)} :",
         f"!quantity(amount).isInteger() ? {_named(whole)} :",
@@ -132,7 +133,7 @@ def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
 
 def _named(message: str) -> str:
     """Return the expression for a text in which NAME stands for the resource's."""
-    return " + name + ".join(text(part) for part in message.split(rule.NAME))
+    return " + name + ".join(text(part) for part in message.split(NAME))
 
 
 def _totals(most: str) -> str:
@@ -147,7 +148,7 @@ def _totals(most: str) -> str:
         "'spec'",
         "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
         "' per pod by policy'",
-        rule.ID,
+        ID,
         remedy="'request ' + name + ': ' + string(most) + ' or less'",
     )
     return f"""\

@@ -54,72 +54,37 @@ class ExportedRule(msgspec.Struct, frozen=True):
     excluded: tuple[str, ...]
 
 
-def validating_objects(fragment: Fragment, rule: ExportedRule, action: str) -> list[Object]:
-    spec = {
-        "failurePolicy": "Fail",
-        **_common(fragment, rule),
-        "validations": [
-            {
-                "expression": "variables.findings.size() == 0",
-                "messageExpression": "variables.findings.join('; ')",
-                "message": f"{fragment.description} [{rule.id}]",
-                "reason": "Forbidden",
-            }
-        ],
-    }
-    findings = _where_it_holds(fragment.findings, rule)
-    spec["variables"] = [*spec["variables"], {"name": "findings", "expression": findings}]
-    binding = {"validationActions": [action]}
-    return _pair("ValidatingAdmissionPolicy", "v1", spec, binding, fragment, rule)
-
-
-def mutating_objects(fragment: Fragment, rule: ExportedRule, version: str) -> list[Object]:
-    """Return the MutatingAdmissionPolicy, of that version of its API, and its binding."""
-    patch = _where_it_holds(fragment.patch, rule)
-    spec = {
-        "failurePolicy": "Fail",
-        # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
-        "reinvocationPolicy": "IfNeeded",
-        **_common(fragment, rule),
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-    }
-    return _pair("MutatingAdmissionPolicy", version, spec, {}, fragment, rule)
-
-
-def object_name(rule: ExportedRule, part: str) -> str:
-    """Return `gpu-admission.POLICY.PART`; where that is longer than a name may be, the end of it is a digest."""
-    name = f"gpu-admission.{rule.policy}.{part}"
-    if len(name) <= LONGEST_NAME:
-        return name
-    ending = "." + sha256(name.encode()).hexdigest()[:12]
-    return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
-
-
-def _common(fragment: Fragment, rule: ExportedRule) -> Object:
+def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, mutations: str) -> list[Object]:
+    """Return both objects. `action` is for findings; `mutations` is the version of MutatingAdmissionPolicy."""
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
     if rule.excluded:
         excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}
         constraints["namespaceSelector"] = {"matchExpressions": [excluded]}
+    variables, guard = list(fragment.variables), ""
+    if rule.scope.labels:
+        variables.insert(0, ("holds", " &&\n".join(rule.scope.labels)))
+        guard = "!variables.holds ? [] :\n"
     conditions = _named((*rule.scope.conditions, *fragment.conditions))
-    holds = [("holds", " &&\n".join(rule.scope.labels))] if rule.scope.labels else []
-    return {
-        "matchConstraints": constraints,
-        **({"matchConditions": conditions} if conditions else {}),
-        "variables": _named((*holds, *fragment.variables)),
-    }
-
-
-def _where_it_holds(expression: str, rule: ExportedRule) -> str:
-    return f"!variables.holds ? [] :\n{expression}" if rule.scope.labels else expression
-
-
-def _named(expressions: Iterable[Named]) -> list[Object]:
-    return [{"name": name, "expression": expression} for name, expression in expressions]
-
-
-def _pair(
-    kind: str, version: str, spec: Object, binding: Object, fragment: Fragment, rule: ExportedRule
-) -> list[Object]:
+    spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
+    if conditions:
+        spec["matchConditions"] = conditions
+    if fragment.findings:
+        kind, version, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
+        validation = {
+            "expression": "variables.findings.size() == 0",
+            "messageExpression": "variables.findings.join('; ')",
+            "message": f"{fragment.description} [{rule.id}]",
+            "reason": "Forbidden",
+        }
+        spec["validations"] = [validation]
+        variables.append(("findings", f"{guard}{fragment.findings}"))
+    else:
+        kind, version, binding = "MutatingAdmissionPolicy", mutations, {}
+        # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
+        spec["reinvocationPolicy"] = "IfNeeded"
+        patch = {"expression": f"{guard}{fragment.patch}\n"}
+        spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": patch}]
+    spec["variables"] = _named(variables)
     name = object_name(rule, fragment.part)
     metadata = {
         "name": name,
@@ -134,3 +99,17 @@ def _pair(
         {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
+
+
+def object_name(rule: ExportedRule, part: str) -> str:
+    """Return `gpu-admission.POLICY.PART`; where that is longer than a name may be, the end of it is a digest."""
+    name = f"gpu-admission.{rule.policy}.{part}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    ending = "." + sha256(name.encode()).hexdigest()[:12]
+    return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
+
+
+def _named(expressions: Iterable[Named]) -> list[Object]:
+    # With a line end each is a block in YAML; in quotes, every quote inside would be doubled.
+    return [{"name": name, "expression": f"{expression}\n"} for name, expression in expressions]

@@ -12,14 +12,12 @@ from datetime import datetime
 
 import msgspec
 
-from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, still_paused
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.tools.export.cel import Named, fits, text, texts
 
-EVERYTHING = "*"
 NAMESPACE = "request.namespace"
 LABELS = "namespaceObject.metadata.?labels"
 
@@ -46,7 +44,7 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
     """Yield each policy that governs some namespace; the last is the built-in one, unless a policy matches every namespace."""
     before: list[Match] = []
     for policy in (*policies.policies, BUILT_IN_POLICY):
-        if any(map(_is_everything, before)):
+        if any(match.is_everything for match in before):
             return
         bindings = (policies.binding(rule, policy) for rule in RULES)
         name = f"governed-by-{policy.name}"[:63].rstrip("-.")
@@ -60,21 +58,8 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
 
 def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
-    in_force = (each for each in policy.spec.exemptions if each.is_in_force(now))
-    matches = [each for each in in_force if each.rules is None or rule_id in each.rules]
-    return None if any(map(_is_everything, matches)) else _outside("not-exempted", matches)
-
-
-def mode(policy: Policy, binding: Binding, now: datetime) -> Mode:
-    """Return how strictly the rule holds at that time: break glass turns everything into audit."""
-    return Mode.AUDIT if still_paused(policy.spec.paused_until, now) else binding.options.mode
-
-
-def action(held: Mode, severity: Severity) -> str:
-    """Return the validationAction for findings of that severity."""
-    if held is Mode.AUDIT:
-        return "Audit"
-    return "Deny" if held is Mode.ENFORCE and severity is Severity.DENIAL else "Warn"
+    matches = [each for each in policy.spec.exemptions if each.holds(rule_id, now)]
+    return None if any(match.is_everything for match in matches) else _outside("not-exempted", matches)
 
 
 def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
@@ -85,10 +70,6 @@ def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
     for exemption in policy.spec.exemptions:
         if exemption.until is not None and exemption.is_in_force(now):
             yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
-
-
-def _is_everything(match: Match) -> bool:
-    return EVERYTHING in match.namespaces and match.namespace_selector is None
 
 
 def _inside(name: str, match: Match) -> Scope:

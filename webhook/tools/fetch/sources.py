@@ -76,7 +76,7 @@ def _pull_url(url: str, authorization: str | None, validator: str, offset: int, 
             file.seek(0)
             file.truncate()
         elif not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
-            raise OSError("sent another range than asked for")
+            raise OSError("sent another range than requested")
         shutil.copyfileobj(answer, file, BUFFER)
 
 

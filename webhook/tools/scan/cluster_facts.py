@@ -5,18 +5,15 @@ Each fact is read when it is first needed, and kept: for one scan, not for a lon
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 
 import msgspec
 
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts
 from policies.policy import Labels
 from policies.quota.quota_request import QuotaGrant
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, api_path
-from webhook.cluster.nodes import NODES, node_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.loader import Configuration
@@ -26,7 +23,6 @@ from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import UnusedQuota
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.permitted import Permitted
 
 NAMESPACES = "/api/v1/namespaces"
@@ -36,7 +32,8 @@ class ClusterFacts:
     """Facts of a cluster, or of one namespace. Raises `errors.ApiError` for everything but a lack of rights."""
 
     def __init__(self, reader: Permitted, namespace: str) -> None:
-        self._api, self._namespace, self._attempt = reader.api, namespace, reader.attempt
+        self._reader, self._namespace = reader, namespace
+        self._api, self._attempt = reader.api, reader.attempt
 
     @cached_property
     def labels(self) -> dict[str, Labels]:
@@ -78,7 +75,7 @@ class ClusterFacts:
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}
-        facts, index = self._nodes(configuration)
+        facts, index = self._reader.nodes(configuration)
         return Evaluator(
             engine=Engine(configuration),
             now=now,
@@ -88,19 +85,6 @@ class ClusterFacts:
             claims=self.claims.get,
             quota_of=self._quota_of(configuration),
         )
-
-    def _nodes(self, configuration: Configuration) -> tuple[NodeFacts | None, NodeIndex]:
-        """Return nodes and pools by the labels that the configuration uses; None for facts where one may not be listed."""
-        keys = keys_to_know(configuration)
-        read = partial(self._api.list, NODES.path(), node_reader(keys), accept=METADATA_LIST)
-        listed = self._attempt("list nodes", read)
-        pools = self._attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self._api, keys)))
-        if listed is None:
-            return None, NO_NODES
-        index = NodeIndex(keys.names, listed.items)
-        if pools is None:
-            return None, index
-        return NodeFacts(keys=keys, label_sets=frozenset(n.labels for n in listed.items), pools=pools), index
 
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
         if self.quotas is None:

@@ -7,22 +7,25 @@ import copy
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from policies.gpus.device_classes import DeviceClass
+from policies.pods.pod import Toleration
+from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY, DEFAULT
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
 from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import gpu_class
+from policies.rules import gpu_class, gpu_class_case, gpu_toleration
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.doctor.checks.nodes import few
+from webhook.tools.doctor.checks.nodes import few, keeping_away, toleration_of, written_toleration
 from webhook.tools.scan.new_classes import named_classes, new_classes
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
@@ -48,6 +51,10 @@ class Draft:
         self._base, self._device_classes = configuration, device_classes
         self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))
         self._label_key = _label_key(nodes, configuration, self._classes)
+        untolerated = _untolerated(nodes, configuration)
+        self._tolerated = [taint for taint, names in untolerated.items() if len(names) == len(nodes)]
+        """Taints of every GPU node: without a toleration no GPU pod could run."""
+        self._others = {taint: names for taint, names in untolerated.items() if len(names) < len(nodes)}
         self._relaxed: dict[str, set[str]] = defaultdict(set)
         """By rule, the namespaces where it would refuse running pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
@@ -105,8 +112,10 @@ class Draft:
             rule.id: {"mode": (Mode.WARN if rule.id in self._relaxed else rule.options().mode).value}
             for rule in RULES
         }
-        if self._label_key != gpu_class.GPUClassOptions().label_key:
+        if self._label_key != gpu_class_case.GPUClassOptions().label_key:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
+        if self._tolerated:
+            rules[gpu_toleration.RULE.id]["tolerations"] = list(map(toleration_of, self._tolerated))
         built_in = (
             {"namespaces": list(each.namespaces), "reason": each.reason}
             for each in BUILT_IN_POLICY.spec.exemptions
@@ -130,6 +139,11 @@ class Draft:
         else:
             for rule, namespaces in sorted(self._relaxed.items()):
                 yield f"{rule} warns: it would refuse what runs in {few(namespaces)}. Set mode: enforce once that is corrected."
+            for taint, names in self._others.items():
+                yield (
+                    f"{few(names)}: no pod gets a toleration of the taint {describe_toleration(taint)}. If all GPU pods may run "
+                    f"there, add {written_toleration(taint)} to gpu-toleration.tolerations."
+                )
 
 
 def write(proposal: Proposal, directory: Path) -> list[Path]:
@@ -144,9 +158,22 @@ def write(proposal: Proposal, directory: Path) -> list[Path]:
     return paths
 
 
+def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:
+    """Return the taints that neither the rule by itself nor a class of the node tolerates, with the nodes that have them."""
+    cards = [gpu_toleration.resource_taint(each) for each in configuration.resource_mapping.whole_cards]
+    found: dict[Toleration, list[str]] = {}
+    for node in nodes:
+        classes = configuration.classes.named(node.classes)
+        offered = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
+        for taint in keeping_away(node.taints):
+            if not any(tolerates(each, taint) for each in offered):
+                found.setdefault(taint, []).append(node.name)
+    return found
+
+
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
     """Return the label by which most GPU nodes can be pinned to a class; the rule's default if no other has more nodes."""
-    default = gpu_class.GPUClassOptions().label_key
+    default = gpu_class_case.GPUClassOptions().label_key
     proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
     counts: dict[str, int] = dict.fromkeys(keys, 0)

@@ -45,6 +45,10 @@ class FoundProblem(msgspec.Struct, kw_only=True, rename="camel"):
     is_written: bool = False
 
 
+MOST_NAMESPACES = 50
+"""Rows of the page; a click shows the others."""
+
+
 def by_sentence(problems: Iterable[FoundProblem]) -> dict[str, list[FoundProblem]]:
     """Group the problems by their sentence, in their order: hundreds of owners make the same mistake."""
     found: dict[str, list[FoundProblem]] = {}
@@ -142,6 +146,6 @@ def page(report: ScanReport) -> str:
     environment.filters["amount"] = format_amount
     template = (resources.files("webhook.tools.scan") / "page.html").read_text(encoding="utf-8")
     html = environment.from_string(template).render(
-        report=report, Effect=Effect, effects=list(Effect), by_sentence=by_sentence
+        report=report, Effect=Effect, effects=list(Effect), by_sentence=by_sentence, shown=MOST_NAMESPACES
     )
     return printable_lines(html)

@@ -215,7 +215,7 @@ class Scan:
         counted = (
             _remark(each) for each in found if each.id in {"unmapped-resource", "unmapped-device-class"}
         )
-        others = (_remark(each) for each in found if each.object.startswith("Node "))
+        others = (_remark(each) for each in found if each.object.startswith(("Node ", "Nodes ")))
         return tuple(counted), tuple(others)
 
 

@@ -81,6 +81,10 @@ class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     free: Fraction | None = NOTHING
     resources: dict[str, tuple[Fraction, Fraction | None]] = {}
 
+    @property
+    def nodes_away(self) -> int:
+        return self.nodes - self.nodes_taking_pods
+
 
 NO_CAPACITY = ClassCapacity()
 

@@ -1,14 +1,17 @@
-"""Pods that were denied in the last 24 hours.
+"""Pods that were denied, as far back as something says so, and in the last 24 hours at most.
 
 They are from Events of their controllers, which the API server keeps for a while, or from audit logs, which have all denials.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
+from functools import cache
 
 import msgspec
 
-from webhook.cluster.api import ApiClient
+from policies.pods.pod import Metadata
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
 from webhook.tools.audit import AuditLine, Counts, audit_lines
 from webhook.tools.status.report import DeniedOwner
@@ -18,7 +21,7 @@ WINDOW = timedelta(hours=24)
 DENIED = "denied"
 FROM_LOGS = "audit logs"
 FROM_EVENTS = "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
-_OURS, _DENIED = "gpu-admission.dev", " denied the request: "
+_OURS, DENIED_MARK = "gpu-admission.dev", " denied the request: "
 """How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.36):
 `admission webhook "NAME" denied the request: MESSAGE`."""
 
@@ -36,6 +39,10 @@ class _Series(msgspec.Struct, rename="camel"):
     last_observed_time: datetime | None = None
 
 
+class _Made(msgspec.Struct):
+    metadata: Metadata
+
+
 class _Metadata(msgspec.Struct, rename="camel"):
     creation_timestamp: datetime | None = None
 
@@ -50,8 +57,13 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
     message: str = ""
     count: int | None = None
     series: _Series | None = None
+    first_timestamp: datetime | None = None
     last_timestamp: datetime | None = None
     event_time: datetime | None = None
+
+    @property
+    def first(self) -> datetime | None:
+        return self.first_timestamp or self.event_time or self.metadata.creation_timestamp
 
     @property
     def last(self) -> datetime | None:
@@ -69,7 +81,7 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
     @property
     def denial(self) -> str:
         """The message of our denial, as the author of the pod reads it; empty if the Event is about something else."""
-        before, _, message = self.message.partition(_DENIED)
+        before, _, message = self.message.partition(DENIED_MARK)
         return message if _OURS in before else ""
 
 
@@ -91,14 +103,45 @@ def read_events(
     return api.list(EVENTS.path(namespace), read, query={"fieldSelector": "type!=Normal"}).items
 
 
-def denials_in_events(api: ApiClient, namespace: str, now: datetime) -> tuple[DeniedOwner, ...]:
-    """Return the denials in the namespace, in all if it is "". Raises `errors.ApiError`."""
-    found = read_events(api, namespace, lambda event: bool(event.denial))
+def denials_in_events(
+    api: ApiClient,
+    namespace: str,
+    now: datetime,
+    said: Callable[[ClusterEvent], str] = lambda event: event.denial,
+) -> tuple[DeniedOwner, ...]:
+    """Return the denials in the namespace, in all if it is "". Raises `errors.ApiError`.
+
+    said: what an Event says of a denial; "" of one that is about something else.
+    """
+    found = read_events(api, namespace, lambda event: bool(said(event)))
+
+    @cache
+    def owner(namespace: str, kind: str, name: str) -> str:
+        return (_deployment(api, namespace, name) if kind == "ReplicaSet" else "") or f"{kind}/{name}"
+
     return _by_owner(
-        (event.involved_object.namespace, event.owner, event.times, event.last, event.denial)
+        DeniedOwner(
+            namespace=about.namespace,
+            owner=owner(about.namespace, about.kind, about.name),
+            count=event.times,
+            first=event.first or event.last,
+            last=event.last,
+            message=said(event).partition("\n")[0],
+        )
         for event in found
+        for about in (event.involved_object,)
         if event.last is not None and event.last >= now - WINDOW
     )
+
+
+def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str:
+    """Return what made the ReplicaSet, whose Events name no Deployment; "" if nothing did, or that cannot be read."""
+    try:
+        path = api_path("/apis/apps/v1", "namespaces", namespace, "replicasets", replicaset)
+        found = api.get(path, accept=METADATA)
+    except (errors.Forbidden, errors.NotFound):
+        return ""
+    return msgspec.json.decode(found, type=_Made).metadata.controlled_by
 
 
 def denials_in_logs(
@@ -107,7 +150,14 @@ def denials_in_logs(
     """Return the denials in audit logs, of all namespaces if `namespaces` is empty. Raises OSError."""
     since = now - WINDOW
     return _by_owner(
-        (line.namespace, line.owner or f"Pod/{line.name}", 1, at, _denied_by(line))
+        DeniedOwner(
+            namespace=line.namespace,
+            owner=line.owner or f"Pod/{line.name}",
+            count=1,
+            first=at,
+            last=at,
+            message=_denied_by(line),
+        )
         for line in audit_lines(files, counts, _is_denial)
         if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run
         if (at := _moment(line.time)) is not None and at >= since
@@ -132,15 +182,15 @@ def _denied_by(line: AuditLine) -> str:
     return f"denied by {', '.join(rules) or 'the webhook'}"
 
 
-def _by_owner(denied: Iterable[tuple[str, str, int, datetime, str]]) -> tuple[DeniedOwner, ...]:
-    """Return one DeniedOwner for each (namespace, owner), with the message of the last one."""
+def _by_owner(denied: Iterable[DeniedOwner]) -> tuple[DeniedOwner, ...]:
+    """Return one for each (namespace, owner), with the message of the last one."""
     owners: dict[tuple[str, str], DeniedOwner] = {}
-    for namespace, owner, count, last, message in denied:
-        before = owners.get((namespace, owner))
-        line = message.partition("\n")[0]
-        one = DeniedOwner(namespace=namespace, owner=owner, count=count, last=last, message=line)
-        if before is not None:
-            newest = max(before, one, key=lambda each: each.last)
-            one = msgspec.structs.replace(newest, count=before.count + count)
-        owners[namespace, owner] = one
+    for one in denied:
+        before = owners.setdefault((one.namespace, one.owner), one)
+        if before is not one:
+            owners[one.namespace, one.owner] = msgspec.structs.replace(
+                max(before, one, key=lambda each: each.last),
+                count=before.count + one.count,
+                first=min(before.first, one.first),
+            )
     return tuple(sorted(owners.values(), key=lambda each: each.order))

@@ -1,20 +1,25 @@
 """Reads what the caller may read, and remembers the missing rights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from policies.gpus.device_classes import DeviceClass
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogues
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import METADATA_LIST, ApiClient, api_path
+from webhook.cluster.nodes import NODES, node_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
 from webhook.configuration.documents import POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.quota.documents import GROUP
+from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota, quota_path
+from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 
 T = TypeVar("T")
@@ -38,17 +43,33 @@ class Permitted:
                 self.omitted.append(right)
             return None
 
-    def configuration(self, config: Path | None) -> Configuration:
-        """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError."""
+    def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:
+        """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError.
+
+        `added` are DeviceClasses that the cluster does not have yet.
+        """
         if config is None:
-            return self.documents().configuration
-        return load_directory(config, device_classes=read_device_classes(self.api))
+            return self.documents(added).configuration
+        return load_directory(config, device_classes=(*read_device_classes(self.api), *added))
 
     def gpu_nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...] | None:
         nodes = self.attempt("list nodes", partial(read_gpu_nodes, self.api, catalogues))
         if nodes and nodes[0].used is None:
             self.omitted.append("list pods in all namespaces")
         return nodes
+
+    def nodes(self, configuration: Configuration) -> tuple[NodeFacts | None, NodeIndex]:
+        """Return nodes and pools by the labels that the configuration uses; None for facts where one may not be listed."""
+        keys = keys_to_know(configuration)
+        read = partial(self.api.list, NODES.path(), node_reader(keys), accept=METADATA_LIST)
+        listed = self.attempt("list nodes", read)
+        pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api, keys)))
+        if listed is None:
+            return None, NO_NODES
+        index = NodeIndex(keys.names, listed.items)
+        if pools is None:
+            return None, index
+        return NodeFacts(keys=keys, label_sets=frozenset(n.labels for n in listed.items), pools=pools), index
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
         """Return the policy of the namespace; None where the caller may not read policies or labels."""
@@ -63,7 +84,16 @@ class Permitted:
     def labels_of(self, namespace: str) -> Labels:
         return decode_metadata(self.api.get(api_path("/api/v1", "namespaces", namespace))).sorted_labels
 
-    def documents(self) -> EvaluatedDocuments:
+    def quota(self, namespace: str) -> QuotaRecord | None:
+        """Return the GPUQuota of the namespace; None where there is none, or the caller may not read it."""
+        read = partial(self.api.get, quota_path(namespace))
+        try:
+            found = self.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", read)
+        except errors.NotFound:
+            return None
+        return decode_quota(found) if found else None
+
+    def documents(self, added: Sequence[DeviceClass] = ()) -> EvaluatedDocuments:
         """Return the documents of the cluster; kinds that the caller may not list have none."""
         records: list[Record] = []
         for kind, resource in RESOURCES.items():
@@ -75,4 +105,4 @@ class Permitted:
             if found is None and kind == POLICY:
                 self.knows_policies = False
             records += found.items if found else ()
-        return choose(records, None, read_device_classes(self.api))
+        return choose(records, None, (*read_device_classes(self.api), *added))

@@ -1,14 +1,18 @@
 """GPUQuotas as `status` shows them, from what the controller wrote into them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount
+import msgspec
+
+from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount, total
 from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import TRUE
 from webhook.quota.documents import QuotaRecord
-from webhook.tools.status.report import QuotaHolder, QuotaRow, QuotaState, QuotaSummary
+from webhook.tools.status.report import DeniedOwner, QuotaHolder, QuotaRow, QuotaState, QuotaSummary
 
 
 def key_order(key: str) -> tuple[int, str]:
@@ -17,11 +21,17 @@ def key_order(key: str) -> tuple[int, str]:
     return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
-def quota_status(record: QuotaRecord, denied: int | None) -> QuotaSummary:
-    """Return the status of a stored quota; `denied` is how many pods of its namespace were denied."""
+def quota_status(record: QuotaRecord, denials: Sequence[DeniedOwner] | None) -> QuotaSummary:
+    """Return the status of a stored quota; `denials` are those of its namespace, None where they cannot be read."""
+    denied = None if denials is None else sum(each.count for each in denials)
+    since = min((each.first for each in denials or ()), default=None)
     if record.spec is None:
         return QuotaSummary(
-            namespace=record.namespace, state=QuotaState.NOT_COUNTED, message=record.problem, denied=denied
+            namespace=record.namespace,
+            state=QuotaState.NOT_COUNTED,
+            message=record.problem,
+            denied=denied,
+            denied_since=since,
         )
     state, message = _state(record)
     used = record.status.used
@@ -40,7 +50,44 @@ def quota_status(record: QuotaRecord, denied: int | None) -> QuotaSummary:
         ),
         holders=_holders(record.status.holders.items()),
         denied=denied,
+        denied_since=since,
     )
+
+
+def stated_grant(record: QuotaRecord) -> QuotaGrant | None:
+    """Return what a quota grants, and what its status says is held. None if its spec cannot be read."""
+    if record.spec is None:
+        return None
+    used = record.status.used
+    held = None if used is None else total((used, record.status.reserved))
+    return QuotaGrant(record.hard, record.spec.unclassified_pods, held)
+
+
+class StatedQuota(msgspec.Struct, frozen=True):
+    """A `NamespaceQuota` as the status of its GPUQuota says it, since tenants read no ledger. It reserves nothing."""
+
+    granted: QuotaGrant
+    record: QuotaRecord
+    configuration: Configuration
+
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
+        if quota_request.is_free:
+            return ReservationOutcome()
+        ledger = msgspec.structs.replace(
+            self.granted.as_ledger(self.configuration),
+            used=self.granted.held,
+            holders=self.record.status.holders,
+        )
+        return decide_alone(ledger, quota_request.on(ledger, {}))
+
+    def grant(self) -> QuotaGrant:
+        return self.granted
+
+
+def stated_quota(record: QuotaRecord | None, configuration: Configuration) -> StatedQuota | None:
+    """Return a quota to be asked; None if there is none, or its spec cannot be read."""
+    granted = stated_grant(record) if record else None
+    return StatedQuota(granted, record, configuration) if record and granted else None
 
 
 def _state(record: QuotaRecord) -> tuple[QuotaState, str]:
@@ -60,9 +107,4 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolde
         for holder in holders:
             held[holder.name][key] = parse_amount(holder.amount)
     found = (QuotaHolder(name=name, held=amounts) for name, amounts in held.items())
-    return tuple(sorted(found, key=lambda each: (-most_held(each.held), each.name)))
-
-
-def most_held(held: Mapping[str, Fraction]) -> Fraction:
-    """Return the GPUs of a holder, or without GPUs its largest amount."""
-    return held.get(GPUS) or max(held.values(), default=NOTHING)
+    return tuple(sorted(found, key=lambda each: (GPUS not in each.held, -each.most[1], each.name)))

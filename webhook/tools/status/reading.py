@@ -158,10 +158,10 @@ def _recent(found: ByNamespace) -> tuple[DeniedOwner, ...] | None:
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
 
 
-def _denied(found: ByNamespace, namespace: str) -> int | None:
-    """Return the number of denied pods of a namespace; None where it cannot be read."""
+def _denied(found: ByNamespace, namespace: str) -> list[DeniedOwner] | None:
+    """Return the denials in a namespace; None where they cannot be read."""
     denials = found.get(namespace, found.get(""))
-    return None if denials is None else sum(each.count for each in denials if each.namespace == namespace)
+    return None if denials is None else [each for each in denials if each.namespace == namespace]
 
 
 def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:

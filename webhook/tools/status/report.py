@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import GPUS, NOTHING
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.status.capacity import ClassCapacity
 
@@ -52,13 +52,20 @@ class QuotaHolder(Shown, frozen=True):
     name: str
     held: dict[str, Fraction]
 
+    @property
+    def most(self) -> tuple[str, Fraction]:
+        """The dimension that says most of the holder, and its amount: its GPUs, unless others hold more of them."""
+        found = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
+        return max(found.items(), key=lambda each: each[1])
+
 
 class DeniedOwner(Shown, frozen=True):
-    """Denied pods of one owner: their number, the time of the last one, and the first line of its message."""
+    """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message."""
 
     namespace: str
     owner: str
     count: int
+    first: datetime
     last: datetime
     message: str
 
@@ -72,7 +79,7 @@ class QuotaSummary(Shown, frozen=True):
     """The GPUQuota of a namespace; `message` says why it is not Ready. Rows: `gpus` first, then classes, then resources.
 
     holders: the largest ones in the status of the quota: at most five for each row.
-    denied: the number of denied pods of the namespace; None where it cannot be read.
+    denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
     """
 
     namespace: str
@@ -81,6 +88,16 @@ class QuotaSummary(Shown, frozen=True):
     rows: tuple[QuotaRow, ...] = ()
     holders: tuple[QuotaHolder, ...] = ()
     denied: int | None = None
+    denied_since: datetime | None = None
+
+    @property
+    def has_problem(self) -> bool:
+        return self.state is not QuotaState.READY or bool(self.denied)
+
+    @property
+    def urgency(self) -> tuple[int, int, str]:
+        """The sort key: the worst state first, then most denied pods."""
+        return list(QuotaState).index(self.state), -(self.denied or 0), self.namespace
 
 
 class ClassStatus(Shown, frozen=True):
@@ -165,6 +182,26 @@ class ClusterStatus(Shown, frozen=True):
     denials: tuple[DeniedOwner, ...] | None
     denials_from: str
     omitted: tuple[str, ...] = ()
+
+    @property
+    def denied_since(self) -> datetime | None:
+        """The time of the first denial that was seen."""
+        return min((each.first for each in self.denials or ()), default=None)
+
+
+def only_problems(status: ClusterStatus) -> ClusterStatus:
+    """Return the status without what works."""
+    installation = status.installation
+    return msgspec.structs.replace(
+        status,
+        installation=msgspec.structs.replace(
+            installation, parts=tuple(each for each in installation.parts if each.health is not Health.OK)
+        ),
+        policies=status.policies
+        and tuple(each for each in status.policies if each.paused_until or not each.in_force),
+        quotas=tuple(each for each in status.quotas if each.has_problem),
+        classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
+    )
 
 
 def plain(value: Any) -> Any:

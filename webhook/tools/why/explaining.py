@@ -8,35 +8,38 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import PLATFORM_TEAM
+from policies.finding import PLATFORM_TEAM, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_choice import ANY, is_covered
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
-from policies.rules import gpu_class
-from webhook.cluster import errors
+from policies.quota.quota_request import quota_request_for_pod
+from policies.reason import Reason
+from policies.rules import gpu_class, gpu_class_case
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
-from webhook.quota.documents import QuotaRecord, decode_quota, quota_path
+from webhook.serving.admission import POD
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
+from webhook.serving.workload_reviews import EvaluatedPod
 from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status
-from webhook.tools.why.discovery import ServedKinds
+from webhook.tools.status.quotas import quota_status, stated_quota
+from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Explanation, PodState, QuotaFit, RuleSentence
-from webhook.tools.why.family import StoredPod, read_family
+from webhook.tools.why.family import StoredPod, read_author, read_family
 from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.reasons import Situation, answer_of, observed_events
 from webhook.workloads.places import PodPlace, workload_pods
 
 MOST_PODS = 20
 UNREADABLE = "unreadable"
+OUTLOOKS = frozenset({Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT})
 
 
 def explain(
@@ -47,7 +50,7 @@ def explain(
     Raises UnknownKindError, ConfigurationError, and `errors.ApiError`: NotFound where there is no such object.
     """
     case = _Case(api, kind, name, namespace, now, config)
-    is_pod = (case.served.group, case.served.kind) == ("", "Pod")
+    is_pod = (case.served.group, case.served.kind) == POD
     return case.of_pod() if is_pod else case.of_workload()
 
 
@@ -67,7 +70,7 @@ class _Case:
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
         self.nodes = reader.gpu_nodes(self.configuration)
         self.index = index_of(self.nodes or (), self.configuration)
-        self.quota = self._quota()
+        self.quota = reader.quota(namespace)
 
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
@@ -113,17 +116,54 @@ class _Case:
 
     @cached_property
     def evaluation(self) -> Evaluation | None:
-        """Findings of the rules as if the object were created now, without the quota's; None where they are not known."""
-        if self.policy is None:
-            return None
-        by = Evaluator(
-            engine=Engine(self.configuration),
+        """Findings of the rules as if the object were created now; None where they are not known."""
+        return self._as_created(self.served, self.document) if self.policy is not None else None
+
+    def _as_created(self, served: ServedKind, document: bytes) -> Evaluation:
+        return evaluate(served.group, served.kind, self.namespace, document, self._evaluator)
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        """What evaluates as the webhook does. A stored pod has passed its quota, and holds its part."""
+        configuration = self.configuration
+        is_pod = (self.served.group, self.served.kind) == POD
+        quota = None if is_pod else stated_quota(self.quota, configuration)
+        facts = self.reader.nodes(configuration)[0] if self.nodes is not None else None
+        return Evaluator(
+            engine=Engine(configuration),
             now=self.now,
-            labels_of=self.reader.labels_of,
+            labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
+            nodes=lambda: facts,
             named_nodes=lambda: self.index,
             claims=self._requested_by_claim,
+            quota_of=lambda _namespace: quota,
         )
-        return evaluate(self.served.group, self.served.kind, self.namespace, self.document, by)
+
+    def _quota_denials(self) -> Iterator[Finding]:
+        """Yield what the quota says if it denies a further pod now.
+
+        That is the outlook which the author of the object, or of what made it, read at apply; else, as where only waiting
+        helps, the denial of the pod.
+        """
+        author = read_author(self.reader, self.kinds, self.namespace, self.served, self.document)
+        evaluation = self._as_created(*author)
+        if not evaluation.pods:  # of a kind that is not known to make any
+            evaluation = self._as_created(self.served, self.document)
+        denied = next(filter(None, map(self._denied_by_quota, evaluation.pods)), None)
+        if denied is None:
+            return
+        outlooks = (each.finding for each in evaluation.advice if each.finding.reason in OUTLOOKS)
+        yield next((each for each in outlooks if each.advice or each.ask), denied)
+
+    def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
+        if each.is_refused:  # by a rule: the quota is asked last
+            return None
+        by = self._evaluator
+        request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
+        request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
+        decision = by.demand(each.policy, request)
+        denied = (found.finding for found in decision.evaluated if found.outcome is Outcome.DENIED)
+        return next(denied, None)
 
     def _requested_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
         return self._claims.get(name)
@@ -131,14 +171,6 @@ class _Case:
     @cached_property
     def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:
         return read_claims(self.reader.api, self.namespace)
-
-    def _quota(self) -> QuotaRecord | None:
-        read = partial(self.reader.api.get, quota_path(self.namespace))
-        try:
-            found = self.reader.attempt(f"get gpuquotas.gpu-admission.dev -n {self.namespace}", read)
-        except errors.NotFound:
-            return None
-        return decode_quota(found) if found else None
 
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
         """Explain a situation by one of its pods, which is stored or would be."""
@@ -155,7 +187,7 @@ class _Case:
         situation = msgspec.structs.replace(
             situation,
             rule_denials=rule_denials,
-            quota=self._quota_fit(pod, is_held=is_stored),
+            quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
             other_kinds=tuple(self._usable_kinds(nodes)),
@@ -177,7 +209,7 @@ class _Case:
             verdicts=tuple(_sentences(evaluation)),
             requested=requested,
             classes=classes,
-            quota=situation.quota,
+            quota=self._quota_fit(pod, is_held=is_stored),
             nodes=fits,
             pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
             pods_total=len(situation.pods),
@@ -189,7 +221,7 @@ class _Case:
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have nodes which take pods."""
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
-        allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
+        allowed = options.allowed if isinstance(options, gpu_class_case.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
             found = self.configuration.classes.get(kind)
             if found is not None and is_covered(found, allowed):

@@ -34,12 +34,13 @@ class Source(Enum):
     POD = "pod"
 
 
-class Reason(Shown, frozen=True):
-    """One reason, in one sentence, and what to do, "" where nothing can be done."""
+class Cause(Shown, frozen=True):
+    """One cause, in one sentence, and what to do, "" where nothing can be done. `reason` is that of the finding, if it is one."""
 
     source: Source
     message: str
     remedy: str = ""
+    reason: str = ""
 
 
 class RuleSentence(Shown, frozen=True):
@@ -50,16 +51,9 @@ class RuleSentence(Shown, frozen=True):
 
 
 class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
-    """The demand of one pod on a dimension of the quota, and what there is. `never`: more than the quota grants in all."""
+    """The demand of one pod on a dimension of the quota, and what there is. Whether it fits is a cause's to say."""
 
     requested: Fraction
-    fits: bool
-    never: bool
-
-    @property
-    def share(self) -> Fraction:
-        """The part of the demand that the quota has: of its hard amount where it can never fit, else of what is free."""
-        return (self.hard if self.never else self.free) / self.requested
 
 
 class QuotaFit(Shown, frozen=True):
@@ -123,7 +117,7 @@ class Explanation(Shown, frozen=True):
     at: datetime
     answer: Answer
     summary: str
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[Cause, ...] = ()
     policy: str = ""
     verdicts: tuple[RuleSentence, ...] = ()
     requested: dict[str, Fraction] = msgspec.field(default_factory=dict)

@@ -5,26 +5,38 @@ calls, whatever operators there are, and however many objects.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from policies.pods.pod import Named, OwnerReference
+from policies.pods.pod import Metadata, Named, OwnerReference
+from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST
+from webhook.cluster.nesting import shallow
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.why.discovery import ServedKinds
+from webhook.tools.why.discovery import ServedKind, ServedKinds
 
 MOST_LEVELS = 5
 """Owners above a pod: a Pod of a Job of a JobSet of a TrainJob has three."""
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class _Metadata(Metadata, frozen=True):
     name: str = ""
     uid: str = ""
-    owner_references: tuple[OwnerReference, ...] | None = None
+
+    @property
+    def owner(self) -> OwnerReference | None:
+        """The controller, else the first owner."""
+        owners = self.owner_references or ()
+        return next((each for each in owners if each.controller), owners[0] if owners else None)
+
+    @property
+    def created(self) -> datetime | None:
+        return datetime.fromisoformat(self.creation_timestamp) if self.creation_timestamp else None
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True):
@@ -52,12 +64,6 @@ class StoredPod(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
-
-    @property
-    def owner(self) -> OwnerReference | None:
-        """The controller, else the first owner."""
-        owners = self.metadata.owner_references or ()
-        return next((each for each in owners if each.controller), owners[0] if owners else None)
 
     @property
     def has_ended(self) -> bool:
@@ -94,7 +100,29 @@ class StoredPod(msgspec.Struct, frozen=True):
         return tuple(found)
 
 
-_STORED = msgspec.json.Decoder(StoredPod)
+class _Owned(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+_OWNED = msgspec.json.Decoder(_Owned)
+decode_stored = msgspec.json.Decoder(StoredPod).decode
+
+
+def read_author(
+    reader: Permitted, kinds: ServedKinds, namespace: str, served: ServedKind, document: bytes
+) -> tuple[ServedKind, bytes]:
+    """Return the object that people wrote: the last controller above this one that is served and readable, else this one."""
+    for _ in range(MOST_LEVELS):
+        owner = _OWNED.decode(document).metadata.owner
+        above = kinds.of_reference(owner.api_version, owner.kind) if owner else None
+        if owner is None or not owner.controller or above is None:
+            break
+        try:
+            document = shallow(reader.api.get(above.resource.path(namespace, owner.name)))
+        except (errors.Forbidden, errors.NotFound):
+            break
+        served = above
+    return served, document
 
 
 def read_family(
@@ -105,13 +133,13 @@ def read_family(
     `denied` are the Events about objects of its namespace whose pods were denied.
     """
     listed = reader.attempt(
-        f"list pods -n {namespace}", partial(reader.api.list, PODS.path(namespace), _STORED.decode)
+        f"list pods -n {namespace}", partial(reader.api.list, PODS.path(namespace), decode_stored)
     )
     pods = listed.items if listed else []
     parents: dict[str, str] = {}
     unknown: dict[str, tuple[str, str]] = {}
     for pod in pods:
-        owner = pod.owner
+        owner = pod.metadata.owner
         if owner is not None:
             parents[pod.metadata.uid] = owner.uid
             unknown[owner.uid] = owner.api_version, owner.kind
@@ -144,11 +172,11 @@ def _follow(
         if served is None:
             continue
         path = served.resource.path(namespace)
-        read = partial(reader.api.list, path, _STORED.decode, accept=METADATA_LIST)
+        read = partial(reader.api.list, path, decode_stored, accept=METADATA_LIST)
         group = f".{served.group}" if served.group else ""
         listed = reader.attempt(f"list {served.plural}{group} -n {namespace}", read)
         for each in listed.items if listed else ():
-            owner = each.owner
+            owner = each.metadata.owner
             parents[each.metadata.uid] = owner.uid if owner else ""
             if owner is not None:
                 found[owner.uid] = owner.api_version, owner.kind

@@ -1,4 +1,4 @@
-"""Whether one pod fits its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
+"""What one pod demands of its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -49,15 +49,10 @@ def quota_fit(
     *,
     is_held: bool,
 ) -> QuotaFit:
-    """Return the demand of the pod on the quota, and whether it fits. The demand of an existing pod does."""
+    """Return the demand of the pod on the quota."""
     demand = pod_demand(pod, catalogues, unclassified_pods, nodes=nodes)
     rows = tuple(
-        QuotaDemand(
-            **asdict(row),
-            requested=demand.vector[row.key],
-            fits=is_held or (row.used is not None and row.held + demand.vector[row.key] <= row.hard),
-            never=demand.vector[row.key] > row.hard,
-        )
+        QuotaDemand(**asdict(row), requested=demand.vector[row.key])
         for row in status.rows
         if demand.vector.get(row.key)
     )
@@ -90,6 +85,11 @@ Obstacle = tuple[str, str]
 
 def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there, as far as GPUs, labels and taints say it."""
+    lacking = dict(_lacking(node, requested))
+    if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
+        # Whatever else is changed, this node never takes it.
+        yield from lacking.items()
+        lacking = {}
     if not node.is_ready:
         yield "is not Ready", ""
     if not node.is_schedulable:
@@ -108,7 +108,7 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
     terms = required_terms(pod)
     if terms and not any(_is_met(term, node) for term in terms):
         yield "does not match the required node affinity", ""
-    yield from _lacking(node, requested)
+    yield from lacking.items()
 
 
 def _toleration(taint: Toleration) -> str:
@@ -122,9 +122,10 @@ def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle
         free = has if node.free is None else node.free.get(name, NOTHING)
         demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            offer = ", ".join(node.allocatable) or "nothing that counts as GPU"
+            offer = ", ".join(each for each, there in node.allocatable.items() if there)
             fewer = f"{format_amount(has)} or fewer of {name}" if has else f"what it has: {offer}"
-            yield f"has {format_amount(has)} {name} in all, and {demanded}", f"request {fewer}"
+            remedy = f"request {fewer}" if has or offer else ""
+            yield f"has {format_amount(has)} {name} in all, and {demanded}", remedy
         elif free < amount:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
             yield (

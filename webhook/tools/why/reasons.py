@@ -1,27 +1,21 @@
 """The answer to why the pods of an object do not run: the reasons, the most certain first, and a sentence that sums them up."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from math import floor
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding
-from policies.quota.amounts import GPUS, format_amount
-from policies.quota.spec import hard_field
-from policies.rules import gpu_requests
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import (
     Answer,
+    Cause,
     NodeFit,
     ObservedEvent,
-    QuotaDemand,
-    QuotaFit,
-    Reason,
     Source,
 )
 from webhook.tools.why.family import StoredPod
@@ -31,10 +25,12 @@ FAILED_CREATE = "FailedCreate"
 """The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
 DEFAULT_SCHEDULER = "default-scheduler"
+REPLICA_FAILURE = "ReplicaFailure"
+"""The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
 _ENDED = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 """Conditions of Jobs, JobSets and training jobs that have ended."""
 
-NO_REASON = Reason(
+NO_REASON = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, and no Event says why",
     remedy="see the log of the controller that makes pods of this kind",
@@ -47,6 +43,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     data: the object. wanted: how many pods the object makes, None if it does not say. events: warnings about the object, the
       owners of its pods, and its pods.
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
+    quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node. other_kinds: other classes that have nodes and that the namespace may use.
     """
@@ -56,7 +53,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     events: Sequence[ClusterEvent]
     wanted: int | None
     rule_denials: Sequence[Finding] | None = ()
-    quota: QuotaFit | None = None
+    quota_denials: Sequence[Finding] = ()
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Sequence[str] = ()
@@ -79,19 +76,23 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(denials, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
 
     @property
-    def is_missing_pods(self) -> bool:
-        return bool(self.denial_events) if self.wanted is None else len(self.living) < self.wanted
+    def outdated(self) -> int:
+        """How many pods a rolling update of a Deployment cannot replace, since new ones are denied beside the old ones."""
+        data, status = _map(self.data), _map(_map(self.data).get("status"))
+        failed = is_true(status, REPLICA_FAILURE) or bool(self.denial_events)
+        if data.get("kind") != "Deployment" or not failed or _map(data.get("spec")).get("paused"):
+            return 0
+        return max(int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0)), 0)
 
     @property
-    def replicas(self) -> int:
-        """`spec.replicas`: how many equal pods the object keeps while it exists. 0 if it is not of such a kind."""
-        replicas = _map(_map(self.data).get("spec")).get("replicas")
-        return replicas if isinstance(replicas, int) and replicas == self.wanted else 0
+    def is_missing_pods(self) -> bool:
+        if self.wanted is None:
+            return bool(self.denial_events)
+        return len(self.living) < self.wanted or bool(self.outdated)
 
     @property
     def has_ended(self) -> bool:
-        conditions = _map(_map(self.data).get("status")).get("conditions") or ()
-        is_over = any(each.get("type") in _ENDED and each.get("status") == "True" for each in conditions)
+        is_over = has_ended(_map(_map(self.data).get("status")))
         return is_over or (bool(self.pods) and not self.living)
 
     @property
@@ -109,7 +110,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
+def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     """Return the answer, a sentence that says it, and the reasons."""
     if situation.has_ended:
         return Answer.ENDED, "it has ended", ()
@@ -119,10 +120,22 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
     answer = _answer(situation, reasons)
     running, wanted = sum(pod.is_running for pod in situation.living), situation.wanted
     summary = f"{running} of {len(situation.living) if wanted is None else wanted} pods run"
+    if situation.outdated:
+        summary += f", {situation.outdated} of them not updated"
     if answer is not Answer.RUNNING:
         why = reasons[0].message if reasons else "nothing that can be read says why"
         summary = f"{summary}: {why}"
     return answer, summary, reasons
+
+
+def is_true(status: Mapping[str, Any], *types: str) -> bool:
+    """Whether one of these conditions of a status is true."""
+    conditions = status.get("conditions") or ()
+    return any(each.get("type") in types and each.get("status") == "True" for each in conditions)
+
+
+def has_ended(status: Mapping[str, Any]) -> bool:
+    return is_true(status, *_ENDED)
 
 
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
@@ -141,7 +154,7 @@ def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
     yield from islice(merged.values(), MOST_EVENTS)
 
 
-def _answer(situation: Situation, reasons: Sequence[Reason]) -> Answer:
+def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
     sources, living = {reason.source for reason in reasons}, situation.living
     if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
         return Answer.REFUSED
@@ -152,10 +165,11 @@ def _answer(situation: Situation, reasons: Sequence[Reason]) -> Answer:
     return Answer.RUNNING if living and not situation.is_missing_pods else Answer.UNKNOWN
 
 
-def _reasons(situation: Situation) -> Iterator[Reason]:
+def _reasons(situation: Situation) -> Iterator[Cause]:
     """Yield why pods are missing, then why the existing pods do not run."""
     if situation.is_missing_pods:
-        explanations = [*map(_rule_reason, situation.rule_denials or ()), *_quota_reasons(situation)]
+        explanations = [_cause(Source.POLICY, each) for each in situation.rule_denials or ()]
+        explanations += [_cause(Source.QUOTA, each) for each in situation.quota_denials]
         yield from explanations
         yield from _event_reasons(situation, is_explained=bool(explanations))
     yield from _pod_reasons(situation)
@@ -164,53 +178,14 @@ def _reasons(situation: Situation) -> Iterator[Reason]:
         yield from _node_reasons(situation, situation.nodes)
 
 
-def _rule_reason(finding: Finding) -> Reason:
-    remedy = ", or ".join(filter(None, (finding.remedy, finding.escalation)))
-    return Reason(source=Source.POLICY, message=replace(finding, remedy="", ask="").sentence(), remedy=remedy)
+def _cause(source: Source, finding: Finding) -> Cause:
+    """Return a finding as the cause that it is, in its own words."""
+    remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
+    message = replace(finding, remedy="", fix=(), ask="").sentence()
+    return Cause(source=source, message=message, remedy=remedy, reason=finding.reason.value)
 
 
-def _quota_reasons(situation: Situation) -> Iterator[Reason]:
-    """Yield a reason for the dimension of the quota that limits most. Yield nothing if the requested amount itself is invalid."""
-    rows = [row for row in (situation.quota.rows if situation.quota else ()) if not row.fits]
-    if not rows or any(each.rule == gpu_requests.RULE.id for each in situation.rule_denials or ()):
-        return
-    row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
-    message = f"a pod asks for {format_amount(row.requested)} of {row.key}{_shortage(row)}"
-    remedy = _quota_remedy(row, situation.contact)
-    wanted = situation.replicas
-    if not row.never and wanted * row.requested > row.hard:  # too many even for an unused quota
-        amount, shortage = format_amount(wanted * row.requested), _shortage(replace(row, never=True))
-        message = f"{wanted} pods ask for {amount} of {row.key}{shortage}"
-        remedy = (
-            f"set replicas: {floor(row.hard / row.requested)}, or {_raise_request(row, situation.contact)}"
-        )
-    yield Reason(source=Source.QUOTA, message=message, remedy=remedy)
-
-
-def _shortage(row: QuotaDemand) -> str:
-    hard = format_amount(row.hard)
-    if row.never:
-        return f" and can never fit: the quota grants {hard} in all"
-    if row.used is None:
-        return ": the quota is not counted yet, and denies until it is"
-    creating = f", being created: {format_amount(row.reserved)}" if row.reserved else ""
-    return f": {format_amount(row.used)} of {hard} are used{creating}"
-
-
-def _raise_request(row: QuotaDemand, contact: str) -> str:
-    return f"ask {contact} to raise {hard_field(row.key)}"
-
-
-def _quota_remedy(row: QuotaDemand, contact: str) -> str:
-    raise_request = _raise_request(row, contact)
-    if row.never:
-        return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raise_request}"
-    if row.used is None:
-        return "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting"
-    return f"wait until others finish, delete pods that are not needed any more, or {raise_request}"
-
-
-def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Reason]:
+def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Cause]:
     """Yield why controllers could not create pods.
 
     is_explained: other reasons explain our denials, so their message is left out.
@@ -223,21 +198,21 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Reas
         is_over = not is_explained and situation.rule_denials is not None
         remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
         message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
-        yield Reason(source=Source.EVENT, message=message, remedy=remedy)
+        yield Cause(source=Source.EVENT, message=message, remedy=remedy)
     other_failures = {
         (event.owner, event.message): event
         for event in situation.events
         if event.reason == FAILED_CREATE and not event.denial
     }
     for owner, message in other_failures:
-        yield Reason(source=Source.EVENT, message=f"{owner}: {message}")
+        yield Cause(source=Source.EVENT, message=f"{owner}: {message}")
 
 
-def _pod_reasons(situation: Situation) -> Iterator[Reason]:
+def _pod_reasons(situation: Situation) -> Iterator[Cause]:
     """Yield why pods do not run. A reason names one pod, and how many more it is true for."""
-    pods_by_reason: dict[Reason, list[StoredPod]] = defaultdict(list)
+    pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
     for pod in situation.living:
-        reason = _pod_reason(pod)
+        reason = pod_cause(pod)
         if reason is not None:
             pods_by_reason[reason].append(pod)
     for reason, pods in pods_by_reason.items():
@@ -245,7 +220,7 @@ def _pod_reasons(situation: Situation) -> Iterator[Reason]:
         yield replace(reason, message=f"Pod {pods[0].metadata.name}{more} {reason.message}")
 
 
-def _pod_reason(pod: StoredPod) -> Reason | None:
+def pod_cause(pod: StoredPod) -> Cause | None:
     """Return why a pod does not run, without its name. None if it runs."""
     source, remedy, node = Source.POD, "", pod.spec.node_name
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
@@ -263,19 +238,17 @@ def _pod_reason(pod: StoredPod) -> Reason | None:
     else:
         source, message = Source.SCHEDULER, "has not been considered by a scheduler yet"
         remedy = "" if scheduler == DEFAULT_SCHEDULER else SCHEDULER_LOG.format(scheduler)
-    return Reason(source=source, message=message, remedy=remedy)
+    return Cause(source=source, message=message, remedy=remedy)
 
 
-def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Reason]:
+def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
     """Yield why no node of its classes can take an unscheduled pod. Yield nothing if one of them can."""
     classes = " or ".join(situation.classes)
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         others = [kind for kind in situation.other_kinds if kind not in situation.classes]
         remedy = f"name a class that has nodes ({', '.join(others)}), or " if others and classes else ""
-        yield Reason(
-            source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes"
-        )
+        yield Cause(source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes")
     elif all(node.against for node in nodes):
         first = nodes[0]
         kind = f"of class {classes}" if classes else "with GPUs"
@@ -283,7 +256,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Re
             f"none of the {len(nodes)} nodes {kind} can" if len(nodes) > 1 else f"the only node {kind} cannot"
         )
         message = f"{number} take it: Node {first.name} {', and '.join(first.against)}"
-        yield Reason(source=Source.NODES, message=message, remedy=first.remedy)
+        yield Cause(source=Source.NODES, message=message, remedy=first.remedy)
 
 
 def _map(value: Any) -> dict[str, Any]:

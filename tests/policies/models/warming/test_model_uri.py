@@ -9,49 +9,34 @@ SHA256 = "0123456789abcdef" * 4
 
 @cases(
     ("text", "scheme", "host", "want"),
-    {
-        "s3-prefix": ("s3://models/llama/8b", "s3", "models", "s3://models/llama/8b"),
-        "whole-bucket": ("s3://models", "s3", "models", "s3://models"),
-        "gs": ("gs://models_eu/a+b=c/", "gs", "models_eu", "gs://models_eu/a+b=c/"),
-        "hub": ("hf://meta/Llama-3.1-8B", "hf", "meta", "hf://meta/Llama-3.1-8B"),
-        "hub-revision": ("hf://meta/l@refs/pr/1", "hf", "meta", "hf://meta/l@refs/pr/1"),
-        "claim": ("pvc://claim-1/a/b", "pvc", "claim-1", "pvc://claim-1/a/b"),
-        "port": ("https://h:8443/a/@b/m", "https", "h:8443", "https://h:8443/a/@b/m"),
-        "ipv6": ("https://[::1]:8443/m", "https", "[::1]:8443", "https://[::1]:8443/m"),
-        "checksum-is-not-shown": (f"https://h/m#sha256={SHA256}", "https", "h", "https://h/m"),
-        "query-is-not-shown": ("https://h/m?version=2", "https", "h", "https://h/m"),
-    },
+    s3_prefix=("s3://models/llama/8b", "s3", "models", "s3://models/llama/8b"),
+    whole_bucket=("s3://models", "s3", "models", "s3://models"),
+    gs=("gs://models_eu/a+b=c/", "gs", "models_eu", "gs://models_eu/a+b=c/"),
+    hub=("hf://meta/Llama-3.1-8B", "hf", "meta", "hf://meta/Llama-3.1-8B"),
+    hub_revision=("hf://meta/l@refs/pr/1", "hf", "meta", "hf://meta/l@refs/pr/1"),
+    claim=("pvc://claim-1/a/b", "pvc", "claim-1", "pvc://claim-1/a/b"),
+    port=("https://h:8443/a/@b/m", "https", "h:8443", "https://h:8443/a/@b/m"),
+    ipv6=("https://[::1]:8443/m", "https", "[::1]:8443", "https://[::1]:8443/m"),
+    checksum_is_not_shown=(f"https://h/m#sha256={SHA256}", "https", "h", "https://h/m"),
+    query_is_not_shown=("https://h/m?version=2", "https", "h", "https://h/m"),
 )
 def test_usable(text: str, scheme: str, host: str, want: str) -> None:
     assert parse_model_uri(text) == ModelURI(scheme=scheme, host=host, text=text, shown=want)
 
 
 @cases(
-    ("text", "want"),
-    {
-        "query": ("https://h/m?version=2", "version=2"),
-        "before-the-checksum": (f"https://h/m?version=2#sha256={SHA256}", "version=2"),
-        "none": ("https://h/m", ""),
-    },
+    ("text", "query", "is_gated"),
+    query=("https://h/m?version=2", "version=2", False),
+    before_the_checksum=(f"https://h/m?version=2#sha256={SHA256}", "version=2", False),
+    of_the_hub=("hf://meta-llama/Llama-3.1-8B", "", True),
+    open=("hf://Qwen/Qwen2-7B", "", False),
+    bucket_of_that_name=("s3://meta-llama/Llama-3.1-8B", "", False),
 )
-def test_query(text: str, want: str) -> None:
+def test_queries_and_gated_models(text: str, query: str, is_gated: bool) -> None:
     uri = parse_model_uri(text)
-    assert isinstance(uri, ModelURI)
-    assert uri.query == want
 
-
-@cases(
-    ("text", "want"),
-    {
-        "of-the-hub": ("hf://meta-llama/Llama-3.1-8B", True),
-        "open": ("hf://Qwen/Qwen2-7B", False),
-        "bucket-of-that-name": ("s3://meta-llama/Llama-3.1-8B", False),
-    },
-)
-def test_gated_models(text: str, want: bool) -> None:
-    uri = parse_model_uri(text)
     assert isinstance(uri, ModelURI)
-    assert uri.is_gated is want
+    assert (uri.query, uri.is_gated) == (query, is_gated)
 
 
 SECRET_REMEDY = (
@@ -66,27 +51,25 @@ LONG = "s3://" + "m/" * 1100
 
 @cases(
     ("text", "message", "remedy"),
-    {
-        "empty": ("", NO_SOURCE, "write s3://bucket/prefix"),
-        "no-scheme": ("models/llama", NO_SOURCE, "write s3://"),
-        "ftp": ("ftp://h/m", NO_SOURCE, "hf://owner/name"),
-        "upper-case": ("S3://models/m", NO_SOURCE, "s3://"),
-        "plain-http": ("http://h/m", "is plain http", "use https://"),
-        "no-bucket": ("s3:///m", "does not name a valid bucket", "write s3://bucket/…"),
-        "claim-name": ("pvc://Claim/m", "does not name a valid claim", "pvc://claim/…"),
-        "parent": ("pvc://c/a/../b", 'holds ".."', "without it"),
-        "hub-owner": ("hf://gpt2", NO_MODEL, "hf://owner/name"),
-        "hub-file": ("hf://a/b/c", NO_MODEL, "hf://owner/name"),
-        "https-folder": ("https://h/d/", NO_FILE, "fetched from s3"),
-        "https-host-only": ("https://h", NO_FILE, "name one file"),
-        "query-on-s3": ("s3://models/a?b", "only https:// may have", "leave it out"),
-        "bad-checksum": ("https://h/m#sha256=12", "not a checksum", "64 hexadecimal"),
-        "expansion": ("s3://models/$(HF_TOKEN)", NO_CHARACTER, "rename"),
-        "space": ("s3://models/a b", NO_CHARACTER, "%-encoded"),
-        "newline": ("s3://models/a\nb", NO_CHARACTER, "%-encoded"),
-        "not-ascii": ("s3://models/ä", NO_CHARACTER, "%-encoded"),
-        "long": (LONG, "is longer than 2048", "shorter"),
-    },
+    empty=("", NO_SOURCE, "write s3://bucket/prefix"),
+    no_scheme=("models/llama", NO_SOURCE, "write s3://"),
+    ftp=("ftp://h/m", NO_SOURCE, "hf://owner/name"),
+    upper_case=("S3://models/m", NO_SOURCE, "s3://"),
+    plain_http=("http://h/m", "is plain http", "use https://"),
+    no_bucket=("s3:///m", "does not name a valid bucket", "write s3://bucket/…"),
+    claim_name=("pvc://Claim/m", "does not name a valid claim", "pvc://claim/…"),
+    parent=("pvc://c/a/../b", 'holds ".."', "without it"),
+    hub_owner=("hf://gpt2", NO_MODEL, "hf://owner/name"),
+    hub_file=("hf://a/b/c", NO_MODEL, "hf://owner/name"),
+    https_folder=("https://h/d/", NO_FILE, "fetched from s3"),
+    https_host_only=("https://h", NO_FILE, "name one file"),
+    query_on_s3=("s3://models/a?b", "only https:// may have", "leave it out"),
+    bad_checksum=("https://h/m#sha256=12", "not a checksum", "64 hexadecimal"),
+    expansion=("s3://models/$(HF_TOKEN)", NO_CHARACTER, "rename"),
+    space=("s3://models/a b", NO_CHARACTER, "%-encoded"),
+    newline=("s3://models/a\nb", NO_CHARACTER, "%-encoded"),
+    not_ascii=("s3://models/ä", NO_CHARACTER, "%-encoded"),
+    long=(LONG, "is longer than 2048", "shorter"),
 )
 def test_unusable(text: str, message: str, remedy: str) -> None:
     found = parse_model_uri(text)
@@ -99,15 +82,13 @@ def test_unusable(text: str, message: str, remedy: str) -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "user-and-password": ("https://bob:hunter2hunter2@h/m", "https://h/m"),
-        "token-as-user": ("https://hunter2hunter2@h/m", "https://h/m"),
-        "key-with-slash-and-at": ("s3://AKIA:hunter2/hun@ter2@models/m", "s3://models/m"),
-        "key-with-slash": ("s3://AKIA:hunter2/hunter2@models/m", "s3://models/m"),
-        "presigned-s3": ("https://h/m?X-Amz-Signature=hunter2", "https://h/m"),
-        "shared-access-signature": ("https://h/m?a=1&sig=hunter2#x", "https://h/m"),
-        "token": ("https://h/m?private_token=hunter2", "https://h/m"),
-    },
+    user_and_password=("https://bob:hunter2hunter2@h/m", "https://h/m"),
+    token_as_user=("https://hunter2hunter2@h/m", "https://h/m"),
+    key_with_slash_and_at=("s3://AKIA:hunter2/hun@ter2@models/m", "s3://models/m"),
+    key_with_slash=("s3://AKIA:hunter2/hunter2@models/m", "s3://models/m"),
+    presigned_s3=("https://h/m?X-Amz-Signature=hunter2", "https://h/m"),
+    shared_access_signature=("https://h/m?a=1&sig=hunter2#x", "https://h/m"),
+    token=("https://h/m?private_token=hunter2", "https://h/m"),
 )
 def test_credentials_are_refused_and_not_repeated(text: str, want: str) -> None:
     found = parse_model_uri(text)
@@ -121,31 +102,22 @@ def test_credentials_are_refused_and_not_repeated(text: str, want: str) -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "no-scheme": ("bob:hunter2@h/m?x", "h/m"),
-        "unknown-scheme": ("weird://bob:hunter2@h/m", "weird://h/m"),
-        "only-a-query": ("?hunter2", ""),
-        "what-no-uri-may-hold": ("s3://models/$(HF_TOKEN) a?b", "s3://models/$(HF_TOKEN) a"),
-        "checksum": ("https://h/m#sha256=12", "https://h/m"),
-        "newline": ("s3://models/a\nb", "s3://models/a�b"),
-        "long": (LONG, LONG[:2048] + "…"),
-    },
+    no_scheme=("bob:hunter2@h/m?x", "h/m"),
+    unknown_scheme=("weird://bob:hunter2@h/m", "weird://h/m"),
+    only_a_query=("?hunter2", ""),
+    what_no_uri_may_hold=("s3://models/$(HF_TOKEN) a?b", "s3://models/$(HF_TOKEN) a"),
+    checksum=("https://h/m#sha256=12", "https://h/m"),
+    newline=("s3://models/a\nb", "s3://models/a�b"),
+    long=(LONG, LONG[:2048] + "…"),
 )
 def test_what_is_shown_of_anything(text: str, want: str) -> None:
     assert shown(text) == want
 
 
 def test_each_uri_has_a_directory_of_its_own() -> None:
-    texts = [
-        "s3://models/llama",
-        "s3://other/llama",
-        "https://h/llama?version=1",
-        "https://h/llama?version=2",
-        f"https://h/llama#sha256={SHA256}",
-        "hf://meta/" + "l" * 300,
-        "s3://models/../x",
-        "gs://models/a b/%2e%2e",
-    ]
+    texts = ["s3://models/llama", "s3://other/llama", "s3://models/../x", "gs://models/a b/%2e%2e"]
+    texts += [f"https://h/llama{end}" for end in ("?version=1", "?version=2", f"#sha256={SHA256}")]
+    texts.append("hf://meta/" + "l" * 300)
     found = [ModelURI(scheme="", host="", text=text, shown=shown(text)).directory for text in texts]
 
     assert len(set(found)) == len(texts)

@@ -21,64 +21,52 @@ KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
 
 @cases(
     ("uri", "server", "want_env", "want_from"),
-    {
-        "token-from-a-secret": ("hf://meta/llama", {"env": [TOKEN]}, [TOKEN], None),
-        "token-as-text": (
-            "hf://meta/llama",
-            {"env": [{"name": "HF_TOKEN", "value": "hf_literal"}]},
-            [{"name": "HF_TOKEN", "value": "hf_literal"}],
-            None,
-        ),
-        "token-in-a-whole-secret": ("hf://meta/llama", {"envFrom": [MINE_ALL]}, [], [MINE_ALL]),
-        "no-whole-secret-where-the-token-is-named": (
-            "hf://meta/llama",
-            {"env": [TOKEN], "envFrom": [MINE_ALL]},
-            [TOKEN],
-            None,
-        ),
-        "prefix-and-optional-stay-and-config-maps-do-not-come": (
-            "hf://meta/llama",
-            {
-                "envFrom": [
-                    {"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}},
-                    {"configMapRef": {"name": "c"}},
-                ]
-            },
-            [],
-            [{"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}}],
-        ),
-        "keys-and-region": ("s3://models/llama", {"env": [REGION, *KEYS]}, [REGION, *KEYS], None),
-        "region-as-text-and-keys-in-a-whole-secret": (
-            "s3://models/llama",
-            {"env": [REGION], "envFrom": [MINE_ALL]},
-            [REGION],
-            [MINE_ALL],
-        ),
-        "nothing-of-another-source": ("s3://models/llama", {"env": [TOKEN, REGION]}, [], None),
-        "never-an-endpoint": (
-            "s3://models/llama",
-            {"env": [*KEYS, {"name": "AWS_ENDPOINT_URL", "value": "https://evil.example"}]},
-            KEYS,
-            None,
-        ),
-        "not-what-refers-to-other-variables": (
-            "hf://meta/llama",
-            {"env": [{"name": "HF_TOKEN", "value": "$(TOKEN)"}]},
-            [],
-            None,
-        ),
-        "key-file-in-a-mount": (
-            "gs://models/llama",
-            {"env": [KEY_FILE], "volumeMounts": [{"name": "x", "mountPath": "/app"[:3]}, KEY_MOUNT]},
-            [OURS],
-            None,
-        ),
-        "key-file-of-the-servers-image": ("gs://models/llama", {"env": [KEY_FILE]}, [], None),
-        "nothing-over-https": ("https://host/m.bin", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
-        "nothing-for-a-claim": ("pvc://claim/m", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
-    },
+    token_from_a_secret=("hf://meta/llama", {"env": [TOKEN]}, [TOKEN], None),
+    token_as_text=(
+        "hf://meta/llama",
+        {"env": [{"name": "HF_TOKEN", "value": "hf_literal"}]},
+        [{"name": "HF_TOKEN", "value": "hf_literal"}],
+        None,
+    ),
+    token_in_a_whole_secret=("hf://meta/llama", {"envFrom": [MINE_ALL]}, [], [MINE_ALL]),
+    token_beside_a_secret=("hf://meta/llama", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [TOKEN], None),
+    prefix_and_optional_stay_and_config_maps_do_not_come=(
+        "hf://meta/llama",
+        {
+            "envFrom": [
+                {"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}},
+                {"configMapRef": {"name": "c"}},
+            ]
+        },
+        [],
+        [{"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}}],
+    ),
+    keys_and_region=("s3://models/llama", {"env": [REGION, *KEYS]}, [REGION, *KEYS], None),
+    region_as_text_and_keys_in_a_whole_secret=(
+        "s3://models/llama",
+        {"env": [REGION], "envFrom": [MINE_ALL]},
+        [REGION],
+        [MINE_ALL],
+    ),
+    nothing_of_another_source=("s3://models/llama", {"env": [TOKEN, REGION]}, [], None),
+    never_an_endpoint=(
+        "s3://models/llama",
+        {"env": [*KEYS, {"name": "AWS_ENDPOINT_URL", "value": "https://evil.example"}]},
+        KEYS,
+        None,
+    ),
+    no_reference=("hf://meta/llama", {"env": [{"name": "HF_TOKEN", "value": "$(TOKEN)"}]}, [], None),
+    key_file_in_a_mount=(
+        "gs://models/llama",
+        {"env": [KEY_FILE], "volumeMounts": [{"name": "x", "mountPath": "/app"[:3]}, KEY_MOUNT]},
+        [OURS],
+        None,
+    ),
+    key_file_of_the_servers_image=("gs://models/llama", {"env": [KEY_FILE]}, [], None),
+    nothing_over_https=("https://host/m.bin", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
+    nothing_for_a_claim=("pvc://claim/m", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
 )
-def test_the_servers_own_credentials_fetch(
+def test_the_servers_own_credentials(
     uri: str, server: JSON, want_env: list[JSON], want_from: list[JSON] | None
 ) -> None:
     volumes = [KEY_VOLUME, {"name": "x", "emptyDir": {}}]
@@ -91,12 +79,10 @@ def test_the_servers_own_credentials_fetch(
 
 @cases(
     ("uri", "endpoint", "want"),
-    {
-        "over-tls": ("hf://meta/llama", "https://hub.models", [TOKEN]),
-        "no-token-in-clear": ("hf://meta/llama", "http://hub.models", []),
-        "no-access-token-in-clear": ("gs://models/llama", "HTTP://gcs.models", []),
-        "a-signature-holds-no-key": ("s3://models/llama", "http://minio.models", KEYS),
-    },
+    over_tls=("hf://meta/llama", "https://hub.models", [TOKEN]),
+    no_token_in_clear=("hf://meta/llama", "http://hub.models", []),
+    no_access_token_in_clear=("gs://models/llama", "HTTP://gcs.models", []),
+    a_signature_holds_no_key=("s3://models/llama", "http://minio.models", KEYS),
 )
 def test_the_servers_token_is_not_sent_over_plain_http(uri: str, endpoint: str, want: list[JSON]) -> None:
     server = gpu_container(env=[TOKEN, *KEYS, KEY_FILE], volumeMounts=[KEY_MOUNT])
@@ -110,19 +96,15 @@ def test_the_servers_token_is_not_sent_over_plain_http(uri: str, endpoint: str, 
 
 @cases(
     ("mount", "want", "path"),
-    {
-        "folder": (KEY_MOUNT, {}, "/sa.json"),
-        "folder-of-a-volume": ({**KEY_MOUNT, "subPath": "a"}, {"subPath": "a"}, "/sa.json"),
-        "one-file": (
-            {"name": "keys", "mountPath": "/app/keys/sa.json", "subPath": "sa.json"},
-            {"subPath": "sa.json"},
-            "",
-        ),
-    },
+    folder=(KEY_MOUNT, {}, "/sa.json"),
+    folder_of_a_volume=({**KEY_MOUNT, "subPath": "a"}, {"subPath": "a"}, "/sa.json"),
+    one_file=(
+        {"name": "keys", "mountPath": "/app/keys/sa.json", "subPath": "sa.json"},
+        {"subPath": "sa.json"},
+        "",
+    ),
 )
-def test_a_key_file_of_the_server_is_mounted_where_it_hides_nothing(
-    mount: JSON, want: JSON, path: str
-) -> None:
+def test_a_key_file_is_mounted_where_it_hides_nothing(mount: JSON, want: JSON, path: str) -> None:
     server = gpu_container(env=[KEY_FILE], volumeMounts=[mount])
 
     after, _ = run(pod(server, annotations={URI: "gs://models/llama"}, volumes=[KEY_VOLUME]))
@@ -141,7 +123,7 @@ def test_a_key_file_below_an_expanded_path_stays_with_the_server() -> None:
     assert len(fetcher(after)["volumeMounts"]) == 1
 
 
-@cases("uri", {"s3": "s3://models/llama", "hub": "hf://meta/llama", "gs": "gs://models/llama"})
+@cases("uri", s3="s3://models/llama", hub="hf://meta/llama", gs="gs://models/llama")
 def test_nothing_of_the_servers_comes_where_the_policy_names_a_secret(uri: str) -> None:
     source = {uri.partition(":")[0]: {"credentialsSecret": "platform"}}
     server: JSON = {
@@ -171,29 +153,30 @@ def test_the_first_server_with_credentials_counts_and_the_policys_variables_win(
 
 
 @cases(
-    ("uri", "source", "volume"),
-    {
-        "key-file": (
-            "gs://models/m",
-            {"gs": {"credentialsSecret": "google"}},
-            {"name": "gpu-admission-model-credentials", "secret": {"secretName": "google"}},
-        ),
-        "claim": (
-            "pvc://shared/llama",
-            {},
+    ("uri", "source", "volumes"),
+    nothing=("s3://models/m", {}, []),
+    secret_of_variables=("s3://models/m", {"s3": {"credentialsSecret": "keys"}}, []),
+    google_without_a_secret=("gs://models/m", {}, []),
+    key_file=(
+        "gs://models/m",
+        {"gs": {"credentialsSecret": "google"}},
+        [{"name": "gpu-admission-model-credentials", "secret": {"secretName": "google"}}],
+    ),
+    claim=(
+        "pvc://shared/llama",
+        {},
+        [
             {
                 "name": "gpu-admission-model-source",
                 "persistentVolumeClaim": {"claimName": "shared", "readOnly": True},
-            },
-        ),
-    },
+            }
+        ],
+    ),
 )
-def test_what_else_is_mounted_is_read_only_and_for_the_init_container_alone(
-    uri: str, source: JSON, volume: JSON
-) -> None:
+def test_what_the_init_container_alone_mounts(uri: str, source: JSON, volumes: list[JSON]) -> None:
     after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
 
-    assert after["spec"]["volumes"][1:] == [volume]
-    assert fetcher(after)["volumeMounts"][1]["name"] == volume["name"]
-    assert fetcher(after)["volumeMounts"][1]["readOnly"] is True
+    mounts = [(mount["name"], mount["readOnly"]) for mount in fetcher(after)["volumeMounts"][1:]]
+    assert after["spec"]["volumes"][1:] == volumes
+    assert mounts == [(volume["name"], True) for volume in volumes]
     assert len(after["spec"]["containers"][0]["volumeMounts"]) == 1

@@ -21,12 +21,10 @@ LEDGER = QuotaLedger(
 
 @cases(
     ("used", "reserved", "want"),
-    {
-        "never-counted": (None, 7, False),
-        "room": (6, 1, False),
-        "all-used": (8, 0, True),
-        "with-reservations": (7, 1, True),
-    },
+    never_counted=(None, 7, False),
+    room=(6, 1, False),
+    all_used=(8, 0, True),
+    with_reservations=(7, 1, True),
 )
 def test_is_full(used: int | None, reserved: int, want: bool) -> None:
     held = Reservations.of(Reservation("pod", {"gpus": Fraction(reserved), "classes/nvidia-l4": Fraction(9)}))
@@ -39,12 +37,10 @@ def test_is_full(used: int | None, reserved: int, want: bool) -> None:
 
 @cases(
     ("changes", "is_anew"),
-    {
-        "another-catalogue": ({"class_catalogue": "b/TotalOnly"}, True),
-        "a-following-catalogue": ({"next_catalogue": "b/TotalOnly"}, True),
-        "other-pods": ({"unclassified_pods": UnclassifiedPods.DENY}, True),
-        "usage": ({"used": {"gpus": Fraction(1)}}, False),
-    },
+    another_catalogue=({"class_catalogue": "b/TotalOnly"}, True),
+    a_following_catalogue=({"next_catalogue": "b/TotalOnly"}, True),
+    other_pods=({"unclassified_pods": UnclassifiedPods.DENY}, True),
+    usage=({"used": {"gpus": Fraction(1)}}, False),
 )
 def test_demand_depends_on_the_catalogues(changes: JSON, is_anew: bool) -> None:
     assert (replace(LEDGER, **changes).demand_key != LEDGER.demand_key) is is_anew

@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.ledger.decide import Reason, decide
+from policies.quota.ledger.decide import VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
     STORED_NAMES_LIMIT,
@@ -30,20 +30,16 @@ FOUR = {"gpus": Fraction(4)}
 
 @cases(
     ("reviewed", "listed", "goes"),
-    {
-        "not-stored-yet": (7, StoredObject(BEFORE, version=7), False),
-        "it-showed-that-once-before": (7, StoredObject(AFTER, version=6), False),
-        "stored": (7, StoredObject(AFTER, version=8), True),
-        "another-write-came-between": (7, StoredObject(BEFORE, version=9), True),
-        "the-pod-has-ended": (7, StoredObject(BEFORE, terminal=True, version=7), True),
-        "not-listed": (7, None, False),
-        "reviewed-without-a-version": (0, StoredObject(AFTER, version=8), False),
-        "versions-are-numbers": (99, StoredObject(AFTER, version=100), True),
-    },
+    not_stored_yet=(7, StoredObject(BEFORE, version=7), False),
+    it_showed_that_once_before=(7, StoredObject(AFTER, version=6), False),
+    stored=(7, StoredObject(AFTER, version=8), True),
+    another_write_came_between=(7, StoredObject(BEFORE, version=9), True),
+    the_pod_has_ended=(7, StoredObject(BEFORE, terminal=True, version=7), True),
+    not_listed=(7, None, False),
+    reviewed_without_a_version=(0, StoredObject(AFTER, version=8), False),
+    versions_are_numbers=(99, StoredObject(AFTER, version=100), True),
 )
-def test_a_change_goes_by_the_version_that_is_listed(
-    reviewed: int, listed: StoredObject | None, goes: bool
-) -> None:
+def test_a_change_goes_by_the_listed_version(reviewed: int, listed: StoredObject | None, goes: bool) -> None:
     change = Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)
     ledger = quota_ledger(change, hard=FOUR, used={"gpus": Fraction(1)}, class_catalogue="c")
     objects = {"pod": listed} if listed else {}
@@ -55,14 +51,12 @@ def test_a_change_goes_by_the_version_that_is_listed(
 
 @cases(
     ("objects", "expired", "want"),
-    {
-        "in-flight": ({}, frozenset(), Reason.OTHER_CATALOGUE),
-        "stored": ({"pod": StoredObject(AFTER)}, frozenset(), Reason.RESERVED),
-        "given-up": ({}, frozenset({"pod"}), Reason.RESERVED),
-    },
+    in_flight=({}, frozenset(), VerdictReason.OTHER_CATALOGUE),
+    stored=({"pod": StoredObject(AFTER)}, frozenset(), VerdictReason.RESERVED),
+    given_up=({}, frozenset({"pod"}), VerdictReason.RESERVED),
 )
 def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight(
-    objects: dict[str, StoredObject], expired: frozenset[str], want: Reason
+    objects: dict[str, StoredObject], expired: frozenset[str], want: VerdictReason
 ) -> None:
     in_flight = Reservation("pod", BEFORE)
     ledger = quota_ledger(in_flight, hard=FOUR, used={"gpus": Fraction(0)}, class_catalogue="before")
@@ -73,7 +67,7 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
         settled = initialise(ledger, shown, expired, waited=True)
         assert isinstance(settled, Reconciled)
         ledger = settled.ledger
-    for catalogue, answer in (("before", Reason.OTHER_CATALOGUE), ("after", want)):
+    for catalogue, answer in (("before", VerdictReason.OTHER_CATALOGUE), ("after", want)):
         (verdict,) = decide(ledger, [creation_request("next", BEFORE, catalogue)]).verdicts
         assert verdict.reason is answer
 
@@ -98,19 +92,17 @@ UNCOUNTED = on_the_way(class_catalogue=None, next_catalogue=None)
 
 @cases(
     ("ledger", "catalogue_version", "stored", "expired", "want"),
-    {
-        "nothing-in-flight": (on_the_way(), NEXT, {}, set(), (NEXT, None)),
-        "all-marked": (on_the_way(MARKED), NEXT, {}, set(), (NEXT, None)),
-        "one-unmarked": (on_the_way(MARKED, UNMARKED), NEXT, {}, set(), Refused.UNMARKED),
-        "marked-with-another-catalogue-version": (on_the_way(OTHERWISE), NEXT, {}, set(), Refused.UNMARKED),
-        "that-one-stored": (on_the_way(MARKED, UNMARKED), NEXT, {"unmarked": BEFORE}, set(), (NEXT, None)),
-        "that-one-expired": (on_the_way(MARKED, UNMARKED), NEXT, {}, {"unmarked"}, (NEXT, None)),
-        "counted-by-its-own-meanwhile": (on_the_way(MARKED, UNMARKED), NOW, {}, set(), (NOW, NEXT)),
-        "its-own-never-flips": (on_the_way(MARKED), NOW, {}, set(), (NOW, NEXT)),
-        "a-third-catalogue-version": (on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE),
-        "on-no-way": (on_the_way(next_catalogue=None), NEXT, {}, set(), Refused.OTHER_CATALOGUE),
-        "a-line-that-cannot-be-read": (on_the_way(reservations=DAMAGED), NEXT, {}, set(), Refused.UNMARKED),
-    },
+    nothing_in_flight=(on_the_way(), NEXT, {}, set(), (NEXT, None)),
+    all_marked=(on_the_way(MARKED), NEXT, {}, set(), (NEXT, None)),
+    one_unmarked=(on_the_way(MARKED, UNMARKED), NEXT, {}, set(), Refused.UNMARKED),
+    marked_with_another_catalogue_version=(on_the_way(OTHERWISE), NEXT, {}, set(), Refused.UNMARKED),
+    that_one_stored=(on_the_way(MARKED, UNMARKED), NEXT, {"unmarked": BEFORE}, set(), (NEXT, None)),
+    that_one_expired=(on_the_way(MARKED, UNMARKED), NEXT, {}, {"unmarked"}, (NEXT, None)),
+    counted_by_its_own_meanwhile=(on_the_way(MARKED, UNMARKED), NOW, {}, set(), (NOW, NEXT)),
+    its_own_never_flips=(on_the_way(MARKED), NOW, {}, set(), (NOW, NEXT)),
+    a_third_catalogue_version=(on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE),
+    on_no_way=(on_the_way(next_catalogue=None), NEXT, {}, set(), Refused.OTHER_CATALOGUE),
+    a_line_that_cannot_be_read=(on_the_way(reservations=DAMAGED), NEXT, {}, set(), Refused.UNMARKED),
 )
 def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
     ledger: QuotaLedger,
@@ -132,25 +124,23 @@ def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
     pod = creation_request("pod", AFTER, NOW, NEXT)
     moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
     (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
-    assert verdict.reason is Reason.RESERVED
+    assert verdict.reason is VerdictReason.RESERVED
     assert catalogue_version_to_count_by(moving) == NEXT
 
     flipped = reconcile(moving, listed(NEXT), frozenset())
     assert isinstance(flipped, Reconciled)
     assert flipped.ledger.reserved == AFTER
     later = creation_request("later", BEFORE, NEXT)
-    assert decide(flipped.ledger, [later]).verdicts[0].reason is Reason.RESERVED
+    assert decide(flipped.ledger, [later]).verdicts[0].reason is VerdictReason.RESERVED
 
 
 @cases(
     ("ledger", "catalogue_version", "want"),
-    {
-        "begun": (on_the_way(next_catalogue=None), NEXT, NEXT),
-        "begun-again": (on_the_way(), NEXT, NEXT),
-        "to-yet-another-one": (on_the_way(), LATER, LATER),
-        "called-off": (on_the_way(), NOW, None),
-        "without-a-catalogue-version-of-its-own": (UNCOUNTED, NEXT, None),
-    },
+    begun=(on_the_way(next_catalogue=None), NEXT, NEXT),
+    begun_again=(on_the_way(), NEXT, NEXT),
+    to_yet_another_one=(on_the_way(), LATER, LATER),
+    called_off=(on_the_way(), NOW, None),
+    without_a_catalogue_version_of_its_own=(UNCOUNTED, NEXT, None),
 )
 def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: str | None) -> None:
     assert begin_transition(ledger, catalogue_version) == msgspec.structs.replace(ledger, next_catalogue=want)
@@ -158,13 +148,11 @@ def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: 
 
 @cases(
     ("ledger", "want"),
-    {
-        "on-no-way": (on_the_way(next_catalogue=None), NOW),
-        "nothing-in-flight": (on_the_way(), NEXT),
-        "all-marked": (on_the_way(MARKED), NEXT),
-        "one-unmarked": (on_the_way(MARKED, UNMARKED), NOW),
-        "none-of-its-own": (UNCOUNTED, None),
-    },
+    on_no_way=(on_the_way(next_catalogue=None), NOW),
+    nothing_in_flight=(on_the_way(), NEXT),
+    all_marked=(on_the_way(MARKED), NEXT),
+    one_unmarked=(on_the_way(MARKED, UNMARKED), NOW),
+    none_of_its_own=(UNCOUNTED, None),
 )
 def test_by_which_catalogue_version_to_count(ledger: QuotaLedger, want: str | None) -> None:
     assert catalogue_version_to_count_by(ledger) == want
@@ -172,16 +160,10 @@ def test_by_which_catalogue_version_to_count(ledger: QuotaLedger, want: str | No
 
 @cases(
     ("ledger", "catalogue_version", "want"),
-    {
-        "its-own-is-not-known-any-more": (on_the_way(MARKED, UNMARKED), NEXT, (None, None)),
-        "its-own-is-not-known-and-all-marked": (on_the_way(MARKED), NEXT, (NEXT, None)),
-        "a-dimension-is-gained-on-the-way": (
-            on_the_way(UNMARKED, hard={**FOUR, "classes/a": Fraction(1)}),
-            NOW,
-            (NOW, NEXT),
-        ),
-        "the-first": (on_the_way(used=None, class_catalogue=None, next_catalogue=None), NOW, (NOW, None)),
-    },
+    its_own_is_not_known_any_more=(on_the_way(MARKED, UNMARKED), NEXT, (None, None)),
+    its_own_is_not_known_and_all_marked=(on_the_way(MARKED), NEXT, (NEXT, None)),
+    a_dimension_more=(on_the_way(UNMARKED, hard={**FOUR, "classes/a": Fraction(1)}), NOW, (NOW, NEXT)),
+    the_first=(on_the_way(used=None, class_catalogue=None, next_catalogue=None), NOW, (NOW, None)),
 )
 def test_what_is_initialised_has_a_catalogue_version_if_all_was_counted_by_it(
     ledger: QuotaLedger, catalogue_version: str, want: tuple[str | None, str | None]
@@ -194,16 +176,14 @@ def test_what_is_initialised_has_a_catalogue_version_if_all_was_counted_by_it(
 
 @cases(
     ("objects", "want"),
-    {
-        "another-object": ({"old": StoredObject(AFTER, name="pods/train")}, {"pods/train": AFTER}),
-        "one-that-has-ended": ({"old": StoredObject(AFTER, terminal=True, name="pods/train")}, {}),
-        "another-kind": ({"old": StoredObject(AFTER, name="resourceclaims/train")}, {}),
-        "the-reservation-s-own": ({"pod": StoredObject(AFTER, name="pods/train")}, {}),
-        "only-what-is-granted": (
-            {"old": StoredObject({**AFTER, "classes/b": Fraction(1)}, name="pods/train")},
-            {"pods/train": AFTER},
-        ),
-    },
+    another_object=({"old": StoredObject(AFTER, name="pods/train")}, {"pods/train": AFTER}),
+    one_that_has_ended=({"old": StoredObject(AFTER, terminal=True, name="pods/train")}, {}),
+    another_kind=({"old": StoredObject(AFTER, name="resourceclaims/train")}, {}),
+    the_reservation_s_own=({"pod": StoredObject(AFTER, name="pods/train")}, {}),
+    only_what_is_granted=(
+        {"old": StoredObject({**AFTER, "classes/b": Fraction(1)}, name="pods/train")},
+        {"pods/train": AFTER},
+    ),
 )
 def test_what_is_stored_under_the_name_of_a_creation_is_in_the_ledger(
     objects: dict[str, StoredObject], want: dict[str, Vector]
@@ -228,9 +208,7 @@ def test_names_of_what_is_stored_have_a_limit() -> None:
 
 
 def test_used_has_only_what_is_granted_and_gpus() -> None:
-    pod = StoredObject(
-        {"gpus": Fraction(1), "classes/a": Fraction(1), "resources/example.com/x": Fraction(9)}
-    )
+    pod = StoredObject({"gpus": Fraction(1), "classes/a": Fraction(1), "resources/a.com/x": Fraction(9)})
     ledger = on_the_way(hard={"classes/a": Fraction(4)}, used={"classes/a": Fraction(0)}, next_catalogue=None)
     counted = reconcile(ledger, listed(NOW, pod=pod), frozenset())
 
@@ -240,11 +218,9 @@ def test_used_has_only_what_is_granted_and_gpus() -> None:
 
 @cases(
     ("expired", "left", "dropped"),
-    {
-        "before-the-bound": (set(), ("77ab", "gpus=1 | x x"), ()),
-        "one-of-them-expired": ({"unreadable 77ab"}, ("gpus=1 | x x",), ("77ab",)),
-        "by-the-ids-that-it-may-hold": ({"x x", "77ab", "x"}, ("77ab", "gpus=1 | x x"), ()),
-    },
+    before_the_bound=(set(), ("77ab", "gpus=1 | x x"), ()),
+    one_of_them_expired=({"unreadable 77ab"}, ("gpus=1 | x x",), ("77ab",)),
+    by_the_ids_that_it_may_hold=({"x x", "77ab", "x"}, ("77ab", "gpus=1 | x x"), ()),
 )
 def test_a_line_that_cannot_be_read_goes_by_the_bound_alone(
     expired: set[str], left: tuple[str, ...], dropped: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import msgspec
@@ -245,11 +245,11 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
         digest=catalogue_version.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
     )
     usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
-    ledger_writer: Any = SimpleNamespace(current=current, swap=swap)
-    events: Any = SimpleNamespace(denied=lambda *_: None)
-    return QuotaReconciler(
-        ledger_writer, usage_cache, observed, ControllerMetrics(CollectorRegistry()), events
-    )
+    nothing: Any = None
+    metrics = ControllerMetrics(CollectorRegistry())
+    reconciler: Any = QuotaReconciler(nothing, nothing, usage_cache, observed, metrics, nothing)
+    reconciler.current, reconciler.swap = current, swap
+    return cast(QuotaReconciler, reconciler)
 
 
 def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:

@@ -1,6 +1,7 @@
 """What ledgers keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
 
 from collections.abc import Mapping
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 from unittest.mock import patch
@@ -120,7 +121,7 @@ def a_pod_from_before_the_ledger_moved(*, rule: bool) -> World:
     return around
 
 
-def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
+def a_replica_knows_only_the_old_version(*, rule: bool) -> World:
     """Decide on what was charged by every catalogue version of the ledger."""
     around = on_the_way(world(gpus=3))
     around.reconcile(around.list(Controller()))
@@ -128,7 +129,7 @@ def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
     if rule:
         old = creation_request(flight.id, flight.after, around.ledger.catalogue)
         if decide(before.ledger, [old]).verdicts[0].allowed:
-            around.broken.append("it was charged by another basis")
+            around.broken.append("it was charged by another catalogue version")
     else:
         around.try_admit(flight, before, cost=1)
     around.check()
@@ -228,19 +229,20 @@ def a_spec_that_was_read_before_the_ledger(*, rule: bool) -> QuotaAndLedger:
     return around
 
 
+def replaced(around: QuotaAndLedger) -> None:
+    around.grant(1)
+    around.controller().keep()
+
+
 def a_quota_that_was_gone_before_its_ledger_was_read(*, rule: bool) -> QuotaAndLedger:
     """Read that the GPUQuota is gone after the ledger that is deleted for it."""
     around = counted(1)
     around.remove()
 
-    def replaced() -> None:
-        around.grant(1)
-        around.controller().keep()
-
     if rule:
-        around.before("GET", documents.PLURAL, replaced)
+        around.before("GET", documents.PLURAL, partial(replaced, around))
     else:
-        replaced()
+        replaced(around)
     around.controller(has_read=not rule).keep()
     return around
 
@@ -250,11 +252,7 @@ def a_ledger_is_deleted_late(*, rule: bool) -> QuotaAndLedger:
     around = counted(1)
     around.remove()
 
-    def replaced() -> None:
-        around.grant(1)
-        around.controller().keep()
-
-    around.before("DELETE", ledger_objects.PLURAL, replaced)
+    around.before("DELETE", ledger_objects.PLURAL, partial(replaced, around))
     with patch.object(QuotaAndLedger, "_check", QuotaAndLedger._check if rule else lambda *_: None):
         around.controller().keep()
     return around

@@ -26,59 +26,89 @@ def requested(*arguments: str, stdin: bytes | None = None) -> dict[str, Any]:
 
 
 def hours(found: dict[str, Any]) -> dict[str, str]:
-    return {group[found["by"]]: group["gpuHours"] for group in found["groups"]}
+    return {"/".join(group[by] for by in found["by"]): group["gpuHoursExact"] for group in found["groups"]}
 
 
 @cases(
     ("lines", "expected"),
-    {
-        "from-its-creation-to-its-end": ([count("released", "a", 0, 90)], "3/2"),
-        "without-an-end-to-its-last-line": ([count("held", "a", 0, 30), count("held", "a", 0, 60)], "1"),
-        "held-and-released-once": ([count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2"),
-        "released-by-two-leaders-once": (
-            [count("released", "a", 0, 90), count("released", "a", 0, 91)],
-            "3/2",
-        ),
-        "whatever-the-order-of-the-files": (
-            [count("released", "a", 0, 90), count("held", "a", 0, 60)],
-            "3/2",
-        ),
-        "of-lines-in-any-order-the-latest": ([count("held", "a", 0, 60), count("held", "a", 0, 30)], "1"),
-        "by-the-demand-of-its-last-line": (
-            [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],
-            "2",
-        ),
-        "parts-of-cards-exactly": ([count("released", "a", 0, 60, "2/7")], "2/7"),
-        "nothing-for-what-was-only-admitted": ([validated("a", 0)], "0"),
-        "admission-and-release-once": ([validated("a", 0), count("released", "a", 0, 60)], "1"),
-        "the-sum-of-two-pods": ([count("released", "a", 0, 60), count("released", "b", 0, 60)], "2"),
-        "the-sum-of-parts-exactly": (
-            [count("released", name, 0, 60, name) for name in ("2", "1/7", "2/7", "3/4")],
-            "89/28",
-        ),
-        "nothing-where-clocks-disagree": ([count("released", "a", 60, 0)], "0"),
-    },
+    from_its_creation_to_its_end=([count("released", "a", 0, 90)], "3/2"),
+    without_an_end_to_its_last_line=([count("held", "a", 0, 30), count("held", "a", 0, 60)], "1"),
+    held_and_released_once=([count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2"),
+    released_by_two_leaders_once=(
+        [count("released", "a", 0, 90), count("released", "a", 0, 91)],
+        "3/2",
+    ),
+    whatever_the_order_of_the_files=(
+        [count("released", "a", 0, 90), count("held", "a", 0, 60)],
+        "3/2",
+    ),
+    of_lines_in_any_order_the_latest=([count("held", "a", 0, 60), count("held", "a", 0, 30)], "1"),
+    by_the_demand_of_its_last_line=(
+        [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],
+        "2",
+    ),
+    parts_of_cards_exactly=([count("released", "a", 0, 60, "2/7")], "2/7"),
+    nothing_for_what_was_only_admitted=([validated("a", 0)], "0"),
+    admission_and_release_once=([validated("a", 0), count("released", "a", 0, 60)], "1"),
+    the_sum_of_two_pods=([count("released", "a", 0, 60), count("released", "b", 0, 60)], "2"),
+    the_sum_of_parts_exactly=(
+        [count("released", name, 0, 60, name) for name in ("2", "1/7", "2/7", "3/4")],
+        "89/28",
+    ),
+    nothing_where_clocks_disagree=([count("released", "a", 60, 0)], "0"),
 )
 def test_what_an_object_is_counted(tmp_path: Path, lines: list[LINE], expected: str) -> None:
-    assert requested(written(tmp_path / "audit.jsonl", lines))["gpuHours"] == expected
+    assert requested(written(tmp_path / "audit.jsonl", lines))["gpuHoursExact"] == expected
 
 
 @cases(
     ("arguments", "expected"),
-    {
-        "since": (("--since", moment(60)), "1"),
-        "until": (("--until", moment(30)), "1/2"),
-        "between": (("--since", moment(30), "--until", moment(45)), "1/4"),
-        "after-its-end": (("--since", moment(120)), "0"),
-        "days-ago": (("--since", "100000d"), "2"),
-    },
+    since=(("--since", moment(60)), "1"),
+    until=(("--until", moment(30)), "1/2"),
+    between=(("--since", moment(30), "--until", moment(45)), "1/4"),
+    after_its_end=(("--since", moment(120)), "0"),
+    days_ago=(("--since", "100000d"), "2"),
+    since_a_date=(("--since", "2026-11-21"), "2"),
+    until_a_date=(("--until", "2026-11-21"), "0"),
 )
 def test_only_what_lies_in_the_time_counts(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
     log = written(tmp_path / "audit.jsonl", [count("released", "a", 0, 120)])
 
     found = requested(log, *arguments)
-    assert found["gpuHours"] == expected
+    assert found["gpuHoursExact"] == expected
     assert len(found["groups"]) == (expected != "0")
+
+
+def test_hours_are_a_number_and_exact() -> None:
+    found = requested(stdin=json.dumps(count("released", "a", 0, 60, "506651/90")).encode())
+
+    assert (found["gpuHours"], found["gpuHoursExact"]) == (pytest.approx(5629.4556), "506651/90")
+    assert found["groups"] == [
+        {"namespace": "team", "gpuHours": found["gpuHours"], "gpuHoursExact": "506651/90", "objects": 1}
+    ]
+
+
+def test_hours_are_added_up_by_each_combination(tmp_path: Path) -> None:
+    lines = [
+        count("released", "a", 0, 60, **{"class": "nvidia-l4"}),
+        count("released", "b", 0, 60, "2", **{"class": "nvidia-t4"}),
+        count("released", "c", 0, 60, "4", namespace="other", **{"class": "nvidia-t4"}),
+    ]
+    log, by = written(tmp_path / "audit.jsonl", lines), ("--by", "namespace", "--by", "class")
+
+    assert hours(requested(*by, log)) == {
+        "other/nvidia-t4": "4",
+        "team/nvidia-t4": "2",
+        "team/nvidia-l4": "1",
+    }
+    text = CliRunner(env={"COLUMNS": None}).invoke(usage, [*by, log]).stdout
+    assert text.splitlines() == [
+        "NAMESPACE  CLASS       GPU-HOURS     PODS",
+        "other      nvidia-t4        4.00        1",
+        "team       nvidia-t4        2.00        1",
+        "team       nvidia-l4        1.00        1",
+        "total                       7.00        3",
+    ]
 
 
 def submitted(kind: str, name: str, user: str) -> LINE:
@@ -105,22 +135,20 @@ def test_hours_are_added_up_by(tmp_path: Path, by: str, expected: str) -> None:
 
 @cases(
     ("author", "owner", "lines", "expected"),
-    {
-        "who-created-the-pod": ("ada", "Job/train", [], "ada"),
-        "who-wrote-its-owner": (CONTROLLER, "Job/train", [submitted("Job", "train", "bob")], "bob"),
-        "a-controller-if-nobody-else-is-known": (
-            CONTROLLER,
-            "Job/train",
-            [submitted("Job", "train", CONTROLLER)],
-            CONTROLLER,
-        ),
-        "who-wrote-the-deployment": (
-            CONTROLLER,
-            "ReplicaSet/serve-5d9f",
-            [submitted("Deployment", "serve", "bob")],
-            "bob",
-        ),
-    },
+    who_created_the_pod=("ada", "Job/train", [], "ada"),
+    who_wrote_its_owner=(CONTROLLER, "Job/train", [submitted("Job", "train", "bob")], "bob"),
+    a_controller_if_nobody_else_is_known=(
+        CONTROLLER,
+        "Job/train",
+        [submitted("Job", "train", CONTROLLER)],
+        CONTROLLER,
+    ),
+    who_wrote_the_deployment=(
+        CONTROLLER,
+        "ReplicaSet/serve-5d9f",
+        [submitted("Deployment", "serve", "bob")],
+        "bob",
+    ),
 )
 def test_the_user_of_a_pod(tmp_path: Path, author: str, owner: str, lines: list[LINE], expected: str) -> None:
     pod = [validated("a", 0, user=author), count("released", "a", 0, 60, owner=owner)]
@@ -141,22 +169,20 @@ RELEASED = count("released", "c", 0, 60)
 
 @cases(
     ("line", "unreadable"),
-    {
-        "a-line-of-another-log": (b"2026-11-21 INFO gpu_admission: started", 1),
-        "cut-short": (b'{"time":"2026-11-21T00:00:00Z","phase":"count","ki', 1),
-        "without-fields": (b'{"phase":"count"}', 1),
-        "of-other-types": (b'{"phase":"count","kind":1,"time":2,"verdict":[]}', 1),
-        "of-other-bytes": (b'\xff\xfe{"phase":"count"}', 1),
-        "of-other-bytes-in-a-text": (b'{"time":"\xff","phase":"count"}', 1),
-        "nested-too-deeply": (b'{"phase":"count","pod":' + b"[" * 9_000 + b"]" * 9_000 + b"}", 1),
-        "of-a-log-in-json": (b'{"level":"info","message":"started"}', 0),
-        "empty": (b"", 0),
-        "longer-than-any": (b"x" * (2 * LONGEST_LINE), 1),
-        "of-a-time-that-is-none": ({**RELEASED, "since": "yesterday"}, 1),
-        "of-an-amount-that-is-none": ({**RELEASED, "demand": {"gpus": "a lot"}}, 1),
-        "of-a-division-by-zero": ({**RELEASED, "demand": {"gpus": "1/0"}}, 1),
-        "of-a-time-without-end": ({**RELEASED, "since": "9" * 5000}, 1),
-    },
+    a_line_of_another_log=(b"2026-11-21 INFO gpu_admission: started", 1),
+    cut_short=(b'{"time":"2026-11-21T00:00:00Z","phase":"count","ki', 1),
+    without_fields=(b'{"phase":"count"}', 1),
+    of_other_types=(b'{"phase":"count","kind":1,"time":2,"verdict":[]}', 1),
+    of_other_bytes=(b'\xff\xfe{"phase":"count"}', 1),
+    of_other_bytes_in_a_text=(b'{"time":"\xff","phase":"count"}', 1),
+    nested_too_deeply=(b'{"phase":"count","pod":' + b"[" * 9_000 + b"]" * 9_000 + b"}", 1),
+    of_a_log_in_json=(b'{"level":"info","message":"started"}', 0),
+    empty=(b"", 0),
+    longer_than_any=(b"x" * (2 * LONGEST_LINE), 1),
+    of_a_time_that_is_none=({**RELEASED, "since": "yesterday"}, 1),
+    of_an_amount_that_is_none=({**RELEASED, "demand": {"gpus": "a lot"}}, 1),
+    of_a_division_by_zero=({**RELEASED, "demand": {"gpus": "1/0"}}, 1),
+    of_a_time_without_end=({**RELEASED, "since": "9" * 5000}, 1),
 )
 def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
     tmp_path: Path, line: bytes | LINE, unreadable: int
@@ -167,7 +193,7 @@ def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
 
     found = requested(log)
 
-    assert (found["gpuHours"], found["unreadableLines"]) == ("2", unreadable)
+    assert (found["gpuHours"], found["unreadableLines"]) == (2, unreadable)
 
 
 def test_packed_rotated_and_piped_logs_are_one_log(tmp_path: Path) -> None:
@@ -178,7 +204,7 @@ def test_packed_rotated_and_piped_logs_are_one_log(tmp_path: Path) -> None:
 
     found = requested(str(packed), older, "-", stdin=Path(newest).read_bytes())
 
-    assert (found["gpuHours"], found["lines"], found["openEnded"]) == ("3/2", 3, 0)
+    assert (found["gpuHours"], found["lines"], found["openEnded"]) == (1.5, 3, 0)
 
 
 def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -75,17 +75,15 @@ def test_kyaml(tmp_path: Path) -> None:
 
 @cases(
     ("api_version", "kind", "spec", "want"),
-    {
-        "deployment": ("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template"),
-        "any-version": ("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template"),
-        "job": ("batch/v1", "Job", "{template: TEMPLATE}", "spec.template"),
-        "cronjob": (
-            "batch/v1",
-            "CronJob",
-            "{jobTemplate: {spec: {template: TEMPLATE}}}",
-            "spec.jobTemplate.spec.template",
-        ),
-    },
+    deployment=("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template"),
+    any_version=("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template"),
+    job=("batch/v1", "Job", "{template: TEMPLATE}", "spec.template"),
+    cronjob=(
+        "batch/v1",
+        "CronJob",
+        "{jobTemplate: {spec: {template: TEMPLATE}}}",
+        "spec.jobTemplate.spec.template",
+    ),
 )
 def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: str, want: str) -> None:
     template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: main}]}}"
@@ -99,14 +97,12 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
 
 @cases(
     ("text", "known"),
-    {
-        "service": ("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False),
-        "a-list-without-items": ("apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n", False),
-        "a-generated-name": ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {generateName: x}\n", True),
-        "job-of-another-group": ("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False),
-        "deployment-without-spec": ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True),
-        "null-template": ("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True),
-    },
+    service=("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False),
+    a_list_without_items=("apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n", False),
+    a_generated_name=("apiVersion: apps/v1\nkind: Deployment\nmetadata: {generateName: x}\n", True),
+    job_of_another_group=("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False),
+    deployment_without_spec=("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True),
+    null_template=("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True),
 )  # fmt: skip
 def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
     manifest = only(read(tmp_path, text))
@@ -116,13 +112,11 @@ def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
 
 @cases(
     ("metadata", "option", "want"),
-    {
-        "its-own": ("{name: a, namespace: ml}", "other", "ml"),
-        "option": ("{name: a}", "other", "other"),
-        "default": ("{name: a}", None, "default"),
-        "null": ("{name: a, namespace: null}", "other", "other"),
-        "empty": ('{name: a, namespace: ""}', "other", "other"),
-    },
+    its_own=("{name: a, namespace: ml}", "other", "ml"),
+    option=("{name: a}", "other", "other"),
+    default=("{name: a}", None, "default"),
+    null=("{name: a, namespace: null}", "other", "other"),
+    empty=('{name: a, namespace: ""}', "other", "other"),
 )
 def test_namespace(tmp_path: Path, metadata: str, option: str | None, want: str) -> None:
     text = f"apiVersion: v1\nkind: Pod\nmetadata: {metadata}\n"
@@ -169,21 +163,20 @@ kind: List
 
 @cases(
     ("text", "want"),
-    {
-        "no-apiversion": ("kind: Pod\nmetadata: {name: a}\n", ["m.yaml:1: apiVersion: Required value"]),
-        "no-kind": ("apiVersion: apps/v1\nspec: {}\n", ["m.yaml:1: kind: Required value"]),
-        "kind": ("apiVersion: v1\nkind: 5\n",
-            ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"]),
-        "empty-kind": ('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: Required value"]),
-        "null-kind": ("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: Required value"]),
-        "metadata": ("apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"]),
-        "items": ("apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: 5}\n- 7\n",
-            [
-                "m.yaml:6: items[0].metadata.name: must be text; YAML reads 5 as a number: quote it",
-                "m.yaml:7: items[1]: must be an object: a map with apiVersion and kind",
-            ]),
-        "items-no-list": ("apiVersion: v1\nkind: List\nitems: {a: b}\n", ["m.yaml:3: items: must be a list"]),
-        "every-field-of-the-wrong-type": ("""\
+    no_apiversion=("kind: Pod\nmetadata: {name: a}\n", ["m.yaml:1: apiVersion: Required value"]),
+    no_kind=("apiVersion: apps/v1\nspec: {}\n", ["m.yaml:1: kind: Required value"]),
+    kind=("apiVersion: v1\nkind: 5\n",
+        ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"]),
+    empty_kind=('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: Required value"]),
+    null_kind=("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: Required value"]),
+    metadata=("apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"]),
+    items=("apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: 5}\n- 7\n",
+        [
+            "m.yaml:6: items[0].metadata.name: must be text; YAML reads 5 as a number: quote it",
+            "m.yaml:7: items[1]: must be an object: a map with apiVersion and kind",
+        ]),
+    items_no_list=("apiVersion: v1\nkind: List\nitems: {a: b}\n", ["m.yaml:3: items: must be a list"]),
+    every_field_of_the_wrong_type=("""\
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: x}
@@ -200,25 +193,24 @@ spec:
         - {name: A, value: 1}
         readinessProbe: {periodSeconds: "5"}
 """,
-            [
-                "m.yaml:8: spec.template.metadata.annotations.gpu-fraction: must be text; YAML reads 0.5 as a number: quote it",
-                "m.yaml:10: spec.template.spec.nodeSelector.gpu: must be text; YAML reads off, no and n as false, and on, "
-                "yes and y as true: quote it",
-                "m.yaml:14: spec.template.spec.containers[0].env[0].value: must be text; YAML reads 1 as a number: quote it",
-                "m.yaml:15: spec.template.spec.containers[0].readinessProbe.periodSeconds: must be a whole number, "
-                'not text "5"',
-            ]),
-        "template-no-map": ("apiVersion: apps/v1\nkind: Deployment\nspec:\n  template: x\n",
-            ["m.yaml:4: spec.template: must be a map"]),
-        "a-field-beside-a-placeholder": (f"{POD}  terminationGracePeriodSeconds: ${{GRACE}}\n  nodeSelector: [a]\n",
-            ["m.yaml:7: spec.nodeSelector: must be a map, not a list"]),
-        "spec-no-map": ("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"]),
-        "the-second-of-several-templates": ("apiVersion: ray.io/v1\nkind: RayCluster\nspec:\n  workerGroupSpecs:\n"
-            "  - template: {spec: {containers: []}}\n  - template:\n      spec:\n        containers: none\n",
-            ['m.yaml:8: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"']),
-        "empty": ("", ["m.yaml: must contain an object"]),
-        "only-comments": ("# only\n---\n", ["m.yaml: must contain an object"]),
-    },
+        [
+            "m.yaml:8: spec.template.metadata.annotations.gpu-fraction: must be text; YAML reads 0.5 as a number: quote it",
+            "m.yaml:10: spec.template.spec.nodeSelector.gpu: must be text; YAML reads off, no and n as false, and on, "
+            "yes and y as true: quote it",
+            "m.yaml:14: spec.template.spec.containers[0].env[0].value: must be text; YAML reads 1 as a number: quote it",
+            "m.yaml:15: spec.template.spec.containers[0].readinessProbe.periodSeconds: must be a whole number, "
+            'not text "5"',
+        ]),
+    template_no_map=("apiVersion: apps/v1\nkind: Deployment\nspec:\n  template: x\n",
+        ["m.yaml:4: spec.template: must be a map"]),
+    a_field_beside_a_placeholder=(f"{POD}  terminationGracePeriodSeconds: ${{GRACE}}\n  nodeSelector: [a]\n",
+        ["m.yaml:7: spec.nodeSelector: must be a map, not a list"]),
+    spec_no_map=("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"]),
+    the_second_of_several_templates=("apiVersion: ray.io/v1\nkind: RayCluster\nspec:\n  workerGroupSpecs:\n"
+        "  - template: {spec: {containers: []}}\n  - template:\n      spec:\n        containers: none\n",
+        ['m.yaml:8: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"']),
+    empty=("", ["m.yaml: must contain an object"]),
+    only_comments=("# only\n---\n", ["m.yaml: must contain an object"]),
 )  # fmt: skip
 def test_bad_objects_are_reported_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
     found = read(tmp_path, text)
@@ -229,12 +221,10 @@ def test_bad_objects_are_reported_with_line_and_path(tmp_path: Path, text: str, 
 
 @cases(
     ("text", "want"),
-    {
-        "list": ("- 1\n", ["stdin:1: must be an object: a map with apiVersion and kind"]),
-        "text": ("just text\n", ["stdin:1: must be an object: a map with apiVersion and kind"]),
-        "nothing-known": ("a: 1\n", ["stdin:1: apiVersion: Required value", "stdin:1: kind: Required value"]),
-        "helm-chart": ("apiVersion: v2\nname: chart\n", ["stdin:1: kind: Required value"]),
-    },
+    list=("- 1\n", ["stdin:1: must be an object: a map with apiVersion and kind"]),
+    text=("just text\n", ["stdin:1: must be an object: a map with apiVersion and kind"]),
+    nothing_known=("a: 1\n", ["stdin:1: apiVersion: Required value", "stdin:1: kind: Required value"]),
+    helm_chart=("apiVersion: v2\nname: chart\n", ["stdin:1: kind: Required value"]),
 )  # fmt: skip
 def test_a_stream_holds_nothing_but_manifests(
     monkeypatch: pytest.MonkeyPatch, text: str, want: list[str]
@@ -246,14 +236,12 @@ def test_a_stream_holds_nothing_but_manifests(
 
 @cases(
     "text",
-    {
-        "values-of-a-chart": "replicas: 1\nresources: {limits: {nvidia.com/gpu: 1}}\n",
-        "json-patch": "- {op: add, path: /spec/replicas, value: 2}\n",
-        "text": "just text\n",
-        "helm-chart": "apiVersion: v2\nname: chart\nversion: 0.1.0\n",
-        "grafana-provisioning": "apiVersion: 1\ndatasources: [{name: a}]\n",
-        "drone-pipeline": "kind: pipeline\ntype: docker\nsteps: []\n",
-    },
+    values_of_a_chart="replicas: 1\nresources: {limits: {nvidia.com/gpu: 1}}\n",
+    json_patch="- {op: add, path: /spec/replicas, value: 2}\n",
+    text="just text\n",
+    helm_chart="apiVersion: v2\nname: chart\nversion: 0.1.0\n",
+    grafana_provisioning="apiVersion: 1\ndatasources: [{name: a}]\n",
+    drone_pipeline="kind: pipeline\ntype: docker\nsteps: []\n",
 )
 def test_a_document_without_apiversion_and_kind_is_not_a_manifest(tmp_path: Path, text: str) -> None:
     found = read(tmp_path, f"{text}---\n{POD}")
@@ -334,17 +322,15 @@ def test_what_can_be_read_is_read(tmp_path: Path) -> None:
 
 @cases(
     ("data", "want"),
-    {
-        "null-member": ({"labels": None, "name": "a"}, {"name": "a"}),
-        "null-below": ({"spec": {"tolerations": [{"key": None}]}}, {"spec": {"tolerations": [{}]}}),
-        "null-quantity-is-zero": ({"limits": {"nvidia.com/gpu": None}}, {"limits": {"nvidia.com/gpu": 0}}),
-        "null-in-a-map-of-text": ({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}),
-        "null-in-a-list-of-text": ({"args": [None, "x"]}, {"args": ["", "x"]}),
-        "null-in-a-list-of-objects": ({"containers": [None]}, {"containers": [{}]}),
-        "keys-are-text": ({"a": {1: "x", 0.5: "y"}}, {"a": {"1": "x", "0.5": "y"}}),
-        "boolean-keys": ({True: 1, False: 2}, {"true": 1, "false": 2}),
-        "empty-is-not-null": ({"a": 0, "b": "", "c": [], "d": False}, {"a": 0, "b": "", "c": [], "d": False}),
-    },
+    null_member=({"labels": None, "name": "a"}, {"name": "a"}),
+    null_below=({"spec": {"tolerations": [{"key": None}]}}, {"spec": {"tolerations": [{}]}}),
+    null_quantity_is_zero=({"limits": {"nvidia.com/gpu": None}}, {"limits": {"nvidia.com/gpu": 0}}),
+    null_in_a_map_of_text=({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}),
+    null_in_a_list_of_text=({"args": [None, "x"]}, {"args": ["", "x"]}),
+    null_in_a_list_of_objects=({"containers": [None]}, {"containers": [{}]}),
+    keys_are_text=({"a": {1: "x", 0.5: "y"}}, {"a": {"1": "x", "0.5": "y"}}),
+    boolean_keys=({True: 1, False: 2}, {"true": 1, "false": 2}),
+    empty_is_not_null=({"a": 0, "b": "", "c": [], "d": False}, {"a": 0, "b": "", "c": [], "d": False}),
 )  # fmt: skip
 def test_nulls_and_keys_as_stored(data: Any, want: Any) -> None:
     assert as_stored(data) == want
@@ -352,15 +338,13 @@ def test_nulls_and_keys_as_stored(data: Any, want: Any) -> None:
 
 @cases(
     ("resources", "want"),
-    {
-        "no-requests": ({"limits": {"a": "1"}}, {"limits": {"a": "1"}, "requests": {"a": "1"}}),
-        "one-missing": (
-            {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0"}},
-            {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0", "b": "2"}},
-        ),
-        "no-limits": ({"requests": {"a": "1"}}, {"requests": {"a": "1"}}),
-        "nothing": ({}, {}),
-    },
+    no_requests=({"limits": {"a": "1"}}, {"limits": {"a": "1"}, "requests": {"a": "1"}}),
+    one_missing=(
+        {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0"}},
+        {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0", "b": "2"}},
+    ),
+    no_limits=({"requests": {"a": "1"}}, {"requests": {"a": "1"}}),
+    nothing=({}, {}),
 )
 def test_limits_become_requests(resources: Any, want: Any) -> None:
     def pod(shape: Any) -> Any:
@@ -387,15 +371,13 @@ def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
 
 @cases(
     ("written", "want"),
-    {
-        "integer": ("1", 1),
-        "half": ("0.5", 0.5),
-        "exponent": ("1e3", 1000),
-        "whole-float": ("1.0", 1),
-        "quoted": ('"1"', "1"),
-        "suffix": ("500m", "500m"),
-        "null": ("null", 0),
-    },
+    integer=("1", 1),
+    half=("0.5", 0.5),
+    exponent=("1e3", 1000),
+    whole_float=("1.0", 1),
+    quoted=('"1"', "1"),
+    suffix=("500m", "500m"),
+    null=("null", 0),
 )
 def test_quantities_reach_the_rules_as_the_api_server_gets_them(
     tmp_path: Path, written: str, want: Any

@@ -61,54 +61,54 @@ SURGE = (
 
 @cases(
     ("documents", "want"),
-    {
-        "what-stands-before-counts-as-used": ([quota(gpus="8"), deployment("a", 6), deployment("b", 4)],
-            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"}),
-        "wherever-the-quota-stands": ([deployment("a", 6), deployment("b", 4), quota(gpus="8")],
-            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"}),
-        "of-one-object-twice-the-later-one-counts": ([quota(gpus="8"), deployment("a", 6), deployment("a", 8)], {}),
-        "each-namespace-by-itself": (
-            [quota(gpus="8"), deployment("a", 8), deployment("elsewhere", 8, namespace="other")],
-            {}),
-        "pods-count-in-the-words-of-their-denial": ([quota(gpus="8"), pod("p", 6), pod("q", 3), deployment("a", 1)], {
-                "q": "exceeded quota: ml/default, requested: gpus=3, used: gpus=6, limited: gpus=8",
-                "a": "spec.template: needs 1 GPU; ml has 0 of 8 free: 0 of 1 pods will start",
-            }),
-        "what-can-never-start-holds-nothing": (
-            [quota(gpus="8"), deployment("a", 2, 9), pod("p", 9), gang("g", 5), pod("q", 8)],
-            {
-                "a": "spec.template: a pod needs 9 GPUs, which can never fit: the GPUQuota of ml grants 8 in all",
-                "p": "exceeded quota: ml/default, 9 can never fit: the quota grants 8 in all",
-                "g": "spec.tasks[0].template: 5 pods that must run together need 10 GPUs, which can never fit: "
-                "the GPUQuota of ml grants 8 in all",
-            }),
-        "a-dump-of-a-workload-with-its-pods": (
-            [quota(gpus="8"), deployment("a", 8), pod("a-1", 1, **OWNED), pod("a-2", 1, **OWNED)],
-            {}),
-        "an-autoscaler-before-its-target": ([quota(gpus="8"), hpa("a", 9), deployment("a", 2)], {
-                "HPA": "spec.maxReplicas: may grow to 9 pods and then needs 9 GPUs, which can never fit: "
-                "the GPUQuota of ml grants 8 in all; 8 of 9 pods will start"
-            }),
-        "what-others-in-the-run-ask-is-not-free-for-an-autoscaler": (
-            [quota(gpus="8"), deployment("a", 2, 2), deployment("b", 2), scaled_object("a", maxReplicaCount=4)],
-            {
-                "ScaledObject": "spec.maxReplicaCount: may grow to 4 pods and then needs 8 GPUs; ml has 6 of 8 free: "
-                "3 of 4 pods will start"
-            }),
-        "an-autoscaler-of-what-is-not-among-the-documents": ([quota(gpus="8"), hpa("unknown", 100)], {}),
-        "an-update-that-had-room-when-it-was-written": ([quota(gpus="8"), made("apps/v1", "Deployment", "a", {
-                "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)}), pod("p", 1)],
-            {}),
-        "an-update-that-has-none": ([quota(gpus="8"), pod("p", 1), made("apps/v1", "Deployment", "a", {
-                "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)})], {"a": SURGE}),
-        "suspended": (
-            [quota(gpus="8"), made("batch/v1", "Job", "a", {"parallelism": 9, "suspend": True, "template": template(1)})],
-            {}),
-        "a-quota-that-is-not-valid-grants-nothing": ([quota(gpus=8.5), deployment("a", 9)],
-            {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"}),
-        "a-quota-of-no-class": ([quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
-            {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"}),
-    },
+    what_stands_before_counts_as_used=([quota(gpus="8"), deployment("a", 6), deployment("b", 4)],
+        {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"}),
+    wherever_the_quota_stands=([deployment("a", 6), deployment("b", 4), quota(gpus="8")],
+        {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"}),
+    of_one_object_twice_the_later_one_counts=([quota(gpus="8"), deployment("a", 6), deployment("a", 8)], {}),
+    each_namespace_by_itself=(
+        [quota(gpus="8"), deployment("a", 8), deployment("elsewhere", 8, namespace="other")],
+        {}),
+    what_is_denied_holds_nothing=(
+        [quota(gpus="8"), pod("p", 6), pod("q", 3), deployment("b", 3), deployment("c", 1)], {
+            "q": "exceeded quota: ml/default, requested 3 GPUs, 6 of 8 used",
+            "b": "spec.replicas: needs 3 GPUs; ml has 2 of 8 free: 2 of 3 pods will start",
+            "c": "spec.template: needs 1 GPU; ml has 0 of 8 free: 0 of 1 pods will start",
+        }),
+    what_can_never_start_holds_nothing=(
+        [quota(gpus="8"), deployment("a", 2, 9), pod("p", 9), gang("g", 5), pod("q", 8)],
+        {
+            "a": "spec.template: a pod needs 9 GPUs, which can never fit: the GPUQuota of ml grants 8 in all",
+            "p": "exceeded quota: ml/default, 9 GPUs can never fit: the quota grants 8",
+            "g": "spec.tasks[0].template: 5 pods that must run together need 10 GPUs, which can never fit: "
+            "the GPUQuota of ml grants 8 in all",
+        }),
+    a_dump_of_a_workload_with_its_pods=(
+        [quota(gpus="8"), deployment("a", 8), pod("a-1", 1, **OWNED), pod("a-2", 1, **OWNED)],
+        {}),
+    an_autoscaler_before_its_target=([quota(gpus="8"), hpa("a", 9), deployment("a", 2)], {
+            "HPA": "spec.maxReplicas: may grow to 9 pods and then needs 9 GPUs, which can never fit: "
+            "the GPUQuota of ml grants 8 in all; 8 of 9 pods will start"
+        }),
+    what_others_in_the_run_ask_is_not_free_for_an_autoscaler=(
+        [quota(gpus="8"), deployment("a", 2, 2), deployment("b", 2), scaled_object("a", maxReplicaCount=4)],
+        {
+            "ScaledObject": "spec.maxReplicaCount: may grow to 4 pods and then needs 8 GPUs; ml has 6 of 8 free: "
+            "3 of 4 pods will start"
+        }),
+    an_autoscaler_of_what_is_not_among_the_documents=([quota(gpus="8"), hpa("unknown", 100)], {}),
+    an_update_that_had_room_when_it_was_written=([quota(gpus="8"), made("apps/v1", "Deployment", "a", {
+            "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)}), pod("p", 1)],
+        {}),
+    an_update_that_has_none=([quota(gpus="8"), pod("p", 1), made("apps/v1", "Deployment", "a", {
+            "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)})], {"a": SURGE}),
+    suspended=(
+        [quota(gpus="8"), made("batch/v1", "Job", "a", {"parallelism": 9, "suspend": True, "template": template(1)})],
+        {}),
+    a_quota_that_is_not_valid_grants_nothing=([quota(gpus=8.5), deployment("a", 9)],
+        {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"}),
+    a_quota_of_no_class=([quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
+        {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"}),
 )  # fmt: skip
 def test_documents_count_together(documents: list[JSON], want: dict[str, str]) -> None:
     assert found(documents) == want

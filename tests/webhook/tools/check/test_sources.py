@@ -68,10 +68,8 @@ def test_a_device_that_is_named_is_read_up_to_the_limit() -> None:
 
 @cases(
     ("recursive", "want"),
-    {
-        "flat": (False, "must contain a .yaml, .yml or .json file (-R reads the directories below, too)"),
-        "recursive": (True, "must contain a .yaml, .yml or .json file"),
-    },
+    flat=(False, "must contain a .yaml, .yml or .json file (-R reads the directories below, too)"),
+    recursive=(True, "must contain a .yaml, .yml or .json file"),
 )  # fmt: skip
 def test_a_directory_without_manifests(tmp_path: Path, recursive: bool, want: str) -> None:
     found = read_manifests([str(tmp_path)], recursive=recursive)
@@ -107,18 +105,16 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cases(
     ("ignore", "want"),
-    {
-        "nothing": ([], ["a", "b", "c", "d"]),
-        "file-by-name": (["b.yaml"], ["a", "c", "d"]),
-        "directory-by-name": (["vendor"], ["a", "b", "d"]),
-        "directory-by-path": (["deploy/vendor/"], ["a", "b", "d"]),
-        "directory-from-here": (["./deploy"], ["a"]),
-        "star-matches-slashes": (["deploy/*.yaml"], ["a"]),
-        "at-any-depth": (["**/d.yaml"], ["a", "b", "c"]),
-        "at-any-depth-and-at-the-top": (["**/a.yaml"], ["b", "c", "d"]),
-        "several": (["[bc].yaml", "d.*"], ["a"]),
-        "names-are-matched-whole-and-below-the-directory": (["tmp*", "eploy", "yaml"], ["a", "b", "c", "d"]),
-    },
+    nothing=([], ["a", "b", "c", "d"]),
+    file_by_name=(["b.yaml"], ["a", "c", "d"]),
+    directory_by_name=(["vendor"], ["a", "b", "d"]),
+    directory_by_path=(["deploy/vendor/"], ["a", "b", "d"]),
+    directory_from_here=(["./deploy"], ["a"]),
+    star_matches_slashes=(["deploy/*.yaml"], ["a"]),
+    at_any_depth=(["**/d.yaml"], ["a", "b", "c"]),
+    at_any_depth_and_at_the_top=(["**/a.yaml"], ["b", "c", "d"]),
+    several=(["[bc].yaml", "d.*"], ["a"]),
+    names_are_matched_whole_and_below_the_directory=(["tmp*", "eploy", "yaml"], ["a", "b", "c", "d"]),
 )  # fmt: skip
 def test_ignored_files_are_not_read(tmp_path: Path, ignore: list[str], want: list[str]) -> None:
     top = tree(
@@ -161,12 +157,10 @@ def test_a_helm_chart_is_noted_once(tmp_path: Path) -> None:
 
 @cases(
     ("text", "want"),
-    {
-        "value": (TEMPLATE, 4),
-        "line": ("{{- if .Values.gpus }}\nkind: Pod\n{{- end }}\n", 1),
-        "flow": ("kind: Pod\nspec: {replicas: {{ replicas }}}\n", 2),
-        "jinja": ("kind: Pod\n{% for gpu in gpus %}\n- {{ gpu }}\n{% endfor %}\n", 2),
-    },
+    value=(TEMPLATE, 4),
+    line=("{{- if .Values.gpus }}\nkind: Pod\n{{- end }}\n", 1),
+    flow=("kind: Pod\nspec: {replicas: {{ replicas }}}\n", 2),
+    jinja=("kind: Pod\n{% for gpu in gpus %}\n- {{ gpu }}\n{% endfor %}\n", 2),
 )
 def test_a_template_that_yaml_cannot_read_is_noted(tmp_path: Path, text: str, want: int) -> None:
     top = tree(tmp_path, t_yaml=text, a_yaml=pod("a"))
@@ -179,10 +173,8 @@ def test_a_template_that_yaml_cannot_read_is_noted(tmp_path: Path, text: str, wa
 
 @cases(
     "text",
-    {
-        "quoted-parameter": 'kind: Workflow\nargs: ["{{inputs.parameters.gpus}}"\nspec: 1\n',
-        "no-braces": "kind: Pod\na: b: c\n",
-    },
+    quoted_parameter='kind: Workflow\nargs: ["{{inputs.parameters.gpus}}"\nspec: 1\n',
+    no_braces="kind: Pod\na: b: c\n",
 )
 def test_a_broken_file_is_a_problem_whatever_it_quotes(tmp_path: Path, text: str) -> None:
     found = read(tree(tmp_path, t_yaml=text))

@@ -24,14 +24,12 @@ def answer(headers: dict[str, str], method: str = "GET") -> tuple[int, str, Test
 
 @cases(
     "headers",
-    {
-        "a-client-without-a-browser": HERE,
-        "by-name": {"Host": "localhost:7080"},
-        "through-a-tunnel": {"Host": "localhost:9000", "Origin": "http://localhost:9000"},
-        "ipv6": {"Host": "[::1]:7080"},
-        "typed-into-the-address-bar": {**HERE, "Sec-Fetch-Site": "none"},
-        "our-own-page": ({**HERE, "Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:7080"}),
-    },
+    a_client_without_a_browser=HERE,
+    by_name={"Host": "localhost:7080"},
+    through_a_tunnel={"Host": "localhost:9000", "Origin": "http://localhost:9000"},
+    ipv6={"Host": "[::1]:7080"},
+    typed_into_the_address_bar={**HERE, "Sec-Fetch-Site": "none"},
+    our_own_page=({**HERE, "Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:7080"}),
 )
 def test_the_user_and_our_own_pages_get_the_page(headers: dict[str, str]) -> None:
     assert answer(headers)[:2] == (200, SECRET)
@@ -39,19 +37,17 @@ def test_the_user_and_our_own_pages_get_the_page(headers: dict[str, str]) -> Non
 
 @cases(
     ("headers", "want"),
-    {
-        "a-rebound-name": ({"Host": "evil.example:7080"}, NO_HOST),
-        "a-name-like-an-address": ({"Host": "127.0.0.1.evil.example"}, NO_HOST),
-        "an-address-of-the-network": ({"Host": "10.0.0.5:7080"}, NO_HOST),
-        "no-host": ({"Host": ""}, NO_HOST),
-        "half-an-address": ({"Host": "[::1"}, NO_HOST),
-        "foreign": ({**HERE, "Origin": "https://evil.example"}, NO_ORIGIN),
-        "a-sandboxed-frame": ({**HERE, "Origin": "null"}, NO_ORIGIN),
-        "another-port-of-this-machine": ({**HERE, "Origin": "http://127.0.0.1:3000"}, NO_ORIGIN),
-        "another-scheme": ({**HERE, "Origin": "https://127.0.0.1:7080"}, NO_ORIGIN),
-        "an-image-or-a-frame-in-another-page": ({**HERE, "Sec-Fetch-Site": "cross-site"}, NO_SITE),
-        "another-server-of-this-machine": ({**HERE, "Sec-Fetch-Site": "same-site"}, NO_SITE),
-    },
+    a_rebound_name=({"Host": "evil.example:7080"}, NO_HOST),
+    a_name_like_an_address=({"Host": "127.0.0.1.evil.example"}, NO_HOST),
+    an_address_of_the_network=({"Host": "10.0.0.5:7080"}, NO_HOST),
+    no_host=({"Host": ""}, NO_HOST),
+    half_an_address=({"Host": "[::1"}, NO_HOST),
+    foreign=({**HERE, "Origin": "https://evil.example"}, NO_ORIGIN),
+    a_sandboxed_frame=({**HERE, "Origin": "null"}, NO_ORIGIN),
+    another_port_of_this_machine=({**HERE, "Origin": "http://127.0.0.1:3000"}, NO_ORIGIN),
+    another_scheme=({**HERE, "Origin": "https://127.0.0.1:7080"}, NO_ORIGIN),
+    an_image_or_a_frame_in_another_page=({**HERE, "Sec-Fetch-Site": "cross-site"}, NO_SITE),
+    another_server_of_this_machine=({**HERE, "Sec-Fetch-Site": "same-site"}, NO_SITE),
 )
 def test_other_pages_get_nothing(headers: dict[str, str], want: str) -> None:
     status, text, response = answer(headers)

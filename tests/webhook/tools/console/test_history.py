@@ -51,13 +51,11 @@ def test_steps_are_drawn_as_steps() -> None:
 
 @cases(
     ("hard", "want"),
-    {
-        "tens": (32, (0, 10, 20, 30)),
-        "twos": (4, (0, 2, 4)),
-        "halves": (1, (0, 0.5, 1)),
-        "thousands": (2000, (0, 1000, 2000)),
-        "nothing-granted": (0, (0, 0.5, 1)),
-    },
+    tens=(32, (0, 10, 20, 30)),
+    twos=(4, (0, 2, 4)),
+    halves=(1, (0, 0.5, 1)),
+    thousands=(2000, (0, 1000, 2000)),
+    nothing_granted=(0, (0, 0.5, 1)),
 )
 def test_ticks_are_round(hard: int, want: tuple[float, ...]) -> None:
     assert draw([(0, row(0, 0, hard))], until=1).ticks == pytest.approx(want)

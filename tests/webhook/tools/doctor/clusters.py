@@ -41,7 +41,6 @@ def cluster_of(
 
 
 def checked(check: str, objects: Mapping[str, Any], folder: Path, **more: Any) -> CheckResult:
-    """Return what the check says of a cluster of these objects."""
     with cluster_of(folder, objects, **more) as cluster:
         return run_check(BY_ID[check], cluster)
 

@@ -40,23 +40,17 @@ METRICS = ours(port=9443)
 
 @cases(
     ("flags", "policies", "found"),
-    {
-        "client-ca": (["--client-ca=/ca.crt", "--client-name=a"], [], []),
-        "neither": ([], [], WARNED),
-        "as-installed": ([], [policy(ours(), METRICS)], WARNED),
-        "webhook-from": ([], [policy(ours(CONTROL_PLANE), METRICS)], [LIMITED]),
-        "port-by-name": ([], [policy(ours(CONTROL_PLANE, port="webhook"))], [LIMITED]),
-        "nobody-at-all": ([], [policy()], [LIMITED]),
-        "another-one-opens-it": ([], [policy(ours(CONTROL_PLANE)), policy({}, name="open")], WARNED),
-        "from-every-address": ([], [policy(ours({"ipBlock": {"cidr": "0.0.0.0/0"}}))], WARNED),
-        "from-every-namespace": ([], [policy(ours({"namespaceSelector": {}}))], WARNED),
-        "of-other-pods": (
-            [],
-            [policy(ours(CONTROL_PLANE), podSelector={"matchLabels": {"app": "x"}})],
-            WARNED,
-        ),
-        "of-outgoing-traffic": ([], [policy(ours(CONTROL_PLANE), policyTypes=["Egress"])], WARNED),
-    },
+    client_ca=(["--client-ca=/ca.crt", "--client-name=a"], [], []),
+    neither=([], [], WARNED),
+    as_installed=([], [policy(ours(), METRICS)], WARNED),
+    webhook_from=([], [policy(ours(CONTROL_PLANE), METRICS)], [LIMITED]),
+    port_by_name=([], [policy(ours(CONTROL_PLANE, port="webhook"))], [LIMITED]),
+    nobody_at_all=([], [policy()], [LIMITED]),
+    another_one_opens_it=([], [policy(ours(CONTROL_PLANE)), policy({}, name="open")], WARNED),
+    from_every_address=([], [policy(ours({"ipBlock": {"cidr": "0.0.0.0/0"}}))], WARNED),
+    from_every_namespace=([], [policy(ours({"namespaceSelector": {}}))], WARNED),
+    of_other_pods=([], [policy(ours(CONTROL_PLANE), podSelector={"matchLabels": {"app": "x"}})], WARNED),
+    of_outgoing_traffic=([], [policy(ours(CONTROL_PLANE), policyTypes=["Egress"])], WARNED),
 )
 def test_callers(flags: list[str], policies: list[dict[str, Any]], found: list[str], tmp_path: Path) -> None:
     result = checked("callers", {**deployment(*flags), POLICIES: policies}, tmp_path)

@@ -1,5 +1,6 @@
 """Each check on installations that no real cluster shows on demand; the rest is in tests/cluster/test_doctor.py."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ CONTROLLER = "gpu-admission-controller"
 
 
 def excluding(*names: str) -> dict[str, Any]:
-    """Return a configuration that excludes these namespaces."""
     expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(names)}
     selector = {"matchExpressions": [expression]}
     return {"webhooks": [{"name": "pods.mutate.gpu-admission.dev", "namespaceSelector": selector}]}
@@ -70,14 +70,12 @@ def endpoint(ready: bool | None, *, of: str = "gpu-admission") -> dict[str, Any]
 
 @cases(
     ("version", "want"),
-    {
-        "new-enough": ({"major": "1", "minor": "30"}, []),
-        "as-clouds-write-it": ({"major": "1", "minor": "33+"}, []),
-        "too-old": (
-            {"major": "1", "minor": "29", "gitVersion": "v1.29.4"},
-            ["kubernetes-too-old: API server v1.29.4"],
-        ),
-    },
+    new_enough=({"major": "1", "minor": "30"}, []),
+    as_clouds_write_it=({"major": "1", "minor": "33+"}, []),
+    too_old=(
+        {"major": "1", "minor": "29", "gitVersion": "v1.29.4"},
+        ["kubernetes-too-old: API server v1.29.4"],
+    ),
 )
 def test_the_version_of_the_api_server(version: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found("kubernetes-version", {"/version": version}, want, tmp_path)
@@ -85,34 +83,29 @@ def test_the_version_of_the_api_server(version: JSON, want: list[str], tmp_path:
 
 @cases(
     ("objects", "want"),
-    {
-        "it-leads": ({LEASE: lease("a", "11:59:50")}, []),
-        "it-led-until-a-minute-ago": (
-            {LEASE: lease("a", "11:59:00")},
-            ["controller-away: is held by a and was last renewed 60 s ago"],
-        ),
-        "it-let-go": ({LEASE: lease("", "11:59:59")}, ["controller-away: is held by nobody"]),
-        "an-empty-lease": ({LEASE: lease(None, None)}, ["controller-away: was never renewed"]),
-        "no-lease": ({}, ["controller-missing: no controller ever led"]),
-    },
+    it_leads=({LEASE: lease("a", "11:59:50")}, []),
+    it_led_until_a_minute_ago=(
+        {LEASE: lease("a", "11:59:00")},
+        ["controller-away: is held by a and was last renewed 60 s ago"],
+    ),
+    it_let_go=({LEASE: lease("", "11:59:59")}, ["controller-away: is held by nobody"]),
+    an_empty_lease=({LEASE: lease(None, None)}, ["controller-away: was never renewed"]),
+    no_lease=({}, ["controller-missing: no controller ever led"]),
 )
 def test_the_leader(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found("controller", objects, want, tmp_path)
 
 
+NONE_READY = "no-endpoints: no replica of the webhook is ready"
+
+
 @cases(
     ("port", "endpoint", "want"),
-    {
-        "one-is-ready": (443, endpoint(True), []),
-        "nothing-said-is-ready": (443, endpoint(None), []),
-        "not-ready": (443, endpoint(False), ["no-endpoints: no replica of the webhook is ready"]),
-        "of-another-service": (
-            443,
-            endpoint(True, of="another"),
-            ["no-endpoints: no replica of the webhook is ready"],
-        ),
-        "another-port": (8443, endpoint(True), ["service-port: must have port 443"]),
-    },
+    one_is_ready=(443, endpoint(True), []),
+    nothing_said_is_ready=(443, endpoint(None), []),
+    not_ready=(443, endpoint(False), [NONE_READY]),
+    of_another_service=(443, endpoint(True, of="another"), [NONE_READY]),
+    another_port=(8443, endpoint(True), ["service-port: must have port 443"]),
 )
 def test_the_service(port: int, endpoint: JSON, want: list[str], tmp_path: Path) -> None:
     service = {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": port}]}}
@@ -121,18 +114,13 @@ def test_the_service(port: int, endpoint: JSON, want: list[str], tmp_path: Path)
 
 @cases(
     ("others", "want"),
-    {
-        "earlier-ones": ([other("istio"), other("zz-gpu-admission")], []),
-        "a-later-one": ([other("zzz")], ["later-webhook: x.example.com may undo what gpu-admission changed"]),
-        "a-later-one-for-everything": (
-            [other("zzz", resources=["*/*"], operations=["*"], apiGroups=["*"])],
-            ["later-webhook: x.example.com"],
-        ),
-        "later-ones-for-something-else": (
-            [other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])],
-            [],
-        ),
-    },
+    earlier_ones=([other("istio"), other("zz-gpu-admission")], []),
+    a_later_one=([other("zzz")], ["later-webhook: x.example.com may undo what gpu-admission changed"]),
+    a_later_one_for_everything=(
+        [other("zzz", resources=["*/*"], operations=["*"], apiGroups=["*"])],
+        ["later-webhook: x.example.com"],
+    ),
+    later_for_others=([other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])], []),
 )
 def test_later_webhooks(others: list[JSON], want: list[str], tmp_path: Path) -> None:
     assert_found("later-webhooks", {MUTATING: others}, want, tmp_path)
@@ -141,101 +129,70 @@ def test_later_webhooks(others: list[JSON], want: list[str], tmp_path: Path) -> 
 ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
 
 
-@cases(
-    ("there", "want"),
-    {
-        "it-exists": ("gpu-operator", []),
-        "it-does-not-exist": (
-            "team",
-            [
-                f"excluded-namespace-missing: does not exist and is excluded by {ENTRY}: nobody reviews the GPU pods of whoever "
-                "creates it"
-            ],
-        ),
-    },
+MISSING = (
+    f"excluded-namespace-missing: does not exist and is excluded by {ENTRY}: nobody reviews the GPU pods of "
+    "whoever creates it"
 )
+
+
+@cases(("there", "want"), it_exists=("gpu-operator", []), it_does_not_exist=("team", [MISSING]))
 def test_an_excluded_namespace(there: str, want: list[str], tmp_path: Path) -> None:
     objects = {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace(there)]}
     assert_found("excluded-namespaces", objects, want, tmp_path)
 
 
-@cases(
-    ("excluded", "want"),
-    {
-        "in-an-excluded-namespace": (
-            "team",
-            [
-                f"unseen-quota: does not hold: {ENTRY} does not choose the namespace, so its pods are not reviewed"
-            ],
-        ),
-        "in-a-chosen-namespace": ("other", []),
-    },
-)
+UNSEEN = f"unseen-quota: does not hold: {ENTRY} does not choose the namespace, so its pods are not reviewed"
+
+
+@cases(("excluded", "want"), in_an_excluded_namespace=("team", [UNSEEN]), in_a_chosen_namespace=("other", []))
 def test_quotas_of_unseen_namespaces(excluded: str, want: list[str], tmp_path: Path) -> None:
     objects = {OURS: excluding(excluded), NAMESPACES: [namespace("team")], QUOTAS: [quota()]}
     assert_found("unseen-quotas", objects, want, tmp_path)
 
 
+BOUNDED: JSON = {f"{POLICY}/{CONTROLLER}": {"spec": {}}}
+
+
 @cases(
     ("policy", "action", "want"),
-    {
-        "it-denies": (True, "Deny", []),
-        "it-only-audits": (True, "Audit", ["controller-unbounded: must exist, with a binding that denies"]),
-        "there-is-none": (
-            False,
-            "Deny",
-            ["controller-unbounded: may send any request of the cluster anywhere"],
-        ),
-    },
+    it_denies=(BOUNDED, "Deny", []),
+    it_only_audits=(BOUNDED, "Audit", ["controller-unbounded: must exist, with a binding that denies"]),
+    there_is_none=({}, "Deny", ["controller-unbounded: may send any request of the cluster anywhere"]),
 )
 def test_the_policy_that_bounds_the_controller(
-    policy: bool, action: str, want: list[str], tmp_path: Path
+    policy: JSON, action: str, want: list[str], tmp_path: Path
 ) -> None:
     binding = {"spec": {"policyName": CONTROLLER, "validationActions": [action]}}
-    objects = {f"{BINDING}/{CONTROLLER}": binding} | (
-        {f"{POLICY}/{CONTROLLER}": {"spec": {}}} if policy else {}
-    )
-    assert_found("controller-policy", objects, want, tmp_path)
+    assert_found("controller-policy", {f"{BINDING}/{CONTROLLER}": binding, **policy}, want, tmp_path)
+
+
+BAD = {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]}
+WRONG = ("priorty", "rules.gpu-clas")
+NONE_THERE = [
+    f"configuration-missing: {kind}WebhookConfiguration/zz-gpu-admission"
+    for kind in ("Mutating", "Validating")
+]
 
 
 @cases(
     ("check", "objects", "want"),
-    {
-        "invalid-documents": (
-            "documents",
-            {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]},
-            [
-                "document-refused: GPUPolicy/p spec.priorty",
-                "document-refused: GPUPolicy/p spec.rules.gpu-clas",
-            ],
-        ),
-        "no-crds": (
-            "custom-resources",
-            {},
-            [f"crd-missing: {name}" for name in expected_objects().custom_resources],
-        ),
-        "no-configurations": (
-            "configurations",
-            {},
-            [
-                "configuration-missing: MutatingWebhookConfiguration/zz-gpu-admission",
-                "configuration-missing: ValidatingWebhookConfiguration/zz-gpu-admission",
-            ],
-        ),
-    },
+    invalid_documents=("documents", BAD, [f"document-refused: GPUPolicy/p spec.{each}" for each in WRONG]),
+    crds=("custom-resources", {}, [f"crd-missing: {name}" for name in expected_objects().custom_resources]),
+    no_configurations=("configurations", {}, NONE_THERE),
 )
 def test_the_objects_of_the_installation(check: str, objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found(check, objects, want, tmp_path)
 
 
+NO_CLASS = "runtime-class-missing: Job/train in team"
+
+
 @cases(
     ("condition", "status", "want"),
-    {
-        "complete": ("Complete", "True", []),
-        "failed": ("Failed", "True", []),
-        "not-failed": ("Failed", "False", ["runtime-class-missing: Job/train in team"]),
-        "suspended": ("Suspended", "True", ["runtime-class-missing: Job/train in team"]),
-    },
+    complete=("Complete", "True", []),
+    failed=("Failed", "True", []),
+    not_failed=("Failed", "False", [NO_CLASS]),
+    suspended=("Suspended", "True", [NO_CLASS]),
 )
 def test_only_jobs_that_have_not_ended_refer_to_objects(
     condition: str, status: str, want: list[str], tmp_path: Path
@@ -249,18 +206,13 @@ def test_only_jobs_that_have_not_ended_refer_to_objects(
     assert_found("references", {"/apis/batch/v1/jobs": [job]}, want, tmp_path)
 
 
+ACCOUNTS = [f"ServiceAccount/gpu-admission-{each} in gpu-admission" for each in ("webhook", "controller")]
+
+
 @cases(
     ("annotations", "want"),
-    {
-        "of-our-own": (
-            {},
-            [
-                "ServiceAccount/gpu-admission-webhook in gpu-admission",
-                "ServiceAccount/gpu-admission-controller in gpu-admission",
-            ],
-        ),
-        "of-cert-manager": ({"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, []),
-    },
+    of_our_own=({}, ACCOUNTS),
+    of_cert_manager=({"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, []),
 )
 def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     annotations: dict[str, str], want: list[str], tmp_path: Path
@@ -274,13 +226,11 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
 
 @cases(
     ("entries", "want"),
-    {
-        "autoscalers-are-reviewed": (
-            [{"name": "autoscalers.validate.gpu-admission.dev"}],
-            ["must be allowed to get deployments.apps; get rollouts.argoproj.io"],
-        ),
-        "autoscalers-are-not-reviewed": ([], []),
-    },
+    autoscalers_are_reviewed=(
+        [{"name": "autoscalers.validate.gpu-admission.dev"}],
+        ["must be allowed to get deployments.apps; get rollouts.argoproj.io"],
+    ),
+    autoscalers_are_not_reviewed=([], []),
 )
 def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
     entries: list[dict[str, Any]], want: list[str], tmp_path: Path
@@ -293,24 +243,22 @@ def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
 
 @cases(
     ("check", "objects", "denied", "why"),
-    {
-        "a-right-is-missing": ("taints", {}, ["list nodes"], "you may not list nodes"),
-        "refused-all-the-same": (
-            "resource-quotas",
-            {"/api/v1/resourcequotas": status(403, "resourcequotas is forbidden", "Forbidden")},
-            [],
-            "the API server says: resourcequotas is forbidden",
-        ),
-        "no-json": ("gpu-quotas", {QUOTAS: Answer(b"no JSON")}, [], "the API server says: the list of"),
-        "an-api-server-in-trouble": (
-            "resource-quotas",
-            {"/api/v1/resourcequotas": status(500, "etcd is away", "InternalError")},
-            [],
-            "the API server says: etcd is away",
-        ),
-        "no-version": ("kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version"),
-        "nothing-to-compare": ("entries", {}, [], "there is no configuration zz-gpu-admission"),
-    },
+    a_right_is_missing=("taints", {}, ["list nodes"], "you may not list nodes"),
+    refused_all_the_same=(
+        "resource-quotas",
+        {"/api/v1/resourcequotas": status(403, "resourcequotas is forbidden", "Forbidden")},
+        [],
+        "the API server says: resourcequotas is forbidden",
+    ),
+    no_json=("gpu-quotas", {QUOTAS: Answer(b"no JSON")}, [], "the API server says: the list of"),
+    an_api_server_in_trouble=(
+        "resource-quotas",
+        {"/api/v1/resourcequotas": status(500, "etcd is away", "InternalError")},
+        [],
+        "the API server says: etcd is away",
+    ),
+    no_version=("kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version"),
+    nothing_to_compare=("entries", {}, [], "there is no configuration zz-gpu-admission"),
 )
 def test_what_cannot_be_looked_at_is_said(
     check: str, objects: dict[str, Any], denied: list[str], why: str, tmp_path: Path
@@ -322,17 +270,46 @@ def test_what_cannot_be_looked_at_is_said(
     assert why in missed.why
 
 
+def test_without_an_installation_a_missing_account_is_a_few_lines(tmp_path: Path) -> None:
+    every = [
+        f"{verb} {what}"
+        for verb in ("get", "list", "watch")
+        for what in ("nodes", "pods", "gpuquotas", "namespaces")
+    ]
+    found = checked("service-accounts", {}, tmp_path, denied=every).findings
+
+    assert [each.message.partition("; ")[2].count("; ") for each in found] == [5, 5]
+    assert all(re.search(r"; \d+ more rights are missing$", each.message) for each in found)
+
+
+def test_that_webhooks_fail_open_is_said_once(tmp_path: Path) -> None:
+    entries = {
+        f"{ADMISSION}/{kind}/zz-gpu-admission": {
+            "metadata": {},
+            "webhooks": [{"name": name, "failurePolicy": "Ignore"} for name in names],
+        }
+        for kind, names in expected_objects().configurations.items()
+    }
+    found = [each for each in checked("entries", entries, tmp_path).findings if each.id == "fails-open"]
+
+    assert [(each.object.partition(" webhooks")[0], each.message) for each in found] == [
+        (
+            "MutatingWebhookConfiguration/zz-gpu-admission",
+            "have failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked",
+        )
+    ]
+    assert re.search(r" and \d more$", found[0].object)
+
+
 NAME = "kubernetes.io/metadata.name"
 
 
 @cases(
     ("expressions", "want"),
-    {
-        "by-name": ([{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}], {"a", "b"}),
-        "chosen-by-name": ([{"key": NAME, "operator": "In", "values": ["a"]}], set()),
-        "by-another-label": ([{"key": "gpu", "operator": "NotIn", "values": ["a"]}], set()),
-        "everything": ([], set()),
-    },
+    by_name=([{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}], {"a", "b"}),
+    chosen_by_name=([{"key": NAME, "operator": "In", "values": ["a"]}], set()),
+    by_another_label=([{"key": "gpu", "operator": "NotIn", "values": ["a"]}], set()),
+    everything=([], set()),
 )
 def test_namespaces_that_a_selector_excludes_by_name(expressions: list[JSON], want: set[str]) -> None:
     assert excluded_by_name({"matchExpressions": expressions}) == want

@@ -36,20 +36,16 @@ UNSEEN = {
 
 @cases(
     ("check", "objects", "finding"),
-    {
-        "a-workload": ("references", WORKLOAD, "runtime-class-missing"),
-        "a-pod-that-nobody-reviews": ("excluded-namespaces", UNSEEN, "unseen-gpu-pods"),
-    },
+    a_workload=("references", WORKLOAD, "runtime-class-missing"),
+    a_pod_that_nobody_reviews=("excluded-namespaces", UNSEEN, "unseen-gpu-pods"),
 )
 @cases(
     ("devices", "is_found"),
-    {
-        "of-a-nic": ({**SERVED, TEMPLATES: [template("dra.net")]}, False),
-        "of-a-gpu": ({**SERVED, TEMPLATES: [template("gpu.nvidia.com")]}, True),
-        "of-a-template-that-is-not-there": (SERVED, True),
-        "that-may-not-be-read": ({**SERVED, TEMPLATES: status(403, "no", "Forbidden")}, True),
-        "where-none-are-served": ({}, True),
-    },
+    of_a_nic=({**SERVED, TEMPLATES: [template("dra.net")]}, False),
+    of_a_gpu=({**SERVED, TEMPLATES: [template("gpu.nvidia.com")]}, True),
+    of_a_template_that_is_not_there=(SERVED, True),
+    that_may_not_be_read=({**SERVED, TEMPLATES: status(403, "no", "Forbidden")}, True),
+    where_none_are_served=({}, True),
 )
 def test_a_claim(
     tmp_path: Path, check: str, objects: dict[str, Any], finding: str, devices: JSON, is_found: bool

@@ -28,7 +28,6 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def expected_of(documents: Iterable[Mapping[str, Any]]) -> ExpectedObjects:
-    """Return what the manifests of deploy/ install."""
     configurations: dict[str, dict[str, Any]] = {}
     custom_resources = {}
     for document in documents:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, cluster_of
+from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, checked, cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
 
 GPU = {"nvidia.com/gpu": "8"}
@@ -42,42 +42,40 @@ def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict
 
 @cases(
     ("check", "nodes", "want"),
-    {
-        "temporary-taints-do-not-count": (
-            "untainted-nodes",
-            [
-                node("a", {}, []),
-                node("b", {}, [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
-                node("c", {}),
-                node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
-            ],
-            ["untainted-gpu-node: Node a, b"],
-        ),
-        "the-usual-taint-is-tolerated": ("taints", [node("a", T4)], []),
-        "the-taint-of-another-vendor-is-tolerated": (
-            "taints",
-            [node("a", {}, [{"key": "amd.com/gpu", "effect": "NoSchedule"}])],
-            [],
-        ),
-        "many-nodes-are-one-finding": (
-            "unknown-classes",
-            [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)],
-            ["unknown-class: Node n0, n1, n2 and 2 more has GPUs of an unknown class"],
-        ),
-        "a-resource-of-no-mapping": (
-            "unmapped",
-            [
-                node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
-                node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
-            ],
-            ["unmapped-resource: Resource example.com/npu is not counted"],
-        ),
-        "a-node-without-the-label": (
-            "class-labels",
-            [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})],
-            ["node-without-label: is of class nvidia-l4 and must have the label accelerator"],
-        ),
-    },
+    temporary_taints_do_not_count=(
+        "untainted-nodes",
+        [
+            node("a", {}, []),
+            node("b", {}, [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
+            node("c", {}),
+            node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
+        ],
+        ["untainted-gpu-node: Nodes a, b must have a taint"],
+    ),
+    the_usual_taint_is_tolerated=("taints", [node("a", T4)], []),
+    the_taint_of_another_vendor_is_tolerated=(
+        "taints",
+        [node("a", {}, [{"key": "amd.com/gpu", "effect": "NoSchedule"}])],
+        [],
+    ),
+    many_nodes_are_one_finding=(
+        "unknown-classes",
+        [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)],
+        ["unknown-class: Nodes n0, n1, n2 and 2 more have GPUs of an unknown class"],
+    ),
+    a_resource_of_no_mapping=(
+        "unmapped",
+        [
+            node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
+            node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
+        ],
+        ["unmapped-resource: Resource example.com/npu is not counted"],
+    ),
+    a_node_without_the_label=(
+        "class-labels",
+        [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})],
+        ["node-without-label: is of class nvidia-l4 and must have the label accelerator"],
+    ),
 )
 def test_nodes(check: str, nodes: list[JSON], want: list[str], tmp_path: Path) -> None:
     assert_found(check, {"/api/v1/nodes": nodes}, want, tmp_path)
@@ -85,13 +83,11 @@ def test_nodes(check: str, nodes: list[JSON], want: list[str], tmp_path: Path) -
 
 @cases(
     ("is_ready", "want"),
-    {
-        "no-kubelet-confirms-their-end": (
-            False,
-            ["deleted-pods-on-lost-node: is not Ready, and has 1 GPU pods that were deleted (ml/train)"],
-        ),
-        "a-ready-node-ends-its-pods": (True, []),
-    },
+    no_kubelet_confirms_their_end=(
+        False,
+        ["deleted-pods-on-lost-node: is not Ready, and has 1 GPU pods that were deleted (ml/train)"],
+    ),
+    a_ready_node_ends_its_pods=(True, []),
 )
 def test_deleted_pods(is_ready: bool, want: list[str], tmp_path: Path) -> None:
     holder = node("a", {})
@@ -106,16 +102,15 @@ def test_device_classes_of_unknown_drivers(tmp_path: Path) -> None:
         "other": "device.driver == 'x.example.com'",
         "silent": "true",
     }
-    objects = {
-        "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
-        "/apis/resource.k8s.io/v1/deviceclasses": [
-            {
-                "metadata": {"name": name, "uid": name},
-                "spec": {"selectors": [{"cel": {"expression": expression}}]},
-            }
-            for name, expression in classes.items()
-        ],
-    }
+    stored = [
+        {
+            "metadata": {"name": name, "uid": name},
+            "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        }
+        for name, expression in classes.items()
+    ]
+    dra = "/apis/resource.k8s.io"
+    objects = {dra: {"versions": [{"version": "v1"}]}, f"{dra}/v1/deviceclasses": stored}
     assert_found("unmapped", objects, ["unmapped-device-class: DeviceClass/other is not counted"], tmp_path)
 
 
@@ -124,16 +119,14 @@ def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Pat
     config.mkdir()
     (config / "policy.yaml").write_text("{")
     nodes = {"/api/v1/nodes": [node("a", T4)]}
+    names = ("documents", "taints", "untainted-nodes")
     with cluster_of(tmp_path, nodes, config=config) as cluster:
-        results = {
-            name: run_check(BY_ID[name], cluster) for name in ("documents", "taints", "untainted-nodes")
-        }
+        documents, taints, untainted = (run_check(BY_ID[name], cluster) for name in names)
 
-    assert [finding.id for finding in results["documents"].findings] == ["document-refused"]
-    assert [each.why for each in results["taints"].not_checked] == [
-        "the configuration cannot be used: see check `documents`"
-    ]
-    assert results["untainted-nodes"] == CheckResult(BY_ID["untainted-nodes"])
+    assert [finding.id for finding in documents.findings] == ["document-refused"]
+    (missed,) = taints.not_checked
+    assert missed.why == "the configuration cannot be used: see check `documents`"
+    assert untainted == CheckResult(BY_ID["untainted-nodes"])
 
 
 def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -> None:
@@ -142,3 +135,21 @@ def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -
     newest = {"rules": {"gpu-toleration": {"tolerations": [{"key": "ml", "operator": "Exists"}]}}, "x": 1}
     objects = {"/api/v1/nodes": [tainted], POLICIES: [stored(newest, {"priority": 1})]}
     assert_found("taints", objects, ["taint-not-tolerated: has the taint ml:NoSchedule"], tmp_path)
+
+
+def test_what_to_do_with_several_nodes_names_each(tmp_path: Path) -> None:
+    """The command was for the first one alone, and 30 nodes would make a line that nobody reads."""
+    video = [{"key": "dedicated", "value": "video", "effect": "NoSchedule"}]
+    three = {"/api/v1/nodes": [node(name, {"nvidia.com/gpu.product": "NVIDIA-L4"}, video) for name in "abc"]}
+    many = {"/api/v1/nodes": [node(f"n{number:02}", {}, []) for number in range(30)]}
+
+    (label,) = checked("class-labels", three, tmp_path).findings
+    (taint,) = checked("taints", three, tmp_path).findings
+    (untainted,) = checked("untainted-nodes", many, tmp_path).findings
+    assert (label.object, label.message.split(" and ")[0]) == ("Nodes a, b, c", "are of class nvidia-l4")
+    assert label.remedy.startswith("kubectl label nodes a b c accelerator=nvidia-l4, or set")
+    assert f"{taint.object} {taint.message}".startswith(
+        "Nodes a, b, c have the taint dedicated=video:NoSchedule, which no policy and no class of their GPUs tolerates"
+    )
+    assert untainted.remedy.startswith("kubectl taint nodes n00 n01 ")
+    assert untainted.remedy.endswith(" n19 nvidia.com/gpu=present:NoSchedule (and so on for 10 more)")

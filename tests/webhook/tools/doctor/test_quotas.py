@@ -41,11 +41,11 @@ def counted_by(*digests: str) -> dict[str, Any]:
     spec = {"quotaUid": "u", "generation": 1, "hard": {"gpus": "4"}, "unclassifiedPods": "TotalOnly"}
     return {
         QUOTAS: [quota()],
-        LEDGERS: [row({**spec, **{field: f"{each}/TotalOnly" for field, each in fields}})],
+        LEDGERS: [ledger_object({**spec, **{field: f"{each}/TotalOnly" for field, each in fields}})],
     }
 
 
-def row(ledger: Any) -> dict[str, Any]:
+def ledger_object(ledger: Any) -> dict[str, Any]:
     metadata = {"name": "team", "namespace": "gpu-admission", "uid": "r", "resourceVersion": "2"}
     return {"metadata": metadata, "ledger": msgspec.json.encode(ledger).decode()}
 
@@ -58,87 +58,69 @@ PENDING = {
     **quota(),
     "status": {"hard": {"gpus": "4"}, "conditions": conditions(COUNTED), "observedGeneration": 0},
 }
+TOO_MUCH, SILENT = "gpus: 5 used of 4, 1 too many", "no message about pods for 200 s"
+UNKNOWN = {"classes": {"nvidia-t4": "1", "deleted": "2"}, "resources": {"example.com/gpus": "1"}}
+NOT_HELD = (
+    "quota-classes-not-held: spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes"
+)
 
 
 @cases(
-    ("quotas", "want"),
-    {
-        "no-quotas": ([], []),
-        "all-is-well": ([quota(COUNTED, ("Exceeded", "False", ""), ("Stale", "False", ""))], []),
-        "exceeded": (
-            [quota(COUNTED, ("Exceeded", "True", "gpus: 5 used of 4, 1 too many"))],
-            ["quota-exceeded: is Exceeded: gpus: 5 used of 4, 1 too many"],
-        ),
-        "stale": (
-            [quota(COUNTED, ("Stale", "True", "no message about pods for 200 s"))],
-            ["quota-stale: is Stale: no message about pods for 200 s"],
-        ),
-        "a-spec-that-is-not-in-force": (
-            [PENDING],
-            ["quota-pending: is in force as it was before generation 1 of its spec"],
-        ),
-        "never-counted": ([quota()], ["quota-not-ready: was never counted"]),
-        "for-a-class-that-was-deleted": (
-            [
-                quota(
-                    COUNTED,
-                    hard={
-                        "classes": {"nvidia-t4": "1", "deleted": "2"},
-                        "resources": {"example.com/gpus": "1"},
-                    },
-                )
-            ],
-            [
-                "quota-limits-nothing: spec.hard.classes.deleted must be a GPU class or family",
-                "quota-limits-nothing: spec.hard.resources[example.com/gpus] must be a GPU resource",
-            ],
-        ),
-        "stored-by-an-earlier-version-with-its-default": (
-            [quota(COUNTED, hard={"classes": {"nvidia-t4": "1"}}, unclassifiedPods="TotalOnly")],
-            [
-                "quota-classes-not-held: spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes"
-            ],
-        ),
-        "that-lost-a-field-that-was-renamed": (
-            [managed(quota(COUNTED), "hard", "unpinned")],
-            ["quota-lost-a-field: had spec.unpinned, which the API server dropped"],
-        ),
-        "applied-again-by-the-new-name": (
-            [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned")],
-            [],
-        ),
-    },
+    ("found", "want"),
+    all_is_well=(quota(COUNTED, ("Exceeded", "False", ""), ("Stale", "False", "")), []),
+    exceeded=(quota(COUNTED, ("Exceeded", "True", TOO_MUCH)), [f"quota-exceeded: is Exceeded: {TOO_MUCH}"]),
+    stale=(quota(COUNTED, ("Stale", "True", SILENT)), [f"quota-stale: is Stale: {SILENT}"]),
+    not_in_force=(PENDING, ["quota-pending: is in force as it was before generation 1 of its spec"]),
+    never_counted=(quota(), ["quota-not-ready: was never counted"]),
+    for_a_class_that_was_deleted=(
+        quota(COUNTED, hard=UNKNOWN),
+        [
+            "quota-limits-nothing: spec.hard.classes.deleted must be a GPU class or family",
+            "quota-limits-nothing: spec.hard.resources[example.com/gpus] must be a GPU resource",
+        ],
+    ),
+    stored_by_an_earlier_version_with_its_default=(
+        quota(COUNTED, hard={"classes": {"nvidia-t4": "1"}}, unclassifiedPods="TotalOnly"),
+        [NOT_HELD],
+    ),
+    that_lost_a_field_that_was_renamed=(
+        managed(quota(COUNTED), "hard", "unpinned"),
+        ["quota-lost-a-field: had spec.unpinned, which the API server dropped"],
+    ),
+    applied_again_by_the_new_name=(managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned"), []),
 )
-def test_quotas(quotas: list[JSON], want: list[str], tmp_path: Path) -> None:
-    assert_found("gpu-quotas", {QUOTAS: quotas} if quotas else {}, want, tmp_path)
+def test_quotas(found: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found("gpu-quotas", {QUOTAS: [found]}, want, tmp_path)
+
+
+def test_without_quotas_there_is_nothing_to_find(tmp_path: Path) -> None:
+    assert_found("gpu-quotas", {}, [], tmp_path)
 
 
 @cases(
     ("objects", "want"),
-    {
-        "published": ({**counted_by("here"), **published("here")}, []),
-        "counted-by-nothing-yet": (counted_by(), []),
-        "no-ledger": (
-            {QUOTAS: [quota()]},
-            ["ledger-missing: has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there"],
-        ),
-        "unreadable": (
-            {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
-            ["ledger-unreadable: has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: "],
-        ),
-        "its-quota-is-gone": (
-            {**counted_by("here"), **published("here"), QUOTAS: []},
-            ["ledger-left: is of a namespace without a GPUQuota, and limits it"],
-        ),
-        "the-next-one-is-not-published": (
-            {**counted_by("here", "there"), **published("here")},
-            ["catalogue-not-published: is counted by class catalogue there, which ConfigMap"],
-        ),
-        "no-config-map": (
-            counted_by("here"),
-            ["catalogue-not-published: gpu-admission-catalogues in gpu-admission lacks"],
-        ),
-    },
+    published=({**counted_by("here"), **published("here")}, []),
+    counted_by_nothing_yet=(counted_by(), []),
+    no_ledger=(
+        {QUOTAS: [quota()]},
+        ["ledger-missing: has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there"],
+    ),
+    unreadable=(
+        {QUOTAS: [quota()], LEDGERS: [ledger_object({"hard": "many"})]},
+        ["ledger-unreadable: has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: "],
+    ),
+    its_quota_is_gone=(
+        {**counted_by("here"), **published("here"), QUOTAS: []},
+        ["ledger-left: is of a namespace without a GPUQuota, and limits it"],
+    ),
+    the_next_one_is_not_published=(
+        {**counted_by("here", "there"), **published("here")},
+        ["catalogue-not-published: is counted by class catalogue there, which ConfigMap"],
+    ),
+    no_config_map=(
+        counted_by("here"),
+        ["catalogue-not-published: gpu-admission-catalogues in gpu-admission lacks"],
+    ),
 )
 def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found("ledgers", objects, want, tmp_path)
@@ -146,10 +128,8 @@ def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
 
 @cases(
     ("reason", "patience"),
-    {
-        "not-counted": ("NotCounted", "wait ten seconds;"),
-        "unreadable-until-the-bound": ("Unreadable", "wait a minute;"),
-    },
+    not_counted=("NotCounted", "wait ten seconds;"),
+    unreadable_until_the_bound=("Unreadable", "wait a minute;"),
 )
 def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path: Path) -> None:
     stored_quota = quota(("Ready", "False", "requests are denied"))

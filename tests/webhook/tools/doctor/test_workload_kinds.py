@@ -39,21 +39,19 @@ def mapping(*rows: dict[str, Any]) -> dict[str, Any]:
 
 @cases(
     ("row", "extra", "want"),
-    {
-        "not-sent": (
-            OURS,
-            (),
-            [
-                "GPUResourceMapping/ours names TrainingJob of example.com, which no rule sends: only `check` reads such objects",
-                "add {apiGroup: example.com, resources: [trainingjobs]} to webhooks.extraWorkloads of the chart",
-            ],
-        ),
-        "sent": (OURS, (EXTRA,), []),
-        "sent-by-another-plural": ({**OURS, "resource": "trains"}, (EXTRA,), None),
-        "never-sent": ({**OURS, "clusterScoped": True}, (), []),
-        "without-pods": ({**OURS, "pods": []}, (), []),
-        "built-in": ({**OURS, "group": "apps", "kind": "Deployment"}, (), []),
-    },
+    not_sent=(
+        OURS,
+        (),
+        [
+            "GPUResourceMapping/ours names TrainingJob of example.com, which no rule sends: only `check` reads such objects",
+            "add {apiGroup: example.com, resources: [trainingjobs]} to webhooks.extraWorkloads of the chart",
+        ],
+    ),
+    sent=(OURS, (EXTRA,), []),
+    sent_by_another_plural=({**OURS, "resource": "trains"}, (EXTRA,), None),
+    never_sent=({**OURS, "clusterScoped": True}, (), []),
+    without_pods=({**OURS, "pods": []}, (), []),
+    built_in=({**OURS, "group": "apps", "kind": "Deployment"}, (), []),
 )
 def test_kinds_that_the_webhook_never_gets(
     row: dict[str, Any], extra: tuple[dict[str, Any], ...], want: list[str] | None, tmp_path: Path
@@ -68,12 +66,10 @@ def test_kinds_that_the_webhook_never_gets(
 
 @cases(
     ("without", "extra", "want"),
-    {
-        "as-shipped": (0, (), []),
-        "rules-of-the-chart's-value": (0, (EXTRA,), []),
-        "a-built-in-rule-is-missing": (1, (), ["rules must be that of version"]),
-        "and-not-made-up-for": (1, (EXTRA,), ["rules must be that of version"]),
-    },
+    as_shipped=(0, (), []),
+    rules_of_the_charts_value=(0, (EXTRA,), []),
+    a_built_in_rule_is_missing=(1, (), ["rules must be that of version"]),
+    and_not_made_up_for=(1, (EXTRA,), ["rules must be that of version"]),
 )
 def test_rules_may_be_added(
     without: int, extra: tuple[dict[str, Any], ...], want: list[str], tmp_path: Path

@@ -1,7 +1,6 @@
 """Which objects come of which documents: policies, modes, namespaces, times, versions."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,27 +8,24 @@ import pytest
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.cases import cases
-from webhook.configuration.loader import load_directory
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_directory, load_objects
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-HEAD = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\n"
 ALL_OFF = "gpu-requests: {mode: disabled}, gpu-toleration: {mode: disabled}, gpu-isolation: {mode: disabled}"
 
 
-def policy(name: str, spec: str, rules: str = "") -> str:
-    return f"{HEAD}metadata: {{name: {name}}}\nspec: {{{spec}, rules: {{{rules}}}}}\n"
+def policy(name: str, spec: str, rules: str = "") -> Document:
+    (parsed,) = load_documents(f"{{{spec}, rules: {{{rules}}}}}")
+    assert isinstance(parsed, YamlDocument)
+    return Document("GPUPolicy", name, parsed.data)
 
 
-@pytest.fixture
-def exported(tmp_path: Path) -> Any:
-    def export(*documents: str, **options: Any) -> AdmissionPolicies:
-        (tmp_path / "p.yaml").write_text("---\n".join(documents))
-        return export_policies(
-            load_directory(tmp_path if documents else None), ExportOptions(now=NOW, **options)
-        )
-
-    return export
+def exported(*documents: Document, **options: Any) -> AdmissionPolicies:
+    configuration = load_objects(documents) if documents else load_directory(None)
+    return export_policies(configuration, ExportOptions(now=NOW, **options))
 
 
 def specs(made: AdmissionPolicies, kind: str) -> dict[str, Any]:
@@ -49,10 +45,10 @@ def actions(made: AdmissionPolicies) -> dict[str, list[str]]:
 
 def expressions(made: AdmissionPolicies, name: str, field: str = "matchConditions") -> dict[str, str]:
     found = specs(made, "ValidatingAdmissionPolicy") | specs(made, "MutatingAdmissionPolicy")
-    return {each["name"]: each["expression"] for each in found[name].get(field, [])}
+    return {each["name"]: each["expression"].rstrip("\n") for each in found[name].get(field, [])}
 
 
-def test_the_built_in_defaults(exported: Any) -> None:
+def test_the_built_in_defaults() -> None:
     made = exported()
 
     assert names(made, "MutatingAdmissionPolicy") == ["built-in.gpu-toleration"]
@@ -69,13 +65,11 @@ def test_the_built_in_defaults(exported: Any) -> None:
 
 @cases(
     ("mode", "denied", "advised"),
-    {
-        "enforce": ("enforce", "Deny", "Warn"),
-        "warn": ("warn", "Warn", "Warn"),
-        "audit": ("audit", "Audit", "Audit"),
-    },
+    enforce=("enforce", "Deny", "Warn"),
+    warn=("warn", "Warn", "Warn"),
+    audit=("audit", "Audit", "Audit"),
 )
-def test_modes(exported: Any, mode: str, denied: str, advised: str) -> None:
+def test_modes(mode: str, denied: str, advised: str) -> None:
     rules = f"gpu-requests: {{mode: {mode}}}, gpu-isolation: {{mode: {mode}}}"
     found = actions(exported(policy("default", "priority: 0", rules)))
 
@@ -83,7 +77,7 @@ def test_modes(exported: Any, mode: str, denied: str, advised: str) -> None:
     assert found["default.gpu-isolation.advice"] == [advised]
 
 
-def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told(exported: Any) -> None:
+def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told() -> None:
     made = exported(
         policy("default", "priority: 0", "gpu-toleration: {mode: warn}, gpu-isolation: {mode: audit}")
     )
@@ -94,7 +88,7 @@ def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told(exported: An
     assert all("what it adds: mode" in gap for gap in reported)
 
 
-def test_disabled_rules_come_to_nothing(exported: Any) -> None:
+def test_disabled_rules_come_to_nothing() -> None:
     made = exported(policy("default", "priority: 0", ALL_OFF))
 
     assert made.objects == ()
@@ -104,7 +98,7 @@ def test_disabled_rules_come_to_nothing(exported: Any) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_every_rule_is_exported_or_says_why_not(exported: Any, rule: Rule) -> None:
+def test_every_rule_is_exported_or_says_why_not(rule: Rule) -> None:
     options = "mode: enforce, nodeSelector: {pool: spot}" if rule.id == "spot" else "mode: enforce"
     made = exported(policy("default", "priority: 0", f"{rule.id}: {{{options}}}"))
     left_out = [gap.why for gap in made.unsupported if (gap.rule, gap.what) == (rule.id, "all of it")]
@@ -113,14 +107,14 @@ def test_every_rule_is_exported_or_says_why_not(exported: Any, rule: Rule) -> No
     assert rule.id in made.rules or rule.not_exported
 
 
-def test_rules_that_are_not_asked_for_are_named(exported: Any) -> None:
+def test_rules_that_are_not_asked_for_are_named() -> None:
     made = exported(rules=("gpu-requests",))
 
     assert made.rules == ("gpu-requests",)
     assert "gpu-toleration: all of it: left out by --rules" in map(str, made.unsupported)
 
 
-def test_each_policy_leaves_alone_what_an_earlier_one_governs(exported: Any) -> None:
+def test_each_policy_leaves_alone_what_an_earlier_one_governs() -> None:
     made = exported(
         policy("a", "priority: 2, match: {namespaces: [ml, 'ml-*']}"),
         policy("b", "priority: 1, match: {namespaces: ['m*']}"),
@@ -140,14 +134,14 @@ def test_each_policy_leaves_alone_what_an_earlier_one_governs(exported: Any) -> 
     assert not any(name.startswith(("d.", "built-in.")) for name in names(made, "ValidatingAdmissionPolicy"))
 
 
-def test_device_plugins_and_exporters_never_get_void(exported: Any) -> None:
+def test_device_plugins_and_exporters_never_get_void() -> None:
     made = exported(policy("default", "priority: 0", "gpu-isolation: {mode: enforce}"))
 
     condition = expressions(made, "default.gpu-isolation.void")["not-of-the-gpu-stack"]
     assert "'/var/lib/kubelet/device-plugins/', '/var/lib/kubelet/pod-resources/'" in condition
 
 
-def test_times_are_read_when_it_is_exported(exported: Any) -> None:
+def test_times_are_read_when_it_is_exported() -> None:
     exemptions = (
         "exemptions: [{namespaces: [over], reason: r, until: 2026-11-20}, "
         "{namespaces: [legacy], rules: [gpu-requests], reason: r, until: 2026-11-30}]"
@@ -164,25 +158,13 @@ def test_times_are_read_when_it_is_exported(exported: Any) -> None:
     )
 
 
-def test_a_rule_from_which_every_namespace_is_exempted(exported: Any) -> None:
+def test_a_rule_from_which_every_namespace_is_exempted() -> None:
     made = exported(policy("default", "exemptions: [{namespaces: ['*'], rules: [gpu-requests], reason: r}]"))
 
     assert not any(".gpu-requests" in name for name in names(made, "ValidatingAdmissionPolicy"))
 
 
-def test_an_older_api_server_gets_no_mutations(exported: Any) -> None:
-    made = exported(mutations=None)
-
-    assert {each["kind"] for each in made.objects} == {
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-    }
-    assert "gpu-toleration: what it adds: needs MutatingAdmissionPolicy" in str(
-        list(map(str, made.unsupported))
-    )
-
-
-def test_limits_and_tolerations_that_cel_cannot_tell_apart(exported: Any) -> None:
+def test_limits_and_tolerations_that_cel_cannot_tell_apart() -> None:
     made = exported(
         policy("default", "priority: 0", "gpu-requests: {maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}")
     )
@@ -195,7 +177,7 @@ def test_limits_and_tolerations_that_cel_cannot_tell_apart(exported: Any) -> Non
     assert "name in ['nvidia.com/gpu'] ? 2 : name in ['nvidia.com/gpu'] ? 1 : -1" in totals
 
 
-def test_what_every_object_has(exported: Any) -> None:
+def test_what_every_object_has() -> None:
     made = exported(policy("default", "priority: 0"), excluded=("kube-system", "gpu-admission"))
 
     for each in made.objects:
@@ -209,14 +191,14 @@ def test_what_every_object_has(exported: Any) -> None:
             assert each["spec"]["failurePolicy"] == "Fail"
 
 
-def test_long_names_are_cut_and_stay_apart(exported: Any) -> None:
+def test_long_names_are_cut_and_stay_apart() -> None:
     found = names(exported(policy("p" * 253, "priority: 0")), "ValidatingAdmissionPolicy")
 
     assert len(found) == len(set(found)) == 5
     assert all(len(f"gpu-admission.{name}") <= 253 for name in found)
 
 
-def test_labels_of_namespaces_are_asked_where_they_are_known(exported: Any) -> None:
+def test_labels_of_namespaces_are_asked_where_they_are_known() -> None:
     selector = (
         "{matchLabels: {team: ml}, matchExpressions: [{key: a/b, operator: NotIn, values: [low, high]}]}"
     )

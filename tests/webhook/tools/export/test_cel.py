@@ -16,13 +16,11 @@ from webhook.tools.export.gpu_toleration import cards
 
 @cases(
     ("value", "want"),
-    {
-        "plain": ("plain", "'plain'"),
-        "quote": ("it's", r"'it\'s'"),
-        "backslash": ("a\\b", r"'a\\b'"),
-        "control-characters": ("a\nb\x00", r"'a\nb\U00000000'"),
-        "other-letters": ("größer …", "'größer …'"),
-    },
+    plain=("plain", "'plain'"),
+    quote=("it's", r"'it\'s'"),
+    backslash=("a\\b", r"'a\\b'"),
+    control_characters=("a\nb\x00", r"'a\nb\U00000000'"),
+    other_letters=("größer …", "'größer …'"),
 )
 def test_literals(value: str, want: str) -> None:
     assert text(value) == want
@@ -30,23 +28,20 @@ def test_literals(value: str, want: str) -> None:
 
 @cases(
     ("globs", "want"),
-    {
-        "bracket-that-is-never-closed": (["a[b"], r"n.matches(r'^(a\[b)$')"),
-        "everything": (["*"], "true"),
-        "everything-among-others": (["a", "*", "b-*"], "true"),
-        "names": (["ml", "web", "ml"], "n in ['ml', 'web']"),
-        "glob": (["ml-*"], "n.matches(r'^(ml-.*)$')"),
-        "both": (["a", "b?"], "n in ['a'] || n.matches(r'^(b.)$')"),
-        "nothing": ([], "false"),
-    },
+    bracket_that_is_never_closed=(["a[b"], r"n.matches(r'^(a\[b)$')"),
+    everything=(["*"], "true"),
+    everything_among_others=(["a", "*", "b-*"], "true"),
+    names=(["ml", "web", "ml"], "n in ['ml', 'web']"),
+    glob=(["ml-*"], "n.matches(r'^(ml-.*)$')"),
+    both=(["a", "b?"], "n in ['a'] || n.matches(r'^(b.)$')"),
+    nothing=([], "false"),
 )
 def test_globs(globs: list[str], want: str) -> None:
     assert fits("n", globs) == want
 
 
 GLOBS = st.lists(
-    st.sampled_from(["*", "?", "[a-b]", "[!a]", "[]a]", "]", "!", "a", "b", "-", ".", "^", "\\"]),
-    max_size=6,
+    st.sampled_from(["*", "?", "[a-b]", "[!a]", "[]a]", "]", "!", "a", "b", "-", ".", "^", "\\"]), max_size=6
 ).map("".join)
 
 

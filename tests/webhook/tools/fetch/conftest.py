@@ -68,6 +68,18 @@ class Warmer:
         said, _ = process.communicate(timeout=120)
         return process.returncode, said
 
+    def gets(self, files: dict[str, bytes], uri: str, *options: str, **environment: str) -> str:
+        """Check that a run ends well and leaves these files; return everything it said."""
+        code, said = self.run(uri, *options, **environment)
+        assert (code, self.files()) == (0, files), said
+        return said
+
+    def fails(self, uri: str, *options: str, **environment: str) -> str:
+        """Check that a run fails; return everything it said."""
+        code, said = self.run(uri, *options, **environment)
+        assert code == 1, said
+        return said
+
     def has(self, least: int) -> bool:
         """Whether so many bytes of a file that is not whole have reached the disk."""
         partial = (self.state / "partial").rglob("*")

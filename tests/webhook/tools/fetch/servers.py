@@ -22,8 +22,6 @@ PIECE = 16 * 1024
 
 @dataclass
 class Seen:
-    """One request as it came."""
-
     method: str
     path: str
     headers: Message
@@ -53,7 +51,6 @@ class Store:
         return f'"{hashlib.sha256(self.version.encode() + body).hexdigest()[:16]}"'
 
     def bodies(self) -> list[Seen]:
-        """Return the requests for content, without the probes for size."""
         return [seen for seen in self.seen if seen.method == "GET" and seen.headers["Range"] != "bytes=0-0"]
 
 
@@ -100,7 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def content(self, body: bytes, **headers: str) -> None:
-        """Serve bytes as a web server does, with ranges and validators, and with the faults asked for."""
+        """Serve bytes as a web server does, with ranges and validators, and with the requested faults."""
         store = self.server.store
         etag, span = store.etag(body), self.headers["Range"]
         fresh = self.headers["If-Range"] in (None, etag) and self.headers["If-Match"] in (None, etag)

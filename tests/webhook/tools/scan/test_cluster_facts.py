@@ -19,11 +19,9 @@ POOL = {
 
 @cases(
     ("forbidden", "knows_nodes", "knows_all", "omitted"),
-    {
-        "everything-may-be-listed": ("", True, True, []),
-        "without-the-pools": ("nodepools", True, False, ["list nodepools.karpenter.sh"]),
-        "without-the-nodes": ("nodes", False, False, ["list nodes"]),
-    },
+    everything_may_be_listed=("", True, True, []),
+    without_the_pools=("nodepools", True, False, ["list nodepools.karpenter.sh"]),
+    without_the_nodes=("nodes", False, False, ["list nodes"]),
 )
 def test_nodes_and_pools(
     tmp_path: Path, forbidden: str, knows_nodes: bool, knows_all: bool, omitted: list[str]

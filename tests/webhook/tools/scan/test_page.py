@@ -3,6 +3,8 @@
 import re
 from fractions import Fraction
 
+import msgspec
+
 from webhook.tools.scan.report import (
     Effect,
     FoundProblem,
@@ -72,3 +74,15 @@ def test_it_says_what_is_left_out_and_what_was_tried() -> None:
     assert "left out: 4 more findings and changes" in text
     assert "none of the running pods would be refused" in text
     assert "of no known class" in text
+
+
+def test_of_many_namespaces_a_click_shows_all_but_the_largest() -> None:
+    (one,) = REPORT.namespaces
+    many = tuple(msgspec.structs.replace(one, namespace=f"team-{number:03}") for number in range(500))
+    shown, _, hidden = page(msgspec.structs.replace(REPORT, namespaces=many)).partition(
+        "450 more, with fewer GPUs"
+    )
+
+    assert re.findall(r"team-\d+", shown) == [each.namespace for each in many[:50]]
+    assert re.findall(r"team-\d+", hidden) == [each.namespace for each in many[50:]]
+    assert "with fewer GPUs" not in page(msgspec.structs.replace(REPORT, namespaces=many[:50]))

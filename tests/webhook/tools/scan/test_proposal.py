@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from policies.gpus.device_classes import CELSelector, DeviceClass, DeviceClassSpec, DeviceSelector
-from policies.pods.pod import Metadata
+from policies.pods.pod import Metadata, Toleration
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.rule import Mode
+from policies.rules.gpu_toleration import GPUTolerationOptions
 from tests.cases import cases
 from tests.webhook.tools.scan.test_tally import UNKNOWN, evaluated_pod
 from webhook.configuration.documents import POLICY, Document
@@ -26,12 +27,18 @@ BUILT_IN = load_directory(None)
 X900 = {"nvidia.com/gpu.product": "NVIDIA-X900", "nvidia.com/gpu.memory": "97887"}
 
 
-def node(labels: dict[str, str], *resources: str, classes: tuple[str, ...] = ()) -> GPUNode:
+def node(
+    labels: dict[str, str],
+    *resources: str,
+    classes: tuple[str, ...] = (),
+    taints: tuple[Toleration, ...] = (),
+    name: str = "n",
+) -> GPUNode:
     return GPUNode(
-        name="n",
+        name=name,
         classes=classes,
         labels=labels,
-        taints=(),
+        taints=taints,
         is_ready=True,
         is_schedulable=True,
         allocatable={name: Fraction(8) for name in resources or ("nvidia.com/gpu",)},
@@ -42,23 +49,21 @@ def node(labels: dict[str, str], *resources: str, classes: tuple[str, ...] = ())
 
 @cases(
     ("nodes", "want"),
-    {
-        "gpu-feature-discovery": ([node(X900)], {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900"])}),
-        "time-sliced-nodes-are-of-the-same-class": (
-            [node(X900), node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-SHARED"})],
-            {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900", "NVIDIA-X900-SHARED"])}),
-        "the-labeller-of-rocm": (
-            [node({"amd.com/gpu.product-name": "AMD_Instinct_MI999_OAM", "amd.com/gpu.vram": "256G"}, "amd.com/gpu")],
-            {"amd-instinct-mi999-oam": (256, "amd.com/gpu", ["AMD_Instinct_MI999_OAM"])}),
-        "karpenter": (
-            [node({"karpenter.k8s.aws/instance-gpu-name": "x1", "karpenter.k8s.aws/instance-gpu-memory": "24576"})],
-            {"x1": (24, "nvidia.com/gpu", ["x1"])}),
-        "unknown-memory-is-not-guessed": ([node({"nvidia.com/gpu.product": "NVIDIA-X900"})], {}),
-        "slices-in-place-of-cards": ([node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-MIG-1g.12gb"})], {}),
-        "a-class-is-known": ([node(X900, classes=("nvidia-l4",))], {}),
-        "a-class-has-the-name": ([node({**X900, "nvidia.com/gpu.product": "nvidia-l4"})], {}),
-        "two-vendors-on-a-node": ([node(X900, "nvidia.com/gpu", "amd.com/gpu")], {}),
-    },
+    gpu_feature_discovery=([node(X900)], {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900"])}),
+    time_sliced_nodes_are_of_the_same_class=(
+        [node(X900), node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-SHARED"})],
+        {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900", "NVIDIA-X900-SHARED"])}),
+    the_labeller_of_rocm=(
+        [node({"amd.com/gpu.product-name": "AMD_Instinct_MI999_OAM", "amd.com/gpu.vram": "256G"}, "amd.com/gpu")],
+        {"amd-instinct-mi999-oam": (256, "amd.com/gpu", ["AMD_Instinct_MI999_OAM"])}),
+    karpenter=(
+        [node({"karpenter.k8s.aws/instance-gpu-name": "x1", "karpenter.k8s.aws/instance-gpu-memory": "24576"})],
+        {"x1": (24, "nvidia.com/gpu", ["x1"])}),
+    unknown_memory_is_not_guessed=([node({"nvidia.com/gpu.product": "NVIDIA-X900"})], {}),
+    slices_in_place_of_cards=([node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-MIG-1g.12gb"})], {}),
+    a_class_is_known=([node(X900, classes=("nvidia-l4",))], {}),
+    a_class_has_the_name=([node({**X900, "nvidia.com/gpu.product": "nvidia-l4"})], {}),
+    two_vendors_on_a_node=([node(X900, "nvidia.com/gpu", "amd.com/gpu")], {}),
 )  # fmt: skip
 def test_classes_for_nodes_of_no_known_class(nodes: list[GPUNode], want: dict[str, Any]) -> None:
     found = {each.name: each.spec for each in new_classes(nodes, BUILT_IN)}
@@ -84,22 +89,20 @@ def test_the_slices_of_a_card() -> None:
 
 @cases(
     ("expression", "want"),
-    {
-        "one-product": (
-            'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA A100-SXM4-80GB"',
-            {"nvidia-a100-80gb": ["big"]},
-        ),
-        "any-product": ('device.driver == "gpu.nvidia.com"', {}),
-        "one-of-two-products": (
-            "device.driver == 'gpu.nvidia.com' && (device.attributes['gpu.nvidia.com'].productName == 'NVIDIA L4'"
-            " || device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A10')",
-            {},
-        ),
-        "unknown-product": (
-            'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA X900"',
-            {},
-        ),
-    },
+    one_product=(
+        'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA A100-SXM4-80GB"',
+        {"nvidia-a100-80gb": ["big"]},
+    ),
+    any_product=('device.driver == "gpu.nvidia.com"', {}),
+    one_of_two_products=(
+        "device.driver == 'gpu.nvidia.com' && (device.attributes['gpu.nvidia.com'].productName == 'NVIDIA L4'"
+        " || device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A10')",
+        {},
+    ),
+    unknown_product=(
+        'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA X900"',
+        {},
+    ),
 )
 def test_device_classes_of_one_product(expression: str, want: dict[str, list[str]]) -> None:
     selectors = (DeviceSelector(cel=CELSelector(expression=expression)),)
@@ -189,6 +192,31 @@ def test_classes_are_pinned_by_the_label_that_most_nodes_have() -> None:
         in Draft(BUILT_IN, Tally(), [*few, *many], ()).proposal(None).files["gpupolicy.yaml"]
     )
     assert "labelKey" not in Draft(BUILT_IN, Tally(), few, ()).proposal(None).files["gpupolicy.yaml"]
+
+
+def test_taints_that_nothing_tolerates() -> None:
+    """One of all GPU nodes is tolerated, since no GPU pod could run otherwise; a pool of others is named."""
+    usual = Toleration(key="nvidia.com/gpu", value="present", effect="NoSchedule")
+    lost = Toleration(key="node.kubernetes.io/unreachable", effect="NoExecute")
+    ml = Toleration(key="dedicated", value="ml", effect="NoSchedule")
+    video = Toleration(key="video", effect="NoExecute")
+    nodes = [
+        node({}, taints=(usual, ml, lost), name="a"),
+        node({}, taints=(ml, video), name="b"),
+        node({}, taints=(ml, video), name="c"),
+    ]
+    draft = Draft(BUILT_IN, Tally(), nodes, ())
+
+    options = policy_of(draft.configuration()).spec.rules["gpu-toleration"]
+    assert isinstance(options, GPUTolerationOptions)
+    assert options.tolerations == (replace(ml, operator="Equal"),)
+    (comment,) = (
+        line for line in draft.proposal(0).files["gpupolicy.yaml"].splitlines() if line.startswith("#")
+    )
+    assert comment == (
+        "# b, c: no pod gets a toleration of the taint video:NoExecute. If all GPU pods may run there, add "
+        "{key: video, operator: Exists, effect: NoExecute} to gpu-toleration.tolerations."
+    )
 
 
 def test_the_files_read_back_as_the_configuration_that_was_tried(tmp_path: Path) -> None:

@@ -60,15 +60,13 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
 
 @cases(
     ("evaluation", "of_stack"),
-    {
-        "a-pod-by-hand": (evaluated_pod("a", annotations=UNKNOWN), False),
-        "of-a-daemonset": (evaluated_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), True),
-        "a-device-plugin": (evaluated_pod(
-                "a", gpu_container(volumeMounts=[{"name": "plugins", "mountPath": "/p"}]),
-                annotations=UNKNOWN, volumes=[PLUGINS],
-            ),
-            True),
-    },
+    a_pod_by_hand=(evaluated_pod("a", annotations=UNKNOWN), False),
+    of_a_daemonset=(evaluated_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), True),
+    a_device_plugin=(evaluated_pod(
+            "a", gpu_container(volumeMounts=[{"name": "plugins", "mountPath": "/p"}]),
+            annotations=UNKNOWN, volumes=[PLUGINS],
+        ),
+        True),
 )  # fmt: skip
 def test_whose_pods_a_rule_denies(evaluation: Evaluation, of_stack: bool) -> None:
     tally = Tally()

@@ -72,49 +72,47 @@ EIGHT = node("a", of(A100), {GPU: "8"})
 
 @cases(
     ("nodes", "pods", "want"),
-    {
-        "pods-hold-what-they-request": (
-            [EIGHT, node("b", of(A100), {GPU: "8"})],
-            [pod("a", "2", "1"), pod("b", "4")],
-            {A100: capacity("16", "9", nodes=2, gpu=("16", "9"))},
-        ),
-        "slices-are-parts-of-cards": (
-            [node("a", of(A100), {SLICE: "4", GPU: "4"})],
-            [pod("a", "1")],
-            {A100: capacity("5", "4", gpu=("4", "3"), slices=("4", "4"))},
-        ),
-        "nothing-is-free-on-nodes-that-take-no-pods": (
-            [
-                node("a", of(A100), {GPU: "8"}, unschedulable=True),
-                node("b", of(A100), {GPU: "8"}, ready="Unknown"),
-                node("c", of(A100), {GPU: "8"}),
-            ],
-            [],
-            {A100: capacity("24", "8", nodes=3, taking=1, gpu=("24", "8"))},
-        ),
-        "a-label-that-names-the-family": (
-            [node("a", of("nvidia-a100"), {GPU: "8"})],
-            [],
-            {"nvidia-a100": capacity("8", "8", gpu=("8", "8"))},
-        ),
-        "nodes-of-no-known-class": (
-            [node("a", {}, {GPU: "8"}), node("cpu", {}, {})],
-            [],
-            {"": capacity("8", "8", gpu=("8", "8"))},
-        ),
-        "a-node-whose-device-plugin-is-away": ([node("a", of(A100), {})], [], {A100: capacity("0", "0")}),
-        "memory-of-cards-is-not-another-card": (
-            [node("a", of(A100), {GPU: "8", "nvidia.com/gpumem": "640"})],
-            [],
-            {A100: capacity("8", "8", gpu=("8", "8"))},
-        ),
-        "never-less-than-nothing": (
-            [node("a", of(A100), {GPU: "2"})],
-            [pod("a", "4")],
-            {A100: capacity("2", "0", gpu=("2", "0"))},
-        ),
-        "free-is-unknown-without-the-pods": ([EIGHT], None, {A100: capacity("8", None, gpu=("8", None))}),
-    },
+    pods_hold_what_they_request=(
+        [EIGHT, node("b", of(A100), {GPU: "8"})],
+        [pod("a", "2", "1"), pod("b", "4")],
+        {A100: capacity("16", "9", nodes=2, gpu=("16", "9"))},
+    ),
+    slices_are_parts_of_cards=(
+        [node("a", of(A100), {SLICE: "4", GPU: "4"})],
+        [pod("a", "1")],
+        {A100: capacity("5", "4", gpu=("4", "3"), slices=("4", "4"))},
+    ),
+    nothing_is_free_on_nodes_that_take_no_pods=(
+        [
+            node("a", of(A100), {GPU: "8"}, unschedulable=True),
+            node("b", of(A100), {GPU: "8"}, ready="Unknown"),
+            node("c", of(A100), {GPU: "8"}),
+        ],
+        [],
+        {A100: capacity("24", "8", nodes=3, taking=1, gpu=("24", "8"))},
+    ),
+    a_label_that_names_the_family=(
+        [node("a", of("nvidia-a100"), {GPU: "8"})],
+        [],
+        {"nvidia-a100": capacity("8", "8", gpu=("8", "8"))},
+    ),
+    nodes_of_no_known_class=(
+        [node("a", {}, {GPU: "8"}), node("cpu", {}, {})],
+        [],
+        {"": capacity("8", "8", gpu=("8", "8"))},
+    ),
+    a_node_whose_device_plugin_is_away=([node("a", of(A100), {})], [], {A100: capacity("0", "0")}),
+    memory_of_cards_is_not_another_card=(
+        [node("a", of(A100), {GPU: "8", "nvidia.com/gpumem": "640"})],
+        [],
+        {A100: capacity("8", "8", gpu=("8", "8"))},
+    ),
+    never_less_than_nothing=(
+        [node("a", of(A100), {GPU: "2"})],
+        [pod("a", "4")],
+        {A100: capacity("2", "0", gpu=("2", "0"))},
+    ),
+    free_is_unknown_without_the_pods=([EIGHT], None, {A100: capacity("8", None, gpu=("8", None))}),
 )
 def test_capacity_by_class(
     tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None, want: dict[str, ClassCapacity]
@@ -124,13 +122,11 @@ def test_capacity_by_class(
 
 @cases(
     ("nodes", "requested"),
-    {
-        "only-where-there-are-gpu-nodes": ([node("cpu", {}, {})], ["/api/v1/nodes"]),
-        "only-those-that-hold-resources-of-a-node": (
-            [EIGHT],
-            ["/api/v1/nodes", "/api/v1/pods spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"],
-        ),
-    },
+    only_where_there_are_gpu_nodes=([node("cpu", {}, {})], ["/api/v1/nodes"]),
+    only_those_that_hold_resources_of_a_node=(
+        [EIGHT],
+        ["/api/v1/nodes", "/api/v1/pods spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"],
+    ),
 )
 def test_which_pods_are_read(tmp_path: Path, nodes: list[JSON], requested: list[str]) -> None:
     with ApiServer(tmp_path, cluster(nodes, [])) as server:

@@ -35,7 +35,7 @@ def event(message: str, owner: str, namespace: str = "team", **fields: Any) -> J
 
 def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
     events = [
-        event(OURS + "first\nmore", "Job/train", count=3, lastTimestamp=ago(2)),
+        event(OURS + "first\nmore", "Job/train", count=3, firstTimestamp=ago(6), lastTimestamp=ago(2)),
         event(OURS + "last\nmore", "Job/train", count=1, lastTimestamp=ago(1)),
         event(
             OURS + "a series",
@@ -54,13 +54,55 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
         requested = [(request.path, request.query["fieldSelector"]) for request in server.requests]
     assert found == (
         DeniedOwner(
-            namespace="team", owner="Job/serve", count=7, last=NOW - timedelta(hours=0.5), message="a series"
+            namespace="team",
+            owner="Job/serve",
+            count=7,
+            first=NOW - timedelta(hours=5),
+            last=NOW - timedelta(hours=0.5),
+            message="a series",
         ),
         DeniedOwner(
-            namespace="team", owner="Job/train", count=4, last=NOW - timedelta(hours=1), message="last"
+            namespace="team",
+            owner="Job/train",
+            count=4,
+            first=NOW - timedelta(hours=6),
+            last=NOW - timedelta(hours=1),
+            message="last",
         ),
     )
     assert requested == [("/api/v1/namespaces/team/events", "type!=Normal")]
+
+
+def test_the_events_of_replicasets_are_their_deployments(tmp_path: Path) -> None:
+    """During an update a Deployment has two ReplicaSets that are denied."""
+
+    def replicaset(*owners: JSON) -> JSON:
+        return {"metadata": {"name": "x", "ownerReferences": owners}}
+
+    deployment = replicaset({"kind": "Deployment", "name": "chat", "controller": True})
+    served = {
+        "/api/v1/namespaces/team/events": [
+            event(OURS + "old", "ReplicaSet/chat-5d9f8c7b6d", count=2, lastTimestamp=ago(2)),
+            event(OURS + "new", "ReplicaSet/chat-7c6b5d4f9d", count=3, lastTimestamp=ago(1)),
+            event(OURS + "again", "ReplicaSet/chat-7c6b5d4f9d", lastTimestamp=ago(1.5)),
+            event(OURS + "own", "ReplicaSet/written", lastTimestamp=ago(3)),
+            event(OURS + "gone", "ReplicaSet/gone-7c6b5d4f9d", lastTimestamp=ago(4)),
+            event(OURS + "dots", "ReplicaSet/..", lastTimestamp=ago(5)),
+        ],
+        "/apis/apps/v1/namespaces/team/replicasets/chat-5d9f8c7b6d": deployment,
+        "/apis/apps/v1/namespaces/team/replicasets/chat-7c6b5d4f9d": deployment,
+        "/apis/apps/v1/namespaces/team/replicasets/written": replicaset(),
+    }
+    with ApiServer(tmp_path, answering(served)) as server:
+        found = denials_in_events(server.client(), "team", NOW)
+        assert len(server.requests) == 5
+
+    assert [(each.owner, each.count, each.message) for each in found] == [
+        ("Deployment/chat", 6, "new"),
+        ("ReplicaSet/written", 1, "own"),
+        ("ReplicaSet/gone-7c6b5d4f9d", 1, "gone"),
+        ("ReplicaSet/..", 1, "dots"),
+    ]
 
 
 def line(owner: str = "Job/train", hours: float = 1, **fields: Any) -> str:
@@ -93,6 +135,7 @@ def test_audit_logs_have_every_denial(tmp_path: Path) -> None:
         packed.write(line(hours=0.5, findings=[]))
     lines = Counts()
     found = denials_in_logs([str(tmp_path / "a.log"), str(tmp_path / "b.log.gz")], ["team"], NOW, lines)
+    assert found[0].first == NOW - timedelta(hours=2)
     assert [(each.owner, each.count, each.message) for each in found] == [
         ("Job/train", 3, "denied by the webhook"),
         ("Pod/alone", 1, "denied by gpu-quota"),

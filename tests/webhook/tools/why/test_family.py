@@ -62,21 +62,19 @@ def answering(collections: dict[str, list[JSON] | None]) -> Callable[[Request], 
 
 @cases(
     ("word", "want"),
-    {
-        "singular": ("pod", "/api/v1/pods"),
-        "short": ("po", "/api/v1/pods"),
-        "kind": ("Job", "/apis/batch/v1/jobs"),
-        "the-first-of-two-groups": ("jobs", "/apis/batch/v1/jobs"),
-        "with-its-group": ("jobs.batch.volcano.sh", "/apis/batch.volcano.sh/v1alpha1/jobs"),
-        "short-of-a-custom-kind": ("vcjob", "/apis/batch.volcano.sh/v1alpha1/jobs"),
-    },
+    singular=("pod", "/api/v1/pods"),
+    short=("po", "/api/v1/pods"),
+    kind=("Job", "/apis/batch/v1/jobs"),
+    the_first_of_two_groups=("jobs", "/apis/batch/v1/jobs"),
+    with_its_group=("jobs.batch.volcano.sh", "/apis/batch.volcano.sh/v1alpha1/jobs"),
+    short_of_a_custom_kind=("vcjob", "/apis/batch.volcano.sh/v1alpha1/jobs"),
 )
 def test_a_kind_by_its_names(tmp_path: Path, word: str, want: str) -> None:
     with ApiServer(tmp_path, answering({})) as server:
         assert ServedKinds(server.client()).find(word).resource.path() == want
 
 
-@cases("word", {"no-namespace": "node", "unknown": "cow"})
+@cases("word", no_namespace="node", unknown="cow")
 def test_a_kind_that_is_not_served(tmp_path: Path, word: str) -> None:
     with (
         ApiServer(tmp_path, answering({})) as server,
@@ -106,37 +104,35 @@ SETS = [owned("set"), owned("other")]
 
 @cases(
     ("collections", "events", "pods", "members", "omitted"),
-    {
-        "pods-and-what-was-denied-pods": (
-            {"pods": PODS, "jobs": JOBS, "jobsets": SETS},
-            [denied("job-2", "Job")],
-            ["pod-0", "pod-1"],
-            {"set", "job-0", "job-1", "job-2", "pod-0", "pod-1"},
-            [],
-        ),
-        "pods-of-its-own": (
-            {"pods": [owned("direct", by="set", kind="JobSet")]},
-            [],
-            ["direct"],
-            {"set", "direct"},
-            [],
-        ),
-        "what-stands-between-is-forbidden": (
-            {"pods": PODS, "jobs": None},
-            [],
-            [],
-            {"set"},
-            ["list jobs.batch -n team"],
-        ),
-        "an-owner-that-is-not-served": (
-            {"pods": [owned("of-unserved", by="x", kind="Cow")]},
-            [],
-            [],
-            {"set"},
-            [],
-        ),
-        "pods-are-forbidden": ({"pods": None}, [], [], {"set"}, ["list pods -n team"]),
-    },
+    pods_and_what_was_denied_pods=(
+        {"pods": PODS, "jobs": JOBS, "jobsets": SETS},
+        [denied("job-2", "Job")],
+        ["pod-0", "pod-1"],
+        {"set", "job-0", "job-1", "job-2", "pod-0", "pod-1"},
+        [],
+    ),
+    pods_of_its_own=(
+        {"pods": [owned("direct", by="set", kind="JobSet")]},
+        [],
+        ["direct"],
+        {"set", "direct"},
+        [],
+    ),
+    what_stands_between_is_forbidden=(
+        {"pods": PODS, "jobs": None},
+        [],
+        [],
+        {"set"},
+        ["list jobs.batch -n team"],
+    ),
+    an_owner_that_is_not_served=(
+        {"pods": [owned("of-unserved", by="x", kind="Cow")]},
+        [],
+        [],
+        {"set"},
+        [],
+    ),
+    pods_are_forbidden=({"pods": None}, [], [], {"set"}, ["list pods -n team"]),
 )
 def test_the_family_of_a_job_set(
     tmp_path: Path,

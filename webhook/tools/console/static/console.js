@@ -50,10 +50,14 @@ document.addEventListener("keydown", (event) => {
     const rows = [...document.querySelectorAll("main a[href]")];
     const next = rows.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
     rows[Math.min(Math.max(next, 0), rows.length - 1)]?.focus();
-  } else if (event.key === "/" && document.querySelector("#object")) {
-    document.querySelector("#object").focus();
+  } else if (event.key === "/" && document.querySelector("[role=search] input")) {
+    document.querySelector("[role=search] input").focus();
   } else {
     return;
   }
   event.preventDefault();
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches(".find select, .find [type=checkbox]")) event.target.form.requestSubmit();
 });

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from policies.pods.label_selector import LabelSelector
-from webhook.cluster.objects import WEBHOOK
+from webhook.cluster.api import api_path
+from webhook.cluster.objects import SERVICE, WEBHOOK
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, warning
 from webhook.tools.doctor.checks.certificates import SECONDS, Target, service_address
 from webhook.tools.doctor.cluster import InstalledCluster
@@ -33,11 +34,11 @@ class _Readiness(msgspec.Struct):
 
 @doctor_check("callers", "Only API servers can have the webhook review something")
 def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
-    names = cluster.names
-    where = f"Service/{names.service} in {names.namespace}"
-    target = Target(f"{names.service}.{names.namespace}.svc", names.service, names.namespace)
+    own = cluster.names.namespace
+    where = f"Service/{SERVICE} in {own}"
+    target = Target(f"{SERVICE}.{own}.svc", SERVICE, own)
     address = service_address(cluster, target)
-    deployment = cluster.get(f"/apis/apps/v1/namespaces/{names.namespace}/deployments/{WEBHOOK}") or {}
+    deployment = cluster.get(api_path("/apis/apps/v1", "namespaces", own, "deployments", WEBHOOK)) or {}
     readiness = _readiness(address, target.port) if address else None
     if readiness is not None:
         if readiness.client_ca is not None and (problem := readiness.client_ca.get("lastError")):

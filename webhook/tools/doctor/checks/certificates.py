@@ -9,7 +9,6 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,23 +20,13 @@ from certs.reconciler import StoredSecret
 from certs.rotation import COMMON_NAME, pem
 from certs.secret import CA, CERTIFICATE, KEY, DamagedError, decode
 from webhook.certificates.objects import ClusterSecret, SecretName
-from webhook.cluster.objects import AUTHORITY_SECRET
-from webhook.tools.doctor.check import (
-    CheckResult,
-    DoctorCheck,
-    DoctorFinding,
-    NotChecked,
-    Observation,
-    doctor_check,
-    failure,
-    warning,
-)
+from webhook.cluster.objects import AUTHORITY_SECRET, SERVICE
+from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
-RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
 OVERDUE = 0.8
 """Share of the lifetime: renewal is due after two thirds, and a running controller renews at once."""
 SECONDS = 3.0
@@ -90,7 +79,7 @@ def _target(client: dict[str, Any], names: Names) -> Target:
     url, service = urlsplit(client.get("url") or ""), client.get("service") or {}
     if url.hostname:
         return Target(url.hostname, port=url.port or PORT)
-    name, namespace = service.get("name", names.service), service.get("namespace", names.namespace)
+    name, namespace = service.get("name", SERVICE), service.get("namespace", names.namespace)
     return Target(f"{name}.{namespace}.svc", name, namespace, service.get("port") or PORT)
 
 
@@ -292,17 +281,6 @@ def _authority(cluster: InstalledCluster) -> Iterator[Observation]:
         decode(stored.content)
     except DamagedError as error:
         yield failure("secret-damaged", where, f"cannot be used to renew the certificate: {error}", REPAIR)
-
-
-def check_files(directory: Path, names: Iterable[str], now: datetime) -> CheckResult:
-    """Check tls.crt, tls.key and ca.crt in the directory; the certificate must carry the names. Raises OSError."""
-    certificate, key, authorities = ((directory / name).read_bytes() for name in (CERTIFICATE, KEY, CA))
-    findings = tuple(
-        failure("certificate-unusable", str(directory), f"cannot be served: {problem}", RENEW_FILES)
-        for problem in problems(certificate, key, authorities, names, now)
-    )
-    check = DoctorCheck("certificate-files", "The files can be served", lambda _cluster: iter(findings))
-    return CheckResult(check, findings)
 
 
 CHECKS = (_ca_bundle, _served, _kept)

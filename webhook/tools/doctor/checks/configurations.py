@@ -1,10 +1,11 @@
 """The two webhook configurations: they exist, call our Service, and have the rules of this version."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
+from webhook.cluster.objects import SERVICE, WEBHOOK, WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
 from webhook.configuration.registered_annotations import (
     REMEDY,
     UNREGISTERED,
@@ -40,12 +41,12 @@ DEFAULTS: dict[str, Any] = {
 FAILURE_POLICIES = {
     "Ignore": (
         "fails-open",
-        "has failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked",
+        "failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked",
         "after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)",
     ),
     "Fail": (
         "fails-closed",
-        "has failurePolicy Fail: while the webhook is away, nobody can apply a workload",
+        "failurePolicy Fail: while the webhook is away, nobody can apply a workload",
         "set failurePolicy: Ignore for it",
     ),
 }
@@ -82,10 +83,10 @@ def _service_reference(cluster: InstalledCluster) -> Iterator[Observation]:
             service = client.get("service") or {}
             called = _address(service) if service else client.get("url", "nothing")
             path = expected[entry["name"]]["path"]
-            ours = _address({"namespace": names.namespace, "name": names.service, "path": path})
+            ours = _address({"namespace": names.namespace, "name": SERVICE, "path": path})
             if called != ours:
                 message = f"must call {ours}, and calls {called}"
-                remedy = f"{APPLY}; for an installation of other names use --namespace, --service"
+                remedy = f"{APPLY}; for an installation in another namespace use --namespace"
                 yield failure("wrong-service", place(kind, entry["name"]), message, remedy)
 
 
@@ -96,9 +97,9 @@ def _address(service: Mapping[str, Any]) -> str:
 
 @doctor_check("service", "The Service exists and has a ready endpoint")
 def _service(cluster: InstalledCluster) -> Iterator[Observation]:
-    own, name = cluster.names.namespace, cluster.names.service
-    where = f"Service/{name} in {own}"
-    service = cluster.get("/api/v1", "namespaces", own, "services", name)
+    own = cluster.names.namespace
+    where = f"Service/{SERVICE} in {own}"
+    service = cluster.get("/api/v1", "namespaces", own, "services", SERVICE)
     if service is None:
         message = "does not exist: the API server cannot find the webhook"
         yield failure("service-missing", where, message, APPLY)
@@ -108,7 +109,7 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
     endpoints = (
         endpoint
         for each in cluster.items(api_path("/apis/discovery.k8s.io/v1", "namespaces", own, "endpointslices"))
-        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == name
+        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == SERVICE
         for endpoint in each.get("endpoints") or ()
     )
     # "Nil should be interpreted as true" (k8s.io/api discovery/v1 EndpointConditions).
@@ -121,6 +122,7 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check("entries", "Webhooks, rules, selectors and conditions are those of this version", *READS)
 def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
+    others: dict[str, list[str]] = defaultdict(list)
     for kind, expected in expected_objects(own).configurations.items():
         if cluster.webhook_configuration(kind) is None:
             continue
@@ -128,6 +130,8 @@ def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
         for name, meant in expected.items():
             if name in installed:
                 yield from _differences(place(kind, name), installed[name], meant, own)
+                if (policy := _failure_policy(installed[name])) != _failure_policy(meant):
+                    others[policy].append(place(kind, name))
                 continue
             report = failure if meant.get("failurePolicy") == "Fail" else warning
             message = "does not exist: nothing of it is reviewed"
@@ -135,8 +139,16 @@ def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
         for name in installed.keys() - expected.keys():
             message = f"is unknown to version {VERSION}: remove it"
             yield warning("entry-unknown", place(kind, name), message, APPLY)
+    for policy, places in others.items():
+        identity, message, remedy = FAILURE_POLICIES[policy]
+        more, has = (f" and {len(places) - 1} more", "have") if len(places) > 1 else ("", "has")
+        yield warning(identity, places[0] + more, f"{has} {message}", remedy)
     if not any(cluster.entries(kind) for kind in KINDS):
         yield NotChecked(f"there is no configuration {WEBHOOK_CONFIGURATION}")
+
+
+def _failure_policy(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("failurePolicy") or DEFAULTS["failurePolicy"])
 
 
 def _differences(
@@ -150,9 +162,6 @@ def _differences(
         message = "should have no objectSelector: whoever leaves out a label evades every rule and quota"
         remedy = "empty webhooks.objectSelector of the chart; webhooks.namespaceSelector chooses by labels of administrators"
         yield warning("object-selector", where, message, remedy)
-    if actual["failurePolicy"] != meant["failurePolicy"]:
-        identity, message, remedy = FAILURE_POLICIES[actual["failurePolicy"]]
-        yield warning(identity, where, message, remedy)
     if actual["timeoutSeconds"] > LONGEST_TIMEOUT:
         message = f"waits {actual['timeoutSeconds']} s for an answer, and whoever creates a pod waits with it"
         yield warning("long-timeout", where, message, f"set timeoutSeconds: {meant['timeoutSeconds']}")

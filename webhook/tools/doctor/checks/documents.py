@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.policy import end_of
-from policies.quota.spec import resource_quota_findings, unheld_classes
+from policies.quota.spec import class_limits_warning, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.controller.conditions import UNREADABLE
@@ -104,7 +104,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
             remedy = f"{edit}; or apply the {kind} that it means"
             yield failure("quota-limits-nothing", where, f"{problem.path} {problem.message}", remedy)
-        if exceeded := unheld_classes(spec):
+        if exceeded := class_limits_warning(spec):
             # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
             yield warning("quota-classes-not-held", where, f"spec.unclassifiedPods: {exceeded}", edit)
     for quota in cluster.items(QUOTAS.path()):

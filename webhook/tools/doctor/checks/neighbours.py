@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from policies.pods.label_selector import LabelSelector
-from policies.pods.pod import Metadata, decode_pod
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.controller.records import QUOTAS
@@ -61,13 +60,6 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     excluded = excluded_by_name(selector)
     chooses = msgspec.convert(selector, LabelSelector).matches
     unchosen = []
-
-    def name_of_gpu_pod(raw: msgspec.Raw) -> str | None:
-        pod = decode_pod(raw)
-        metadata = pod.metadata or Metadata()
-        requests_gpus = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata.namespace or "")
-        return (metadata.name or "") if requests_gpus else None
-
     namespaces = cluster.namespaces
     yield from _missing(cluster, system | namespaces.keys())
     if GPU_OPERATOR in namespaces and chooses(namespaces[GPU_OPERATOR]):
@@ -78,7 +70,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, labels in namespaces.items():
         if name in system | {GPU_OPERATOR} or chooses(labels):
             continue
-        pods = cluster.listed(api_path("/api/v1", "namespaces", name, "pods"), name_of_gpu_pod)
+        pods = cluster.gpu_pods(api_path("/api/v1", "namespaces", name, "pods"))
         if pods and name not in excluded:
             unchosen.append(name)
         elif pods:
@@ -86,7 +78,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning(
                 "unseen-gpu-pods",
                 f"Namespace/{name}",
-                f"has {len(pods)} GPU pods (such as {pods[0]}) and is excluded by {where}",
+                f"has {len(pods)} GPU pods (such as {pods[0].name}) and is excluded by {where}",
                 f"remove {name} from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; "
                 f"or {APPLY}",
             )

@@ -1,22 +1,22 @@
 """Nodes against configuration: taints, tolerations, and the labels by which GPU classes find their nodes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
 from policies.gpus.classes import GPUClass
+from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import of_all
 from policies.placement.class_choice import is_covered
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
-from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration, decode_pod
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
-from policies.rules import gpu_class, gpu_toleration
-from webhook.cluster.nodes import StoredNode
+from policies.rules import gpu_class, gpu_class_case, gpu_toleration
 from webhook.configuration.documents import CLASS
 from webhook.controller.unmapped_resources import unmapped_resources
 from webhook.serving.node_watch import node_pools
@@ -33,6 +33,8 @@ TEMPORARY = (
 """Temporary taints that Kubernetes and autoscalers add and remove; nothing should tolerate them."""
 PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 FEW = 3
+MOST_IN_COMMAND = 20
+"""Nodes; a shell takes more, but nobody reads them."""
 
 
 def few(names: Iterable[str]) -> str:
@@ -42,13 +44,24 @@ def few(names: Iterable[str]) -> str:
     return ", ".join(each[:FEW]) + more
 
 
+def _subject(names: Collection[str]) -> str:
+    return f"{'Node' if len(names) == 1 else 'Nodes'} {few(names)}"
+
+
+def _command(verb: str, names: Iterable[str], what: str) -> str:
+    """Return the command for all nodes of a finding."""
+    each = sorted(names)
+    more = f" (and so on for {len(each) - MOST_IN_COMMAND} more)" if len(each) > MOST_IN_COMMAND else ""
+    return f"kubectl {verb} nodes {' '.join(each[:MOST_IN_COMMAND])} {what}{more}"
+
+
 @doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
 def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
-    nodes = [each.name for each in cluster.gpu_nodes if not _keeping_away(each)]
+    nodes = [each.name for each in cluster.gpu_nodes if not keeping_away(each.spec.taints)]
     if nodes:
         message = "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle"
-        remedy = f"kubectl taint nodes {nodes[0]} nvidia.com/gpu=present:NoSchedule"
-        yield warning("untainted-gpu-node", f"Node {few(nodes)}", message, remedy)
+        remedy = _command("taint", nodes, f"{NVIDIA_GPU}=present:NoSchedule")
+        yield warning("untainted-gpu-node", _subject(nodes), message, remedy)
 
 
 @doctor_check(
@@ -56,18 +69,11 @@ def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
 )
 def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
     """Count deleted pods whose end no kubelet confirms. Pods that were deleted by force are gone: nothing knows of them."""
-
-    def deleted_gpu_pod(raw: msgspec.Raw) -> str | None:
-        pod, metadata = decode_pod(raw), msgspec.json.decode(raw)["metadata"]
-        requests_gpus = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata["namespace"])
-        is_deleted = "deletionTimestamp" in metadata
-        return f"{metadata['namespace']}/{metadata['name']}" if requests_gpus and is_deleted else None
-
     for node in cluster.gpu_nodes:
         if node.is_ready:
             continue
-        query = {"fieldSelector": f"spec.nodeName={node.name}"}
-        if pods := cluster.api.list("/api/v1/pods", deleted_gpu_pod, query=query).items:
+        found = cluster.gpu_pods("/api/v1/pods", fieldSelector=f"spec.nodeName={node.name}")
+        if pods := [f"{each.namespace}/{each.name}" for each in found if each.deletion_timestamp]:
             message = f"is not Ready, and has {len(pods)} GPU pods that were deleted ({few(pods)}): their containers may run on"
             remedy = (
                 "leave them until the node is back or off: deleted by force, they hold no quota, whether or not they run; of a "
@@ -76,11 +82,11 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("deleted-pods-on-lost-node", f"Node {node.name}", message, remedy)
 
 
-def _keeping_away(node: StoredNode) -> list[Toleration]:
+def keeping_away(taints: Iterable[Toleration]) -> list[Toleration]:
     """Return the lasting taints that keep pods away."""
     return [
         taint
-        for taint in node.spec.taints
+        for taint in taints
         if taint.effect in {"NoSchedule", "NoExecute"} and not (taint.key or "").startswith(TEMPORARY)
     ]
 
@@ -122,17 +128,25 @@ def _untolerated(
             if owner.startswith("GPUPolicy/") or owner.removeprefix("GPUClass/") in names
             for toleration in found
         ]
-        for taint in _keeping_away(node):
+        for taint in keeping_away(node.spec.taints):
             if not any(tolerates(each, taint) for each in offered):
                 untolerated[taint].append(node.name)
     for taint, nodes in sorted(untolerated.items(), key=lambda each: describe_toleration(each[0])):
-        # Exists would tolerate every value of the key, and so the pools of others.
-        value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
-        toleration = f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+        has, its = ("has", "its") if len(nodes) == 1 else ("have", "their")
         text = describe_toleration(taint)
-        message = f"has the taint {text}, which no policy and no class of its GPUs tolerates: GPU pods cannot run there"
-        remedy = f"add {toleration} to gpu-toleration.tolerations of a policy, or to the class"
-        yield warning("taint-not-tolerated", f"Node {few(nodes)}", message, remedy)
+        message = f"{has} the taint {text}, which no policy and no class of {its} GPUs tolerates: GPU pods cannot run there"
+        remedy = f"add {written_toleration(taint)} to gpu-toleration.tolerations of a policy, or to the class"
+        yield warning("taint-not-tolerated", _subject(nodes), message, remedy)
+
+
+def toleration_of(taint: Toleration) -> dict[str, str]:
+    """Return the toleration of a taint as it is written. Exists would tolerate every value of the key: the pools of others."""
+    value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
+    return {"key": taint.key or "", **value, "effect": taint.effect or ""}
+
+
+def written_toleration(taint: Toleration) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in toleration_of(taint).items()) + "}"
 
 
 @doctor_check("class-labels", "Every named class has nodes, and they have its label", READ)
@@ -148,17 +162,19 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
         for key in keys - node.labels.keys():
             unlabelled[key, value].append(node.name)
     for (key, value), nodes in sorted(unlabelled.items()):
-        message = f"is of class {value} and must have the label {key}, by which pods are pinned to a class"
-        remedy = f"kubectl label nodes {min(nodes)} {key}={value}, or set gpu-class.labelKey to a label that the nodes have"
-        yield warning("node-without-label", f"Node {few(nodes)}", message, remedy)
+        are = "is" if len(nodes) == 1 else "are"
+        message = f"{are} of class {value} and must have the label {key}, by which pods are pinned to a class"
+        label = _command("label", nodes, f"{key}={value}")
+        remedy = f"{label}, or set gpu-class.labelKey to a label that the nodes have"
+        yield warning("node-without-label", _subject(nodes), message, remedy)
     yield from _classes_without_nodes(cluster)
 
 
-def _class_options(cluster: InstalledCluster) -> list[gpu_class.GPUClassOptions]:
+def _class_options(cluster: InstalledCluster) -> list[gpu_class_case.GPUClassOptions]:
     policies = cluster.configuration.policies
     found = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in found if isinstance(each, gpu_class.GPUClassOptions)] or [
-        gpu_class.GPUClassOptions()
+    return [each for each in found if isinstance(each, gpu_class_case.GPUClassOptions)] or [
+        gpu_class_case.GPUClassOptions()
     ]
 
 
@@ -203,12 +219,12 @@ def _in_pools(cluster: InstalledCluster) -> set[str]:
     }
 
 
-def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class.GPUClassOptions]]:
+def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class_case.GPUClassOptions]]:
     """Yield (document that names it, class or family, options for pinning its pods)."""
     configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
-        if isinstance(options, gpu_class.GPUClassOptions):
+        if isinstance(options, gpu_class_case.GPUClassOptions):
             unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
@@ -216,7 +232,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
     for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
-            options = gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
+            options = gpu_class_case.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
             yield f"GPUClass/{name}", name, options
 
 
@@ -242,12 +258,13 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
             key = next((key for key in PRODUCT_LABELS if key in node.labels), "")
             products[key, node.labels.get(key, "")].append(node.name)
     for (key, value), names in sorted(products.items()):
-        message = "has GPUs, and no label names their class"
-        remedy = f"install GPU Feature Discovery, or kubectl label nodes {min(names)} accelerator=CLASS"
+        has = "has" if len(names) == 1 else "have"
+        message = f"{has} GPUs, and no label names their class"
+        remedy = f"install GPU Feature Discovery, or {_command('label', names, 'accelerator=CLASS')}"
         if key:
-            message = f"has GPUs of an unknown class ({key}={value})"
+            message = f"{has} GPUs of an unknown class ({key}={value})"
             remedy = f"write a GPUClass with nodeLabels [{{key: {key}, values: [{value}]}}]"
-        yield warning("unknown-class", f"Node {few(names)}", message, remedy)
+        yield warning("unknown-class", _subject(names), message, remedy)
 
 
 @doctor_check(
@@ -261,7 +278,7 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
             nodes[name].append(node.name)
     remedy = "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
     for name, found in sorted(nodes.items()):
-        message = f"is not counted: no GPUResourceMapping names this resource of Node {few(found)}"
+        message = f"is not counted: no GPUResourceMapping names this resource of {_subject(found)}"
         yield warning("unmapped-resource", f"Resource {name}", message, remedy)
     for name in cluster.configuration.unmapped_device_classes:
         message = (

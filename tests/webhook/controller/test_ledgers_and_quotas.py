@@ -12,9 +12,9 @@ from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
-from webhook.controller.ledger_writer import LedgerWriter
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger, keeper
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.reconciler import QuotaReconciler
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.ledger_objects import PLURAL
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -88,16 +88,15 @@ class FakeStore:
             raise LedgerConflict
 
 
-def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> LedgerWriter:
-    """Return a writer that has observed the ledger of the store, and whose watch showed the quota as `watched`."""
+def keeping(store: FakeStore, *, watched: QuotaLedger | None = None) -> QuotaReconciler:
+    """Return a reconciler that has observed the ledger of the store, and whose watch showed the quota as `watched`."""
     ledger_objects = ObservedLedgers()
     if store.ledger_object is not None:
         ledger_objects.observe(TEAM, store.ledger_object)
-    return LedgerWriter(cast(ClusterStore, store), ledger_objects, lambda _: watched)
+    return keeper(cast(ClusterStore, store), ledger_objects, watched)
 
 
 def shown(ledger_object: VersionedLedger | None) -> tuple[int, int | None] | None:
-    """Return hard and used."""
     if ledger_object is None:
         return None
     ledger = ledger_object.ledger
@@ -106,36 +105,28 @@ def shown(ledger_object: VersionedLedger | None) -> tuple[int, int | None] | Non
 
 @cases(
     ("quota", "before", "watched", "want", "calls"),
-    {
-        "unchanged": (spec(4, 1), spec(4, 1, used=2), spec(4, 1), (4, 2), []),
-        "changed": (spec(8, 2), spec(4, 1, used=2), spec(8, 2), (8, 2), ["quota", "write"]),
-        "somebody-raised-the-ledger": (
-            spec(4, 1),
-            spec(1000, 1, used=2),
-            spec(4, 1),
-            (4, 2),
-            ["quota", "write"],
-        ),
-        "somebody-emptied-the-ledger": (
-            spec(4, 1),
-            msgspec.structs.replace(spec(4, 1, used=2), hard={}),
-            spec(4, 1),
-            (4, 2),
-            ["quota", "write"],
-        ),
-        "the-watch-lags-behind": (spec(8, 2), spec(8, 2, used=2), spec(4, 1), (8, 2), ["quota"]),
-        "a-new-quota": (spec(4, 1), None, spec(4, 1), (4, None), ["write", "quota"]),
-        "another-quota-in-its-place": (
-            spec(6, 1, uid="another"),
-            spec(4, 1, used=2),
-            spec(6, 1, uid="another"),
-            (6, 2),
-            ["quota", "write"],
-        ),
-        "a-new-quota-gone-meanwhile": (None, None, spec(4, 1), None, ["write", "quota", "delete"]),
-        "a-deleted-quota": (None, spec(4, 1, used=2), None, None, ["quota", "delete"]),
-        "neither-ledger-nor-quota": (None, None, None, None, ["read"]),
-    },
+    unchanged=(spec(4, 1), spec(4, 1, used=2), spec(4, 1), (4, 2), []),
+    changed=(spec(8, 2), spec(4, 1, used=2), spec(8, 2), (8, 2), ["quota", "write"]),
+    somebody_raised_the_ledger=(spec(4, 1), spec(1000, 1, used=2), spec(4, 1), (4, 2), ["quota", "write"]),
+    somebody_emptied_the_ledger=(
+        spec(4, 1),
+        msgspec.structs.replace(spec(4, 1, used=2), hard={}),
+        spec(4, 1),
+        (4, 2),
+        ["quota", "write"],
+    ),
+    the_watch_lags_behind=(spec(8, 2), spec(8, 2, used=2), spec(4, 1), (8, 2), ["quota"]),
+    a_new_quota=(spec(4, 1), None, spec(4, 1), (4, None), ["write", "quota"]),
+    another_quota_in_its_place=(
+        spec(6, 1, uid="another"),
+        spec(4, 1, used=2),
+        spec(6, 1, uid="another"),
+        (6, 2),
+        ["quota", "write"],
+    ),
+    a_new_quota_gone_meanwhile=(None, None, spec(4, 1), None, ["write", "quota", "delete"]),
+    a_deleted_quota=(None, spec(4, 1, used=2), None, None, ["quota", "delete"]),
+    neither_ledger_nor_quota=(None, None, None, None, ["read"]),
 )
 def test_the_ledger_follows_its_quota(
     quota: QuotaLedger | None,
@@ -147,7 +138,7 @@ def test_the_ledger_follows_its_quota(
     """`want` is hard and used of the ledger."""
     store = FakeStore(quota, before)
 
-    found = keeper(store, watched=watched).current(TEAM, fresh=False)
+    found = keeping(store, watched=watched).current(TEAM, fresh=False)
 
     assert shown(found) == want
     assert found is None or found.ledger.quota_uid == (quota.quota_uid if quota else "")
@@ -157,16 +148,14 @@ def test_the_ledger_follows_its_quota(
 
 @cases(
     ("quota", "watched", "written"),
-    {
-        "a-newer-spec": (spec(8, 2), spec(8, 2), spec(1, 3, used=2)),
-        "a-quota-that-is-there-again": (None, None, spec(6, 1, uid="another", used=2)),
-    },
+    a_newer_spec=(spec(8, 2), spec(8, 2), spec(1, 3, used=2)),
+    a_quota_that_is_there_again=(None, None, spec(6, 1, uid="another", used=2)),
 )
 def test_a_write_of_another_controller_after_the_quota_was_read_stays(
     quota: QuotaLedger | None, watched: QuotaLedger | None, written: QuotaLedger
 ) -> None:
     store = FakeStore(quota, spec(4, 1, used=2))
-    paused = keeper(store, watched=watched)
+    paused = keeping(store, watched=watched)
     store.meanwhile = lambda: store.put(written)
 
     with pytest.raises(LedgerConflict):
@@ -176,7 +165,7 @@ def test_a_write_of_another_controller_after_the_quota_was_read_stays(
 
 def test_a_new_quota_that_has_a_ledger_already_finds_it() -> None:
     store = FakeStore(spec(4, 1))
-    late = keeper(store, watched=spec(4, 1))
+    late = keeping(store, watched=spec(4, 1))
     store.put(spec(4, 1, used=2))
 
     with pytest.raises(LedgerConflict):

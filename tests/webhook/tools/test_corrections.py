@@ -10,13 +10,14 @@ import msgspec
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
+from policies.reason import Reason
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.console.corrections import corrected
 from webhook.tools.console.proposals import difference
+from webhook.tools.corrections import corrected
 
 CONFIGURATION = load_directory(None)
 GRANT = QuotaGrant({GPUS: Fraction(2)}, UnclassifiedPods.TOTAL_ONLY)
@@ -69,47 +70,57 @@ def changes(before: Any, after: Any) -> list[str]:
 
 @cases(
     ("document", "want"),
-    {
-        "a-mistyped-class": (
-            job(gpus("1"), "nvidia-a10O"),
-            [f"- {CLASS}: nvidia-a10O", f"+ {CLASS}: nvidia-a10"],
-        ),
-        "more-than-the-quota-grants-in-all": (
-            job(gpus("4")),
-            ["- nvidia.com/gpu: '4'", "+ nvidia.com/gpu: '2'"],
-        ),
-        "half-a-gpu": (pytorch_job(gpus("500m")), ["- nvidia.com/gpu: 500m", "+ nvidia.com/gpu: '1'"]),
-        "a-request-below-its-limit": (
-            pytorch_job(gpus("2", request="1")),
-            ["- nvidia.com/gpu: '1'", "+ nvidia.com/gpu: '2'"],
-        ),
-        "two-errors-at-once": (
-            pytorch_job(gpus("2", request="1"), "nvidia-a10O"),
-            [
-                f"- {CLASS}: nvidia-a10O",
-                f"+ {CLASS}: nvidia-a10",
-                "- nvidia.com/gpu: '1'",
-                "+ nvidia.com/gpu: '2'",
-            ],
-        ),
-        "nothing-wrong": (job(gpus("2")), []),
-        "no-gpus": (job({"limits": {"cpu": "1"}}), []),
-    },
+    a_mistyped_class=(
+        job(gpus("1"), "nvidia-a10O"),
+        [f"- {CLASS}: nvidia-a10O", f"+ {CLASS}: nvidia-a10"],
+    ),
+    more_than_the_quota_grants_in_all=(
+        job(gpus("4")),
+        ["- nvidia.com/gpu: '4'", "+ nvidia.com/gpu: 2"],
+    ),
+    half_a_gpu=(pytorch_job(gpus("500m")), ["- nvidia.com/gpu: 500m", "+ nvidia.com/gpu: 1"]),
+    a_request_below_its_limit=(
+        pytorch_job(gpus("2", request="1")),
+        ["- nvidia.com/gpu: '1'", "+ nvidia.com/gpu: '2'"],
+    ),
+    two_errors_at_once=(
+        pytorch_job(gpus("2", request="1"), "nvidia-a10O"),
+        [
+            f"- {CLASS}: nvidia-a10O",
+            f"+ {CLASS}: nvidia-a10",
+            "- nvidia.com/gpu: '1'",
+            "+ nvidia.com/gpu: '2'",
+        ],
+    ),
+    nothing_wrong=(job(gpus("2")), []),
+    no_gpus=(job({"limits": {"cpu": "1"}}), []),
 )
 def test_what_is_written_instead(document: dict[str, Any], want: list[str]) -> None:
     before = deepcopy(document)
-    fixed, evaluation = corrected(document, evaluated, CONFIGURATION.classes)
+    fixed, evaluation = corrected(document, evaluated)
 
     assert changes(document, fixed) == want
     assert document == before, "the object itself is not changed"
     assert not [each for each in evaluation.findings() if each.outcome is Outcome.DENIED]
 
 
-def test_where_no_value_helps_nothing_is_written() -> None:
+def test_another_slice_is_written_where_no_class_has_the_requested_one() -> None:
     document = pytorch_job({"limits": {"nvidia.com/mig-9g.99gb": "1"}}, "nvidia-h100")
-    fixed, evaluation = corrected(document, evaluated, CONFIGURATION.classes)
+    fixed, evaluation = corrected(document, evaluated)
 
-    assert [each.finding.remedy for each in evaluation.findings()] == [
-        "request nvidia.com/mig-7g.94gb or nvidia.com/mig-7g.80gb"
+    assert changes(document, fixed) == ["- nvidia.com/mig-9g.99gb: '1'", "+ nvidia.com/mig-7g.94gb: '1'"]
+    assert list(evaluation.findings()) == []
+
+
+def test_where_no_fix_helps_nothing_is_written() -> None:
+    document = job(gpus("1"))
+    container = document["spec"]["template"]["spec"]["containers"][0]
+    document["spec"]["template"]["spec"]["containers"] = [
+        container,
+        {**container, "name": "b"},
+        {**container, "name": "c"},
     ]
+    fixed, evaluation = corrected(document, evaluated)
+
+    assert [each.finding.reason for each in evaluation.findings()] == [Reason.QUOTA_CAN_NEVER_FIT]
     assert fixed == document

@@ -1,0 +1,108 @@
+"""An amount of GPUs as a container writes it, and findings about it."""
+
+import msgspec
+
+from policies.finding import Edit, Finding, Severity, truncate
+from policies.gpus.resource_mapping import GPUResource
+from policies.pods.patch import ResourceMap
+from policies.pods.pod import ContainerPlace, ResourceList
+from policies.pods.quantity import NANO, Quantity, QuantityText, readable
+from policies.reason import Reason
+
+ID = "gpu-requests"
+"""The rule that reports them."""
+QUOTED = 61
+"""Characters of a value in a finding."""
+
+NAME = "{name}"
+"""Stands for the name of the resource in a remedy."""
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """The amount of one GPU resource in limits or requests of a container."""
+
+    place: ContainerPlace
+    resource: GPUResource
+    kind: ResourceMap
+    raw: QuantityText
+    quantity: Quantity | None
+    """None if Kubernetes cannot read it."""
+
+    @property
+    def value(self) -> int:
+        """The whole number, rounded up; 0 if there is none, or if it is negative."""
+        return max(self.quantity.value, 0) if self.quantity is not None else 0
+
+    def same_as(self, other: "Amount") -> bool:
+        """Whether both are equal, as after defaulting has copied the limit into the requests."""
+        if self.raw == other.raw or self.quantity is None or other.quantity is None:
+            return self.raw == other.raw
+        # Thousandths, rounded up: all that is left of a quantity once the API server has defaulted the pod.
+        return self.quantity.milli_value == other.quantity.milli_value
+
+    def finding(
+        self,
+        reason: Reason,
+        message: str,
+        remedy: str,
+        severity: Severity = Severity.DENIAL,
+        amount: str | float | None = None,
+        name: str = "",
+    ) -> Finding:
+        """Return a finding. `amount`, `name`: what would do in place of the requested amount or resource."""
+        return Finding(
+            rule=ID,
+            reason=reason,
+            severity=severity,
+            path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",
+            container=self.place.container.name,
+            value="null" if self.raw is None else truncate(str(self.raw), QUOTED),
+            reads=self.reads,
+            message=message,
+            fix=self._fix(amount, name),
+            remedy=remedy.replace(NAME, self.resource.name),
+        )
+
+    def _fix(self, amount: str | float | None, name: str) -> tuple[Edit, ...]:
+        """Return the edits that set the amount, or the resource, in limits and requests alike."""
+        container, own = self.place.container, self.resource.name
+        kinds = [
+            kind for kind, of in (("limits", container.limits), ("requests", container.requests)) if own in of
+        ]
+        paths = [f"{self.place.path}.resources.{kind}" for kind in kinds]
+        if name and self.quantity is not None:
+            removed = tuple(Edit(f"{path}[{own}]") for path in paths)
+            return (*removed, *(Edit(f"{path}[{name}]", str(self.quantity)) for path in paths))
+        return () if amount is None else tuple(Edit(f"{path}[{own}]", amount) for path in paths)
+
+    @property
+    def reads(self) -> str:
+        """The amount in plain numbers, because the API server writes 500m for 0.5; "" if it is plain already."""
+        quantity = self.quantity
+        is_plain = self.raw is None or str(self.raw)[-1:].isdecimal()
+        return "" if is_plain or quantity is None or quantity.nano < 0 else number(quantity)
+
+
+def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
+
+    def written(kind: ResourceMap, amounts: ResourceList) -> Amount | None:
+        raw = amounts.get(resource.name)
+        return Amount(place, resource, kind, raw, readable(raw)) if resource.name in amounts else None
+
+    return written("limits", place.container.limits), written("requests", place.container.requests)
+
+
+def larger(limit: Amount | None, request: Amount | None) -> Amount:
+    """Return the larger one of those that are written; of equal ones the limit."""
+    return max(filter(None, (limit, request)), key=lambda amount: amount.value)
+
+
+def is_extended(name: str) -> bool:
+    """Whether the API server checks the name as an extended resource (`IsExtendedResourceName`)."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+def number(quantity: Quantity) -> str:
+    """Return the quantity as people write it: 0.3, 1.5."""
+    whole, part = divmod(quantity.nano, NANO)
+    return f"{whole}.{part:09d}".rstrip("0").rstrip(".")

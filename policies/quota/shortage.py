@@ -1,0 +1,234 @@
+"""The denial of a request that does not fit its quota: what to write, what is missing, and who holds it.
+
+The first line stands alone and is short, because it is what `kubectl get events` shows; the holders follow in lines of their own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from itertools import islice
+from math import ceil, floor
+
+from msgspec.structs import replace
+
+from policies.finding import Edit, Finding
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path
+from policies.pods.pod import Pod
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, format_amount, total, unit
+from policies.quota.demand import RULE_ID, pod_demand
+from policies.quota.ledger.decide import Shortfall
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome
+from policies.quota.spec import NAME, hard_field
+from policies.reason import Reason
+
+RECOUNT_SECONDS = 10
+"""A controller counts at most this long after a reservation has expired."""
+HELD_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
+
+MOST_CLASSES = 4
+"""Classes for which a denied pod is computed again; each takes up to 4 ms."""
+LONGEST = 190
+"""Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
+NAMES_LISTED = 2
+"""Classes and resources in one amount; the line is short."""
+
+ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
+"""Returns the classes that an unpinned pod may name by its annotation, each with the node label and value that pin it."""
+
+_KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
+"""Controllers whose pods do not end by themselves."""
+
+
+def exceeded(
+    namespace: str,
+    outcome: ReservationOutcome,
+    request: QuotaRequest,
+    now: datetime,
+    class_pins: ClassPins = lambda _pod: {},
+) -> Finding:
+    """Return the denial of a request that the ledger of the namespace denied, because it exceeds `hard`."""
+    ledger, verdict, asked = outcome.ledger, outcome.verdict, outcome.request
+    if ledger is None or verdict is None or asked is None:
+        raise ValueError("the ledger has not decided")
+    shortfalls = verdict.shortfalls
+    if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
+        shortfalls = tuple(
+            replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
+        )
+    never = any(each.requested > each.hard for each in shortfalls)
+    smaller = _fewer(request, shortfalls)
+    fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
+    keys = [each.key for each in shortfalls]
+    ways = [
+        *dict.fromkeys(edit.words for edit in fix),
+        *_ways(request, ledger, shortfalls, fits_in_part=bool(smaller)),
+    ]
+    ask = f"to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'}"
+    lengths = ((NAMES_LISTED, len(ways)), (1, len(ways)), (1, 1))
+    texts = [(_facts(shortfalls, now, most), ", or ".join(ways[:number])) for most, number in lengths]
+    before = f"exceeded quota: {namespace}/{NAME}, "
+    short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= LONGEST)
+    facts, remedy = next(short, texts[-1])
+    return Finding(
+        rule=RULE_ID,
+        reason=Reason.QUOTA_CAN_NEVER_FIT if never else Reason.QUOTA_EXCEEDED,
+        message=before + facts,
+        fix=fix,
+        remedy=remedy,
+        ask=ask,
+        details=tuple(_details(ledger, keys, asked.because)),
+    )
+
+
+def amounts_in_words(vector: Mapping[str, Fraction]) -> str:
+    """Return amounts for people, equal ones once: `3 GPUs`, `3 GPUs (nvidia-a100)`, `3 GPUs and 2 nvidia-t4`."""
+    by_amount: dict[Fraction, list[str]] = {}
+    for key in sorted(vector, key=lambda key: (key != GPUS, key)):
+        by_amount.setdefault(vector[key], []).append(key)
+    return " and ".join(_one_amount(amount, keys) for amount, keys in by_amount.items())
+
+
+def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
+    names = [unit(key, amount) for key in keys]
+    more = [f"{len(names) - NAMES_LISTED} more"] if len(names) > NAMES_LISTED + 1 else []
+    listed = names[: len(names) if not more else NAMES_LISTED] + more
+    if keys[0] == GPUS and len(keys) > 1:
+        return f"{format_amount(amount)} {listed[0]} ({' and '.join(listed[1:])})"
+    return f"{format_amount(amount)} {' and '.join(listed)}"
+
+
+def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int) -> str:
+    """Return what is requested, used and granted; dimensions with the same figures once."""
+    alike: dict[tuple[Fraction, ...], list[str]] = {}
+    for each in shortfalls:
+        alike.setdefault((each.requested, each.used, each.reserved, each.hard), []).append(each.key)
+    facts = []
+    for (requested, used, reserved, hard), keys in alike.items():
+        amount = amounts_in_words(dict.fromkeys(keys, requested))
+        if requested > hard:
+            facts.append(f"{amount} can never fit: the quota grants {format_amount(hard)}")
+            continue
+        creating = f", {format_amount(reserved)} being created" if reserved else ""
+        facts.append(f"requested {amount}, {format_amount(used)} of {format_amount(hard)} used{creating}")
+    shown, more = facts[:most], len(facts) - most
+    text = "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+    if any(each.reserved for each in shortfalls):
+        text += f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
+    return text
+
+
+def _left(each: Shortfall) -> Fraction:
+    return max(each.hard - each.used - each.reserved, NOTHING)
+
+
+def _cheaper_class(
+    request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall], class_pins: ClassPins
+) -> tuple[Edit, ...]:
+    """Return the edit that names a class on which an unpinned pod fits, which counts for every class that may take it."""
+    pod = request.pod
+    if pod is None or not all(each.key.startswith(CLASSES) for each in shortfalls):
+        return ()
+    pins = class_pins(pod).items()
+    unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.hard)
+    for name, (key, value) in islice(unlimited, MOST_CLASSES):
+        selector = {**(pod.spec.node_selector or {}), key: value}
+        pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
+        demand = pod_demand(pinned, request.catalogues, ledger.unclassified_pods)
+        if not demand.denials and _fits(demand.vector, ledger):
+            return (Edit(annotation_path(GPU_CLASS), name),)
+    return ()
+
+
+def _fits(demand: Vector, ledger: QuotaLedger) -> bool:
+    held = total((ledger.used or {}, ledger.reserved))
+    return not exceeds(total((held, demand)), ledger.hard)
+
+
+def _fewer(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -> tuple[Edit, ...]:
+    """Return the edits by which the pod requests as much as is left, if a whole amount of its only resource is."""
+    part = min(_left(each) / each.requested for each in shortfalls)
+    return fewer(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
+
+
+def fewer(pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = "") -> tuple[Edit, ...]:
+    """Return the edits by which a pod requests this part of what it requests, rounded down to a whole amount.
+
+    path: of a pod template, before the paths of the pod. Empty if nothing whole is left, or if several containers, or a resource
+    that is not counted in whole amounts, share the demand.
+    """
+    requested = tuple(mapping.requests(pod))
+    if len(requested) != 1 or not requested[0].resource.measure.is_count or mapping.fractions_of(pod):
+        return ()
+    place, name = requested[0].place, requested[0].resource.name
+    amount = floor(requested[0].quantity.value * part)
+    container = place.container
+    written = (("limits", container.limits), ("requests", container.requests))
+    paths = [f"{path}{place.path}.resources.{kind}[{name}]" for kind, amounts in written if name in amounts]
+    return tuple(Edit(each, amount) for each in paths) if amount else ()
+
+
+def _ways(
+    request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall], *, fits_in_part: bool
+) -> Iterator[str]:
+    """Yield what else the author can do. `fits_in_part`: a smaller request fits now."""
+    never = [each for each in shortfalls if each.requested > each.hard]
+    if never:
+        if not fits_in_part:
+            largest = _at_most(request, {each.key: each.hard for each in never}, never)
+            is_full = any(_left(each) < each.hard for each in never)
+            yield from (f"{each}, and wait until others release it" if is_full else each for each in largest)
+        return
+    if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
+        if request.controlled_by.startswith("Deployment/"):
+            yield f"set rollingUpdate.maxUnavailable: 1 or replicas: {replicas}, or wait until one of its own pods has ended"
+        else:
+            yield f"set replicas: {replicas} (its own pods hold the quota)"
+        return
+    if not fits_in_part:
+        yield from _at_most(request, {each.key: _left(each) for each in shortfalls}, shortfalls)
+    missing = {each.key: each.requested - _left(each) for each in shortfalls}
+    yield f"wait until others release {amounts_in_words(missing)}"
+
+
+def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
+    """Yield the largest request that is available, in the words of the pod, or else in whole GPUs."""
+    part = min(available[each.key] / each.requested for each in shortfalls)
+    if request.pod and (fix := fewer(request.pod, request.catalogues.resource_mapping, part)):
+        yield f"{fix[0].words} or less"
+    elif all(each.requested.denominator == 1 and available[each.key] >= 1 for each in shortfalls):
+        scarcest = min(
+            shortfalls, key=lambda each: (available[each.key] / each.requested, each.key != GPUS)
+        ).key
+        yield f"request {amounts_in_words({scarcest: Fraction(floor(available[scarcest]))})} or fewer"
+
+
+def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
+    """Return how many such pods fit, if the pods that the controller keeps leave no room for one more; else None."""
+    if controlled_by.partition("/")[0] not in _KEEPING:
+        return None
+    found = [
+        floor(each.hard / each.requested)
+        for each in shortfalls
+        for holder in ledger.holders.get(each.key, ())
+        if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.hard
+    ]
+    return min(found, default=None)
+
+
+def _details(ledger: QuotaLedger, keys: Sequence[str], because: str) -> Iterator[str]:
+    """Yield who holds most, once for dimensions with the same holders, and why an unpinned pod counts for classes."""
+    by_holders: dict[str, list[str]] = {}
+    for key in keys:
+        holders = (
+            f"{each.name} {format_amount(Fraction(each.amount))}" for each in ledger.holders.get(key, ())
+        )
+        if text := ", ".join(holders):
+            by_holders.setdefault(text, []).append(unit(key))
+    for text, names in by_holders.items():
+        yield f"largest holders of {' and '.join(names)}: {text}"
+    classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
+    if classes and because:
+        yield f"counted for {', '.join(classes)}: {because}"

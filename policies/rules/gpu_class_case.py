@@ -1,0 +1,196 @@
+"""A GPU pod under the options of rule gpu-class: its own pin, the class chosen for it, and what may be offered instead."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from msgspec.structs import replace
+
+from policies.finding import Finding
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.fraction_annotations import FRACTION_DEVICE
+from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.models.memory import ModelNeed, model_need
+from policies.placement.class_choice import (
+    ANY,
+    OPEN_POD,
+    Choice,
+    ClassSelection,
+    choose,
+    few,
+    is_covered,
+    suggestion,
+)
+from policies.placement.hardware import hardware_keys
+from policies.placement.label_keys import EXCEPT
+from policies.placement.pinning import Pinning, admits, is_narrowed_to, pinning
+from policies.pods.annotations import GPU_CLASS
+from policies.pods.names import is_qualified_name
+from policies.pods.pod import Pod
+from policies.rule import Context, RuleOptions
+
+
+class GPUClassOptions(RuleOptions, frozen=True):
+    label_key: str = "accelerator"
+    default: str | None = None
+    allowed: tuple[str, ...] = (ANY,)
+    """Globs over the names of allowed classes and families. `*` allows all."""
+    autoscaled_classes: tuple[str, ...] = ()
+    """Globs over classes whose nodes are made on demand, so no warning if there are no nodes."""
+    hardware_labels: tuple[str, ...] = ()
+    """Globs over keys of node labels that choose hardware, before the built-in ones. With `!` they choose none."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if not is_qualified_name(self.label_key):
+            yield "labelKey", f'must be a label key, not "{self.label_key}"'
+        if self.default is not None and not self.default:
+            yield "default", "must not be empty: set null for no default"
+        if not self.allowed:
+            yield "allowed", 'must not be empty: set ["*"] to allow every class'
+        labels = ((f"hardwareLabels[{at}]", glob) for at, glob in enumerate(self.hardware_labels))
+        for path, glob in (*self._globs(), *labels):
+            if not glob.removeprefix(EXCEPT):
+                yield path, "must not be empty"
+
+    def _globs(self) -> Iterator[tuple[str, str]]:
+        for name, globs in (("allowed", self.allowed), ("autoscaledClasses", self.autoscaled_classes)):
+            yield from ((f"{name}[{index}]", glob) for index, glob in enumerate(globs))
+
+    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+        if self.label_key not in catalogue.label_keys:
+            yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
+        for path, glob in self._globs():
+            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
+                yield path, f'"{glob}" matches no class{suggestion(glob, catalogue, ": ")}'
+        default = self.default
+        named = catalogue.resolve(default) if default else ()
+        if default and not named:
+            yield (
+                "default",
+                f'must be a class or a family, not "{default}"{suggestion(default, catalogue, ": ")}',
+            )
+        elif default and not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
+            yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
+
+
+# Why this rule cannot pin a pod that something else places, and how its author can.
+DAEMONSET = "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set"
+NODE_NAME = "spec.nodeName says where the pod runs", "set"
+GATE = (
+    "gated pods are placed by the controller that removes their gates",
+    "have the controller that removes its gates set",
+)
+
+
+class Case:
+    """A GPU pod under a policy: its own pin, the class chosen for it, and the values by which this rule would pin it."""
+
+    def __init__(self, pod: Pod, options: GPUClassOptions, context: Context) -> None:
+        self.pod, self.options, self.context = pod, options, context
+        resources = {request.resource for request in context.resource_mapping.requests(pod)}
+        if pod.annotations and context.resource_mapping.pod_fraction(pod):
+            resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
+        self.selection = ClassSelection(
+            pod=pod,
+            catalogue=context.classes,
+            namespace=context.namespace,
+            allowed=options.allowed,
+            default=options.default,
+            label_key=options.label_key,
+            resources=tuple(sorted(resources, key=lambda resource: resource.name)),
+            hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
+            nodes=context.nodes,
+            autoscaled_classes=options.autoscaled_classes,
+        )
+        self.pinned = pinning(pod, context.classes)
+        need = model_need(pod, context.resource_mapping) if pod.annotations else None
+        self.need = need if isinstance(need, ModelNeed) else None
+        self.bad_annotations = need if isinstance(need, tuple) else ()
+        chosen = choose(self.selection, self.need, is_pinned=self.pinned is not None)
+        self.choice = chosen if isinstance(chosen, Choice) else None
+        self.refusal = chosen if isinstance(chosen, Finding) else None
+
+    @property
+    def is_requested(self) -> bool:
+        return self.choice is not None and self.choice.by_annotation
+
+    @property
+    def placed_by(self) -> tuple[str, str] | None:
+        """What places the pod instead of the scheduler."""
+        if self.context.made_by_daemonset:
+            return DAEMONSET
+        if self.pod.spec.node_name:
+            return NODE_NAME
+        return GATE if self.pod.is_gated or self.context.is_update else None
+
+    def naming(self, classes: Collection[GPUClass]) -> str:
+        """Return the remedy that puts the pod on one of the classes."""
+        key, pinned = self.options.label_key, self.pinned
+        values_of = self.selection.values_of(classes)
+        names = few(list(values_of))
+        values = few([value for each in values_of.values() for value in each[:1]])
+        if self.placed_by is not None:
+            return f"{self.placed_by[1]} nodeSelector {key}: {values}"
+        if pinned is None or self.is_requested or pinned.is_injected:
+            return f"set {GPU_CLASS}: {names}"
+        if list(self.pod.spec.node_selector or ()) == [key] and len(pinned.because) == 1:
+            return f"set nodeSelector {key}: {values}"
+        return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
+
+    def is_alone(self, key: str, name: str) -> bool:
+        """Whether the class would take the pod, which nothing but its nodeSelector on this label pins."""
+        spec = self.pod.spec
+        is_free = list(spec.node_selector or ()) == [key] and not spec.affinity and not self.pod.annotations
+        open_to_all = replace(self.selection, pod=OPEN_POD)
+        return is_free and open_to_all.would_take(name)
+
+    def has_room(self, name: str) -> bool:
+        """Whether each class of that name may have a node with as many GPUs as the pod requests."""
+        requested = sum(
+            max(each.quantity.value, 0) for each in self.context.resource_mapping.requests(self.pod)
+        )
+        named = self.context.classes.resolve(name)
+        return all(each.gpus_per_node is None or requested <= each.gpus_per_node for each in named)
+
+    def another(self) -> tuple[str, str]:
+        """Return remedy and request to the platform team that put the pod on a usable class."""
+        usable = self.selection.usable()
+        return (self.naming(usable), "") if usable else self.selection.without_any()
+
+    def missing_values(self) -> tuple[str, ...]:
+        """Return the values of the label key that this rule adds."""
+        return () if self.is_out_of_reach() else self.lacking()
+
+    def is_out_of_reach(self) -> bool:
+        """Whether the choice is a guess, and the pod's own constraints exclude all its nodes.
+
+        False if its nodes are made on demand or do not exist, or if a pod must be pinned to be admitted.
+        """
+        nodes, spec = self.context.nodes, self.pod.spec
+        if nodes is None or not (spec.node_selector or spec.affinity) or self.selection.is_restricted:
+            return False
+        if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
+            return False
+        key, values = self.options.label_key, self.lacking()
+        return (
+            bool(values)
+            and not nodes.could_take(self.pod, key, values)
+            and nodes.could_take(OPEN_POD, key, values)
+        )
+
+    def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
+        return any(is_covered(gpu_class, self.options.autoscaled_classes) for gpu_class in classes)
+
+    def lacking(self) -> tuple[str, ...]:
+        """Return the values that the pod lacks to be on the choice."""
+        if self.choice is None or self.placed_by is not None:
+            return ()
+        if self.pinned is not None and not is_wider(self.pinned, self.choice):
+            return ()
+        key, values = self.options.label_key, self.choice.label_values(self.options.label_key)
+        is_open = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
+        return values if is_open else ()
+
+
+def is_wider(pinned: Pinning, choice: Choice) -> bool:
+    """Whether the pod pins itself to the choice and to more than that."""
+    classes = set(pinned.classes)
+    return bool(classes & choice.names) and not classes <= choice.names

@@ -1,0 +1,182 @@
+"""The denial of a full quota: read in ten seconds, and right when it is followed."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from policies.finding import Edit, Finding
+from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path, path_parts, with_edit
+from policies.quota.amounts import GPUS
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.quota_ledger import Holder, Revisions
+from policies.quota.quota_request import QuotaGrant, ReservationOutcome, decide_alone, quota_request_for_pod
+from policies.quota.shortage import amounts_in_words, exceeded
+from policies.reason import Reason
+from tests.builders import JSON, container, context, gpu_container, pod, uid, view
+from tests.cases import cases
+from webhook.serving.review import denial_message
+
+NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
+A100, T4 = "classes/nvidia-a100", "classes/nvidia-t4"
+ON_A100: JSON = {"nodeSelector": {"accelerator": "nvidia-a100"}}
+PINS = {name: ("accelerator", name) for name in ("nvidia-t4",)}
+
+
+def outcome(
+    document: JSON, hard: Mapping[str, int], used: Mapping[str, int], holders: Mapping[str, str] | None = None
+) -> ReservationOutcome:
+    """Return what the ledger decides on a pod; `holders` hold 6 each."""
+    catalogues = context()
+    grant = QuotaGrant(
+        {key: Fraction(amount) for key, amount in hard.items()},
+        UnclassifiedPods.MOST_EXPENSIVE,
+        {key: Fraction(amount) for key, amount in used.items()},
+    )
+    ledger = replace(
+        grant.as_ledger(catalogues),
+        revisions=Revisions(pods=1),
+        holders={key: (Holder(name, "6"),) for key, name in (holders or {}).items()},
+    )
+    request = quota_request_for_pod(uid("review"), view(document), None, catalogues)
+    return decide_alone(ledger, request.on(ledger, {}))
+
+
+def denial(document: JSON, *ledger: Any, pins: Mapping[str, tuple[str, str]] = PINS) -> Finding:
+    request = quota_request_for_pod(uid("review"), view(document), None, context())
+    return exceeded("team", outcome(document, *ledger), request, NOW, lambda _pod: pins)
+
+
+@cases(
+    ("vector", "want"),
+    one=({GPUS: 1}, "1 GPU"),
+    a_class_that_says_the_same=({GPUS: 3, A100: 3}, "3 GPUs (nvidia-a100)"),
+    a_class_that_says_less=({GPUS: 3, T4: 2}, "3 GPUs and 2 nvidia-t4"),
+    classes_alone=({A100: 2, T4: 2}, "2 nvidia-a100 and nvidia-t4"),
+    many_classes=({f"classes/c{n}": 2 for n in range(6)}, "2 c0 and c1 and 4 more"),
+)
+def test_amounts(vector: Mapping[str, int], want: str) -> None:
+    assert amounts_in_words({key: Fraction(amount) for key, amount in vector.items()}) == want
+
+
+@cases(
+    ("document", "ledger", "reason", "want"),
+    dimensions_with_the_same_figures_once=(
+        pod(gpu_container("16"), **ON_A100),
+        ({GPUS: 8, A100: 8}, {}),
+        Reason.QUOTA_CAN_NEVER_FIT,
+        "set nvidia.com/gpu: 8; exceeded quota: team/default, 16 GPUs (nvidia-a100) can never fit: the quota grants 8; or "
+        "ask the platform team to raise spec.hard [gpu-quota]",
+    ),
+    what_is_left=(
+        pod(gpu_container("3")),
+        ({GPUS: 8}, {GPUS: 6}),
+        Reason.QUOTA_EXCEEDED,
+        "set nvidia.com/gpu: 2, or wait until others release 1 GPU; exceeded quota: team/default, requested 3 GPUs, 6 of 8 "
+        "used; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
+    ),
+    no_part_of_a_gpu_is_offered_to_one_gpu=(
+        pod(gpu_container("1")),
+        ({GPUS: 1}, {GPUS: Fraction(4, 7)}),
+        Reason.QUOTA_EXCEEDED,
+        "wait until others release 0.57 GPUs; exceeded quota: team/default, requested 1 GPU, 0.57 of 1 used; or ask the "
+        "platform team to raise spec.hard.gpus [gpu-quota]",
+    ),
+    larger_than_the_quota_and_the_quota_is_full=(
+        pod(gpu_container("16")),
+        ({GPUS: 8}, {GPUS: 8}),
+        Reason.QUOTA_CAN_NEVER_FIT,
+        "set nvidia.com/gpu: 8 or less, and wait until others release it; exceeded quota: team/default, 16 GPUs can never "
+        "fit: the quota grants 8; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
+    ),
+    two_containers_share_it=(
+        pod(gpu_container("2", name="a"), gpu_container("2", name="b")),
+        ({GPUS: 3}, {}),
+        Reason.QUOTA_CAN_NEVER_FIT,
+        "request 3 GPUs or fewer; exceeded quota: team/default, 4 GPUs can never fit: the quota grants 3; or ask the "
+        "platform team to raise spec.hard.gpus [gpu-quota]",
+    ),
+)
+def test_the_first_line(document: JSON, ledger: tuple[Any, ...], reason: Reason, want: str) -> None:
+    found = denial(document, *ledger)
+
+    assert (found.reason, found.sentence()) == (reason, want)
+
+
+def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:
+    found = denial(pod(gpu_container("3")), {GPUS: 8, A100: 2}, {})
+
+    assert found.fix == (Edit(annotation_path(GPU_CLASS), "nvidia-t4"),)
+    assert found.remedy.startswith(f"set {GPU_CLASS}: nvidia-t4")
+    assert found.details[-1].startswith("counted for nvidia-a100: ")
+
+
+@cases(
+    ("document", "ledger"),
+    pinned=(pod(gpu_container("3"), **ON_A100), ({GPUS: 8, A100: 2}, {})),
+    all_of_it_is_used=(pod(gpu_container("3")), ({GPUS: 2, A100: 2}, {})),
+    no_other_class_has_room=(
+        pod(gpu_container("3")),
+        ({GPUS: 8, A100: 2, "classes/nvidia-a10": 2, T4: 2}, {}),
+    ),
+)
+def test_a_class_is_named_only_where_it_helps(document: JSON, ledger: tuple[Any, ...]) -> None:
+    pins = {} if "nodeSelector" in document["spec"] else PINS
+    assert GPU_CLASS not in denial(document, *ledger, pins=pins).advice
+
+
+def test_holders_of_several_dimensions_are_listed_once() -> None:
+    holders = {GPUS: "Deployment/chat", A100: "Deployment/chat"}
+    found = denial(pod(gpu_container("3"), **ON_A100), {GPUS: 8, A100: 8}, {GPUS: 6, A100: 6}, holders)
+
+    assert found.details[0] == "largest holders of nvidia-a100 and GPUs: Deployment/chat 6"
+
+
+AMOUNTS = st.integers(0, 12)
+CLASS_LIMITS = st.dictionaries(
+    st.sampled_from([A100, T4, "classes/nvidia-a10", "classes/nvidia-h100"]), AMOUNTS
+)
+CONTAINERS = st.lists(st.sampled_from(["1", "2", "3", "8", "16"]), min_size=1, max_size=2)
+
+
+@given(
+    amounts=CONTAINERS,
+    resource=st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"]),
+    is_pinned=st.booleans(),
+    hard=st.tuples(st.dictionaries(st.just(GPUS), AMOUNTS), CLASS_LIMITS).map(
+        lambda each: {**each[0], **each[1]}
+    ),
+    part=st.fractions(0, 1, max_denominator=7),
+    name=st.text("abc-9", min_size=1, max_size=50),
+)
+def test_a_denial_is_short_and_its_fix_is_admitted(
+    amounts: list[str], resource: str, is_pinned: bool, hard: dict[str, int], part: Fraction, name: str
+) -> None:
+    containers = [
+        container(f"c{number}", resources={"limits": {resource: amount}})
+        for number, amount in enumerate(amounts)
+    ]
+    document = pod(*containers, **(ON_A100 if is_pinned else {}))
+    ledger: tuple[Any, ...] = hard, {key: amount * part for key, amount in hard.items()}
+    decided = outcome(document, *ledger)
+    if decided.verdict is None or not decided.verdict.shortfalls:
+        return
+    found = denial(document, *ledger, pins={} if is_pinned else PINS)
+
+    sentence = found.with_contact("#gpu-support").sentence()
+    first, *_ = denial_message([sentence], f"pod {'n' * 15}/{name}", "#gpu-support").split("\n")
+    assert len(first) <= 300
+    if found.fix:
+        fixed = document
+        for edit in found.fix:
+            fixed = with_edit(fixed, path_parts(edit.path), edit.value)
+        if edit.path == annotation_path(GPU_CLASS):
+            fixed["spec"]["nodeSelector"] = {"accelerator": edit.value}
+        after = outcome(fixed, *ledger).verdict
+        assert after is not None
+        assert after.allowed, found.sentence()

@@ -1,0 +1,234 @@
+"""`gpu-admission check --kubeconfig`: what is read of a cluster, and what is said of what may not be read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering, status
+from tests.webhook.commands.test_check import GOOD, stream
+from webhook.commands import main
+
+GROUP = "/apis/gpu-admission.dev/v1alpha1"
+IN_ML = GOOD.replace("{name: train}", "{name: train, namespace: ml}")
+TWO = IN_ML.replace("gpu: 1", "gpu: 2")
+NODE = {"metadata": {"name": "a", "uid": "u", "labels": {"accelerator": "nvidia-t4"}}}
+POD_KINDS = {
+    "items": [
+        {
+            "metadata": {},
+            "versions": [
+                {
+                    "version": "v1",
+                    "resources": [{"resource": "pods", "responseKind": {"kind": "Pod"}, "scope": "Namespaced"}],
+                }
+            ],
+        }
+    ]
+}  # fmt: skip
+
+
+def policy(match: JSON, **rules: Any) -> JSON:
+    return {"metadata": {"name": "p", "uid": "1"}, "spec": {"match": match, "rules": rules}}
+
+
+def quota(used: str | None, hard: str = "4", **state: Any) -> JSON:
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "x",
+        "message": "",
+        "lastTransitionTime": "",
+        **state,
+    }
+    found = {"hard": {"gpus": hard}, "conditions": [ready], **({"used": {"gpus": used}} if used else {})}
+    metadata = {"name": "default", "namespace": "ml", "uid": "q"}
+    return {"metadata": metadata, "spec": {"hard": {"gpus": hard}}, "status": found}
+
+
+def cluster(**objects: Any) -> dict[str, Any]:
+    """Return what the API server has: no documents, no nodes, namespaces without labels of their own."""
+    return {
+        **{f"{GROUP}/{plural}": [] for plural in ("gpupolicies", "gpuclasses", "gpuresourcemappings")},
+        "/api/v1/nodes": [],
+        "/apis/karpenter.sh": {"versions": []},
+        "/apis/resource.k8s.io": {"versions": []},
+        "/api/v1/namespaces/ml": {"metadata": {"name": "ml", "labels": {"team": "a"}}},
+        "/api": POD_KINDS,
+        "/apis": {"items": []},
+        **{path.replace("__", "/"): found for path, found in objects.items()},
+    }
+
+
+FORBIDDEN = status(403, "no", "Forbidden")
+POLICIES, QUOTA = f"{GROUP}/gpupolicies", f"{GROUP}/namespaces/ml/gpuquotas/default"
+
+
+def check(folder: Path, objects: dict[str, Any], *arguments: str, stdin: str) -> Result:
+    with ApiServer(folder, answering(objects)) as server:
+        command = ["check", "-f", "-", "--kubeconfig", str(server.kubeconfig()), *arguments]
+        return CliRunner(env={"COLUMNS": None}).invoke(main, command, input=stdin)
+
+
+def evaluated(folder: Path, objects: dict[str, Any], stdin: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the verdicts, the findings as outcome and reason, and the notes."""
+    shown = json.loads(check(folder, objects, "-o", "json", stdin=stdin).stdout)
+    findings = [
+        f"{each['outcome']} {each['reason']}"
+        for found in shown["objects"]
+        for place in (found, *found["pods"])
+        for each in place["findings"]
+    ]
+    return [each["verdict"] for each in shown["objects"]], findings, shown["notes"]
+
+
+MOST_ONE = {"gpu-requests": {"maxPerContainer": 1}}
+LABELLED = {"namespaces": ["*"], "namespaceSelector": {"matchLabels": {"team": "a"}}}
+OF_A = policy(LABELLED, **MOST_ONE)
+NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {team: b}}\n"
+CLASS = {
+    "metadata": {"name": "own-card", "uid": "2"},
+    "spec": {"memoryGiB": 8, "family": "own", "nodeLabels": [{"key": "accelerator", "values": ["own"]}]},
+}
+PINNED = IN_ML + "  nodeSelector: {accelerator: own}\n"
+ANNOTATED = IN_ML.replace(
+    "namespace: ml}", "namespace: ml, annotations: {gpu-admission.dev/gpu-class: own-card}}"
+)
+
+
+@cases(
+    ("objects", "text", "verdicts", "findings"),
+    by_its_policy=({POLICIES: [policy({"namespaces": ["ml"]}, **MOST_ONE)]}, TWO,
+        ["refused"], ["denied ExceedsMaxPerContainer"]),
+    by_the_labels_of_the_namespace=({POLICIES: [OF_A]}, TWO,
+        ["refused"], ["denied ExceedsMaxPerContainer"]),
+    by_labels_that_the_manifests_change=({POLICIES: [OF_A]}, stream(NAMESPACE, TWO),
+        ["skipped", "changed"], []),
+    by_its_classes=({f"{GROUP}/gpuclasses": [CLASS]}, ANNOTATED,
+        ["changed"], ["warned NoNode"]),
+    by_its_nodes=({f"{GROUP}/gpuclasses": [CLASS], "/api/v1/nodes": [NODE]}, PINNED,
+        ["changed"], ["warned NoNode"]),
+    by_what_is_held_of_its_quota=({QUOTA: quota("3")}, TWO,
+        ["refused"], ["denied QuotaExceeded"]),
+    and_what_the_run_adds=({QUOTA: quota("2")}, stream(IN_ML, TWO.replace("name: train", "name: b")),
+        ["changed", "refused"], ["denied QuotaExceeded"]),
+    not_for_a_pod_that_is_stored=(
+        {QUOTA: quota("3"), "/api/v1/namespaces/ml/pods/train": {"metadata": {"name": "train"}}}, TWO,
+        ["changed"], []),
+    by_a_quota_that_is_only_full_of_others=({QUOTA: quota("2")}, TWO,
+        ["changed"], []),
+)  # fmt: skip
+def test_manifests_are_evaluated_by_the_cluster(
+    tmp_path: Path, objects: dict[str, Any], text: str, verdicts: list[str], findings: list[str]
+) -> None:
+    assert evaluated(tmp_path, {**cluster(), **objects}, text) == (verdicts, findings, [])
+
+
+@cases(
+    ("objects", "text", "verdicts", "notes"),
+    nodes=({"/api/v1/nodes": FORBIDDEN}, IN_ML, ["changed"],
+        ["not evaluated, for want of rights: list nodes"]),
+    a_quota=({QUOTA: FORBIDDEN}, IN_ML, ["changed"],
+        ["not evaluated, for want of rights: get gpuquotas.gpu-admission.dev -n ml"]),
+    labels=({POLICIES: [OF_A], "/api/v1/namespaces/ml": FORBIDDEN}, stream(TWO, GOOD.replace("gpu: 1", "x: 1")),
+        ["unknown", "unknown"],
+        ["not evaluated, for want of rights: get namespaces/ml; get namespaces/default"]),
+    labels_that_no_policy_asks_for=({"/api/v1/namespaces/ml": FORBIDDEN}, IN_ML, ["changed"], []),
+    a_namespace_that_is_to_come=({POLICIES: [OF_A], "/api/v1/namespaces/ml": None}, TWO, ["changed"],
+        ["namespace ml does not exist yet: its labels are those of the manifests"]),
+    usage_that_nobody_counted=({QUOTA: quota(None, status="False", message="is new")}, IN_ML, ["changed"],
+        ["the GPUQuota of namespace ml is not counted, so GPU pods are denied: is new"]),
+)  # fmt: skip
+def test_what_is_not_known_is_said(
+    tmp_path: Path, objects: dict[str, Any], text: str, verdicts: list[str], notes: list[str]
+) -> None:
+    given = {**cluster(), **objects}
+    given |= {"/api/v1/namespaces/default": FORBIDDEN}
+
+    found, _, said = evaluated(tmp_path, given, text)
+
+    assert (found, said) == (verdicts, notes)
+    printed = check(tmp_path, given, stdin=text)
+    assert [f"note: {note}" in printed.stderr for note in notes] == [True] * len(notes)
+
+
+def test_an_object_whose_policy_is_not_known_is_no_pass(tmp_path: Path) -> None:
+    given = {**cluster(), POLICIES: [OF_A], "/api/v1/namespaces/ml": FORBIDDEN}
+
+    result = check(tmp_path, given, stdin=TWO)
+
+    assert result.exit_code == 2
+    assert result.stdout.splitlines() == [
+        "unknown  stdin:1  Pod ml/train",
+        "         stdin:1: the policy of namespace ml depends on its labels: you may not get namespaces/ml",
+        "",
+        "1 object: 0 refused, 0 would change, 0 ok, 1 unknown",
+    ]
+
+
+def test_without_the_documents_nothing_is_evaluated(tmp_path: Path) -> None:
+    given = {**cluster(), POLICIES: FORBIDDEN}
+
+    result = check(tmp_path, given, stdin=TWO)
+
+    assert (result.exit_code, result.output) == (
+        2,
+        "error: the cluster's documents cannot be read: you may not list gpupolicies.gpu-admission.dev; "
+        "--config names others\n",
+    )
+
+
+def test_documents_of_a_directory_beside_the_facts_of_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    written = json.dumps({"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUPolicy", **OF_A})
+    (tmp_path / "config" / "p.json").write_text(written.replace(', "uid": "1"', ""))
+
+    result = check(
+        tmp_path, {**cluster(), POLICIES: FORBIDDEN}, "--config", str(tmp_path / "config"), stdin=TWO
+    )
+
+    assert result.exit_code == 1
+    assert "must be at most 1 per container by policy" in result.stdout
+
+
+def test_the_namespace_of_the_context(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, answering(cluster())) as server:
+        kubeconfig = server.kubeconfig()
+        document = json.loads(kubeconfig.read_text())
+        document["contexts"][0]["context"]["namespace"] = "of-context"
+        kubeconfig.write_text(json.dumps(document))
+        command = ["check", "-f", "-", "--kubeconfig", str(kubeconfig), "-o", "json"]
+        shown = json.loads(CliRunner(env={"COLUMNS": None}).invoke(main, command, input=GOOD).stdout)
+    assert shown["objects"][0]["namespace"] == "of-context"
+
+
+def test_fixes_are_tried_by_the_cluster(tmp_path: Path) -> None:
+    """A second check asks the API server nothing anew, and what may not be read is no reason to end."""
+    given = {**cluster(), "/api/v1/nodes": FORBIDDEN, POLICIES: [policy({"namespaces": ["ml"]}, **MOST_ONE)]}
+    (tmp_path / "pod.yaml").write_text(TWO)
+    with ApiServer(tmp_path, answering(given)) as server:
+        command = [
+            "check",
+            str(tmp_path / "pod.yaml"),
+            "--kubeconfig",
+            str(server.kubeconfig()),
+            "--fix",
+            "--yes",
+        ]
+        result = CliRunner().invoke(main, command)
+        paths = [request.path for request in server.requests]
+
+    assert result.exit_code == 0
+    assert (tmp_path / "pod.yaml").read_text() == IN_ML
+    assert "note: not evaluated, for want of rights: list nodes" in result.stderr
+    assert len(set(paths)) >= len(paths) - 1  # groups that are not served are asked for twice
+
+
+def test_device_classes_among_the_manifests(tmp_path: Path) -> None:
+    expression = 'device.driver == "gpu.nvidia.com"'
+    document = {"selectors": [{"cel": {"expression": expression}}]}
+    device_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "own"}}
+    assert evaluated(tmp_path, cluster(), json.dumps({**device_class, "spec": document}))[0] == ["skipped"]

@@ -1,0 +1,293 @@
+"""A fix removes its finding and brings no other, for random pods on random clusters under random policies and quotas."""
+
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cache
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.pods.field_paths import path_parts, with_edit
+from policies.quota.amounts import CLASSES, GPUS
+from policies.quota.demand import RULE_ID, UnclassifiedPods
+from policies.quota.quota_request import QuotaGrant
+from policies.reason import Reason
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import Configuration, load_objects
+from webhook.serving.engine import Engine, Outcome, Violation
+from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
+from webhook.serving.evaluator import Evaluator
+from webhook.serving.node_watch import OPEN, keys_to_know
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+JSON = dict[str, Any]
+CLASS = "gpu-admission.dev/gpu-class"
+GPU, SHARED, AMD = "nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu"
+SLICES = (
+    "nvidia.com/mig-1g.5gb",
+    "nvidia.com/mig-1g.10gb",
+    "nvidia.com/mig-3g.20gb",
+    "nvidia.com/mig-9g.99gb",
+)
+NODES: tuple[dict[str, str], ...] = (
+    {"accelerator": "nvidia-l4", "nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.count": "2"},
+    {"accelerator": "nvidia-a100-80gb", "nvidia.com/gpu.count": "8"},
+    {"accelerator": "nvidia-a100-80gb", "nvidia.com/mig-1g.10gb.count": "7"},
+    {"accelerator": "nvidia-t4", "nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"},
+    {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+    {"accelerator": "amd-mi300x"},
+    {},
+)
+POOLS = (
+    NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN, "h100"),
+    NodeOffer({}, OPEN, "any"),
+)
+RULES: tuple[tuple[str, tuple[JSON, ...]], ...] = (
+    (
+        "gpu-class",
+        (
+            {"allowed": ["nvidia-l4", "nvidia-t4"]},
+            {"allowed": ["nvidia-a100"]},
+            {"default": "nvidia-l4"},
+            {"default": "nvidia-a100"},
+            {"autoscaledClasses": ["nvidia-h100"]},
+        ),
+    ),
+    (
+        "gpu-requests",
+        (
+            {"maxPerContainer": 1},
+            {"maxPerPod": 2},
+            {"maxPerContainer": 4, "maxPerPod": 4},
+            {"completeLimits": True},
+            {"knownProfilesOnly": True},
+            {"gpusPerNode": 8},
+        ),
+    ),
+    ("gpu-isolation", ({"mode": "enforce"},)),
+)
+AMOUNTS: tuple[Any, ...] = (
+    1,
+    2,
+    "3",
+    4,
+    8,
+    16,
+    17,
+    100,
+    "500m",
+    "0.3",
+    1.5,
+    "2500m",
+    0,
+    -1,
+    "1e30",
+    "one",
+    None,
+)
+NAMES = (
+    GPU,
+    GPU,
+    GPU,
+    GPU,
+    *SLICES,
+    SHARED,
+    AMD,
+    "nvidia.com/gpus",
+    "nvidia/gpu",
+    "gpu",
+    "nvidia.com/mig1g.10gb",
+)
+CLASSES_NAMED = (
+    "nvidia-l4",
+    "nvidia-a100",
+    "nvidia-a100-80gb",
+    "nvidia-a10O",
+    "nvidia-h100",
+    "amd-mi300x",
+    "amd",
+    "gpu",
+    "",
+)
+ANNOTATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (CLASS, CLASSES_NAMED),
+    ("gpu-admission.dev/gpu-clas", CLASSES_NAMED),
+    ("gpu-admission.dev/model-params", ("7b", "70b", "400b", "seven")),
+    ("gpu-fraction", ("0.5", "0.001", "2")),
+    ("gpu-admission.dev/cuda", ("12.4", "13.0")),
+)
+SELECTORS = (
+    ("accelerator", ("nvidia-l4", "nvidia-a100-80gb", "nvidia-l5", "nvidia-t4")),
+    ("nvidia.com/gpu.product", ("NVIDIA-L4", "NVIDIA-L5")),
+    ("topology.kubernetes.io/zone", ("a",)),
+)
+ENVIRONMENT = (
+    ("NVIDIA_VISIBLE_DEVICES", ("all", "0", "void", "none")),
+    ("CUDA_VISIBLE_DEVICES", ("0", "")),
+    ("OTHER", ("1",)),
+)
+
+SPELLING = {Reason.UNKNOWN_RESOURCE_NAME, Reason.INVALID_RESOURCE_NAME, Reason.UNKNOWN_ANNOTATION}
+"""Only under its right name is a field read at all, and what is wrong with its value is said then."""
+
+
+class Case(NamedTuple):
+    document: JSON
+    by: Evaluator
+
+    def evaluated(self, document: JSON) -> Evaluation:
+        group = document["apiVersion"].rpartition("/")[0] if "/" in document["apiVersion"] else ""
+        return evaluate(group, document["kind"], "team", msgspec.json.encode(document), self.by)
+
+
+@cache
+def configuration(rules: bytes) -> Configuration:
+    return load_objects([Document("GPUPolicy", "cluster-default", {"rules": msgspec.json.decode(rules)})])
+
+
+def case(seed: int) -> Case:
+    random = Random(seed)  # noqa: S311 - no secrets
+    rules = {name: random.choice(options) for name, options in RULES if random.random() < 0.5}
+    in_force = configuration(msgspec.json.encode(rules))
+    nodes = None
+    if random.random() < 0.7:
+        keys = keys_to_know(in_force)
+        labels = (tuple(sorted(each.items())) for each in NODES if random.random() < 0.5)
+        pools = tuple(each for each in POOLS if random.random() < 0.15)
+        nodes = NodeFacts(
+            keys=keys,
+            label_sets=frozenset(tuple(label for label in each if label[0] in keys) for each in labels),
+            pools=pools,
+        )
+    grant = None
+    if random.random() < 0.6:
+        hard = {GPUS: Fraction(random.choice((1, 2, 8)))}
+        for name in ("nvidia-a100", "nvidia-a100-80gb", "nvidia-l4"):
+            if random.random() < 0.3:
+                hard[CLASSES + name] = Fraction(random.choice((0, 2, 4)))
+        held = {GPUS: Fraction(random.choice((0, 0, 1)))} if random.random() < 0.5 else None
+        grant = QuotaGrant(hard, random.choice(tuple(UnclassifiedPods)), held)
+    by = Evaluator(
+        engine=Engine(in_force), now=NOW, nodes=lambda: nodes, quota_of=lambda _: UnusedQuota(grant, in_force)
+    )
+    return Case(document(random), by)
+
+
+def document(random: Random) -> JSON:
+    containers = [container(random, f"c{at}") for at in range(random.choice((1, 1, 1, 2, 3)))]
+    spec: JSON = {"containers": containers}
+    if random.random() < 0.15:
+        spec["initContainers"] = [container(random, "init")]
+    selector = {key: random.choice(values) for key, values in SELECTORS if random.random() < 0.15}
+    if selector:
+        spec["nodeSelector"] = selector
+    if random.random() < 0.15:
+        spec["tolerations"] = [{"key": random.choice((GPU, "spot", AMD)), "operator": "Exists"}]
+    notes = {key: random.choice(values) for key, values in ANNOTATIONS if random.random() < 0.2}
+    metadata: JSON = {"name": "p", **({"annotations": notes} if notes else {})}
+    if random.random() < 0.05:
+        metadata["labels"] = {CLASS: random.choice(CLASSES_NAMED)}
+    if random.random() < 0.75:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    template = {"metadata": metadata, "spec": {**spec, "restartPolicy": "Never"}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": template},
+    }
+
+
+def container(random: Random, name: str) -> JSON:
+    made: JSON = {"name": name, "image": "trainer"}
+    resources: JSON = {}
+    for resource in {random.choice(NAMES) for _ in range(random.choice((0, 1, 1, 1, 1, 2)))}:
+        amount, shape = random.choice(AMOUNTS), random.random()
+        if shape < 0.85:
+            resources.setdefault("limits", {})[resource] = amount
+        if shape > 0.6:
+            equal = shape < 0.75
+            resources.setdefault("requests", {})[resource] = amount if equal else random.choice(AMOUNTS)
+    if resources:
+        made["resources"] = resources
+    if random.random() < 0.2:
+        flag = random.choice(("--tensor-parallel-size", "--nproc_per_node"))
+        made["command"] = ["torchrun", f"{flag}={random.choice((1, 2, 4, 8))}"]
+    variables = [
+        {"name": key, "value": random.choice(of)} for key, of in ENVIRONMENT if random.random() < 0.1
+    ]
+    if variables:
+        made["env"] = variables
+    if random.random() < 0.05:
+        made["securityContext"] = {"privileged": True}
+    return made
+
+
+def seen(evaluation: Evaluation) -> list[Violation]:
+    return [each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED]
+
+
+def identity(violation: Violation) -> tuple[str, ...]:
+    """Return what it is about. Without indices: the items after a removed one move up."""
+    finding = violation.finding
+    path = re.sub(r"\[\d+\]", "[]", finding.path)
+    reason = "" if finding.rule == RULE_ID else finding.reason  # what can never fit also exceeds
+    return finding.rule, reason, path, finding.container or "", violation.outcome.value
+
+
+def failure(case: Case, before: Evaluation, violation: Violation) -> str:
+    """Return what is wrong with the fix of a finding, "" if nothing is."""
+    fixed: Any = case.document
+    for edit in violation.finding.fix:
+        fixed = with_edit(fixed, path_parts(edit.path), edit.value)
+    after = case.evaluated(fixed)
+    if after.unreadable:
+        return f"unreadable: {after.unreadable}"
+    known = Counter(map(identity, seen(before)))
+    now = Counter(map(identity, seen(after)))
+    if now[identity(violation)] >= known[identity(violation)]:
+        return "is found again"
+    if violation.finding.reason in SPELLING:
+        return ""
+    # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
+    is_asked = not any(each.outcome is Outcome.DENIED for each in seen(before))
+    new = [each for each in seen(after) if now[identity(each)] > known[identity(each)]]
+    brought = [each.finding.sentence() for each in new if is_asked or each.finding.rule != RULE_ID]
+    return "; ".join(brought)
+
+
+def tried(seeds: range) -> tuple[int, list[str]]:
+    """Return how many fixes were tried, and those that failed."""
+    count, failed = 0, []
+    for seed in seeds:
+        given = case(seed)
+        before = given.evaluated(given.document)
+        for violation in seen(before):
+            if violation.finding.fix:
+                count += 1
+                if why := failure(given, before, violation):
+                    finding = violation.finding
+                    edits = " and ".join(f"{edit.path}: {edit.value}" for edit in finding.fix)
+                    failed.append(
+                        f"{finding.reason} of seed {seed}: {finding.sentence()}\n  {edits}\n  → {why}"
+                    )
+    return count, failed
+
+
+@pytest.mark.parametrize(
+    ("cases", "least"),
+    [
+        pytest.param(300, 200, id="some"),
+        pytest.param(5_000, 3_000, id="many", marks=pytest.mark.slow),
+    ],
+)
+def test_a_fix_removes_its_finding_and_brings_no_other(cases: int, least: int) -> None:
+    count, failed = tried(range(cases))
+
+    assert count >= least
+    assert not failed, f"{len(failed)} of {count} fixes fail:\n" + "\n".join(failed[:20])

@@ -1,0 +1,211 @@
+"""What pages show of a large cluster: the list of quotas that the address asks for, holders, and no empty parts."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any, cast
+
+import pytest
+
+from tests.cases import cases
+from webhook.cluster.api import ApiClient
+from webhook.serving.evaluation import Verdict
+from webhook.tools.console import app as console
+from webhook.tools.console.app import Observer, create_app
+from webhook.tools.console.history import History
+from webhook.tools.console.proposals import DenialProposals, Proposal
+from webhook.tools.status.report import (
+    ClusterStatus,
+    DeniedOwner,
+    InstallationStatus,
+    QuotaHolder,
+    QuotaRow,
+    QuotaState,
+    QuotaSummary,
+)
+from webhook.tools.why.explanation import Answer, Explanation
+from webhook.tools.why.problems import Problem, Problems
+
+NOW = datetime.now(UTC)
+HARD = Fraction(8)
+
+
+def quota(number: int, **tweaks: Any) -> QuotaSummary:
+    row = QuotaRow(key="gpus", hard=HARD, used=Fraction(number % 7))
+    fields: dict[str, Any] = {"namespace": f"team-{number:03}", "state": QuotaState.READY, "rows": (row,)}
+    return QuotaSummary(**{**fields, **tweaks})
+
+
+QUOTAS = (
+    *(quota(number) for number in range(495)),
+    quota(495, state=QuotaState.STALE),
+    quota(496, denied=3),
+    quota(497, state=QuotaState.NOT_COUNTED),
+    quota(498, holders=(QuotaHolder(name="Job/Llama-Pretrain", held={"gpus": Fraction(2)}),)),
+    quota(499, rows=(QuotaRow(key="gpus", hard=HARD, used=Fraction(15, 2)),), denied=40),
+)
+DENIALS = tuple(
+    DeniedOwner(namespace="a", owner=f"Job/{number}", count=1, first=NOW, last=NOW, message="no")
+    for number in range(120)
+)
+
+
+def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
+    return ClusterStatus(
+        at=NOW,
+        version="1",
+        kubernetes="v1.36.3",
+        configuration="abc",
+        namespaces=(),
+        installation=InstallationStatus(),
+        policies=(),
+        quotas=quotas,
+        quotas_are_known=True,
+        classes=(),
+        denials=DENIALS,
+        denials_from="Events",
+    )
+
+
+class Seen:
+    def __init__(self, status: ClusterStatus) -> None:
+        self._status = status
+
+    def observation(self) -> tuple[ClusterStatus, str]:
+        return self._status, ""
+
+
+def shown(path: str, query: Mapping[str, str], found: ClusterStatus | None = None) -> str:
+    observer = cast("Observer[ClusterStatus]", Seen(found or status()))
+    app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home")
+    answer = app.test_client().get(path, query_string=query, base_url="http://127.0.0.1")
+    assert answer.status_code == 200
+    return answer.text
+
+
+def names(text: str) -> list[str]:
+    return re.findall(r'<a class="name" href="/quotas/([^"]+)"', text.partition('id="denials"')[0])
+
+
+def teams(*numbers: int) -> list[str]:
+    return [f"team-{number:03}" for number in numbers]
+
+
+@cases(
+    ("query", "want"),
+    fifty_by_name=({}, teams(*range(50))),
+    the_last_page=({"page": "10"}, teams(*range(450, 500))),
+    a_page_that_is_not_there=({"page": "99"}, teams(*range(450, 500))),
+    a_page_that_is_no_number=({"page": "two"}, teams(*range(50))),
+    searched=({"search": " M-49 "}, teams(*range(490, 500))),
+    searched_by_holder=({"search": "llama"}, teams(498)),
+    nothing_found=({"search": "<b>"}, []),
+    only_problems=({"problems": "1"}, teams(495, 496, 497, 499)),
+    only_problems_the_worst_first=(
+        {"problems": "1", "sort": "worst first"},
+        teams(497, 495, 499, 496),
+    ),
+    the_fullest_of_those_found=(
+        {"search": "49", "sort": "fullest first"},
+        teams(499),
+    ),
+    of_an_order_that_is_not_known=({"sort": "x", "search": "49"}, teams(49, 149, 249, 349, 449)),
+)
+def test_the_quotas_that_the_address_asks_for(query: Mapping[str, str], want: list[str]) -> None:
+    assert names(shown("/", query))[: len(want) or 1] == want
+
+
+def test_links_to_other_pages_keep_what_was_asked_for() -> None:
+    text = shown("/", {"search": "team", "sort": "most denied first", "page": "2"})
+
+    assert re.findall(r'rel="(\w+)" href="([^"]+)"', text)[-2:] == [
+        ("prev", "?search=team&amp;sort=most+denied+first"),
+        ("next", "?search=team&amp;sort=most+denied+first&amp;page=3"),
+    ]
+    assert "500 of 500 namespaces, 4 with problems" in text
+    assert "<option selected>most denied first" in text
+
+
+def test_a_few_quotas_need_no_search() -> None:
+    text = shown("/", {}, status(QUOTAS[:10]))
+
+    assert "search" not in text.partition("<footer>")[0]
+    assert len(names(text)) == 10
+
+
+def test_denials_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered: list[int] = []
+
+    def offers(_self: object, denials: Sequence[DeniedOwner], _now: datetime) -> dict[DeniedOwner, Proposal]:
+        offered.append(len(denials))
+        return {}
+
+    monkeypatch.setattr(DenialProposals, "of", offers)
+    text = shown("/denials", {"page": "3"})
+
+    assert (text.count('class="card denied"'), offered) == (20, [20])
+
+
+def test_a_holder_whose_gpus_are_not_known_is_shown_by_what_is() -> None:
+    """The status of a GPUQuota names the largest five of each dimension."""
+    rows = tuple(QuotaRow(key=key, hard=HARD, used=HARD) for key in ("gpus", "classes/nvidia-l4"))
+    holders = (
+        QuotaHolder(name="Job/train", held={"gpus": Fraction(4)}),
+        QuotaHolder(name="Job/sixth", held={"classes/nvidia-l4": Fraction(23, 7)}),
+    )
+    text = shown("/quotas/team", {}, status((quota(0, namespace="team", rows=rows, holders=holders),)))
+
+    cells = re.findall(r'<td class="number"><b>([^<]+)</b>(?: <span class="soft">([^<]+))?', text)
+    assert cells == [("4", ""), ("3.29", "nvidia-l4")]
+
+
+PROBLEMS = tuple(
+    Problem(
+        answer=Answer.PENDING if number % 2 else Answer.REFUSED,
+        owner=f"Job/job-{number}",
+        count=number,
+        first=NOW,
+        last=NOW,
+        message=f"exceeded {number}",
+    )
+    for number in range(120)
+)
+
+
+@cases(
+    ("query", "rows", "said"),
+    a_page=({}, 50, "120 of 120"),
+    the_last_page=({"page": "3"}, 20, "page 3 of 3"),
+    searched_by_owner=({"search": "job-11"}, 11, "11 of 120"),
+    searched_by_message=({"search": "EXCEEDED 119"}, 1, "1 of 120"),
+    nothing_found=({"search": "<b>"}, 0, "Nothing has these words."),
+)
+def test_what_is_denied_or_pending_is_listed_and_searched(
+    monkeypatch: pytest.MonkeyPatch, query: Mapping[str, str], rows: int, said: str
+) -> None:
+    found = Problems(namespace="home", at=NOW, since=NOW, problems=PROBLEMS)
+    monkeypatch.setattr(console, "read_problems", lambda *_: found)
+    text = shown("/why", query)
+
+    assert text.count('<a class="name" href="/why?object=') == rows
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("injected", "want"),
+    [
+        pytest.param((), False, id="a-stored-pod-has-everything"),
+        pytest.param((("plus", "+x"),), True, id="a-template"),
+    ],
+)
+def test_what_the_webhook_adds_is_shown_where_it_adds_something(
+    monkeypatch: pytest.MonkeyPatch, injected: tuple[tuple[str, str], ...], want: bool
+) -> None:
+    found = Explanation(
+        kind="Pod", namespace="team", name="a", at=NOW, answer=Answer.RUNNING, summary="it runs"
+    )
+    offer = Proposal(title="Pod/a", verdict=Verdict.ACCEPTED, is_accepted=True, injected=injected)
+    monkeypatch.setattr(console, "_answered", lambda *_: (found, offer, None, ""))
+
+    assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want

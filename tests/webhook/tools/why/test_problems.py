@@ -1,0 +1,222 @@
+"""What a namespace's conditions, Events and pods say is denied or pending, and in which order."""
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+from tests.builders import JSON
+from tests.cases import cases
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.tools.why.problems import Problems, read_problems
+
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+
+
+class Listed(list[Any]):
+    @property
+    def items(self) -> list[Any]:
+        return [each for each in self if each is not None]
+
+
+class Cluster:
+    """Answers lists from objects by plural; a plural that it lacks is forbidden."""
+
+    def __init__(self, **objects: list[JSON]) -> None:
+        self.objects = objects
+
+    def list(self, path: str, read: Any, **_: object) -> Listed:
+        plural = path.rpartition("/")[2]
+        if plural not in self.objects:
+            raise errors.Forbidden(f"{plural} is forbidden")
+        return Listed(read(msgspec.json.encode(each)) for each in self.objects[plural])
+
+    def get(self, path: str, **_: object) -> bytes:
+        raise errors.NotFound(f"{path} not found")
+
+
+NOTHING: dict[str, list[JSON]] = {
+    plural: []
+    for plural in (
+        "deployments",
+        "replicasets",
+        "replicationcontrollers",
+        "statefulsets",
+        "jobs",
+        "events",
+        "pods",
+    )
+}
+
+
+def found(**objects: list[JSON]) -> Problems:
+    return read_problems(cast(ApiClient, Cluster(**{**NOTHING, **objects})), "ml", NOW)
+
+
+def event(owner: str, message: str = WEBHOOK + "no", *, first: str = "08:10", count: int = 1) -> JSON:
+    kind, _, name = owner.partition("/")
+    return {
+        "metadata": {},
+        "involvedObject": {"kind": kind, "name": name, "namespace": "ml"},
+        "reason": "FailedCreate",
+        "message": message,
+        "count": count,
+        "firstTimestamp": f"2026-11-22T{first}:00Z",
+        "lastTimestamp": "2026-11-22T08:50:00Z",
+    }
+
+
+def owner(name: str, spec: JSON | None = None, owned: bool = False, **status: Any) -> JSON:
+    references = [{"kind": "Deployment", "name": "chat", "controller": True}] if owned else []
+    metadata = {"name": name, "ownerReferences": references}
+    return {"metadata": metadata, "spec": spec or {}, "status": status}
+
+
+def failed(message: str = WEBHOOK + "no\nmore", since: str = "2026-11-22T05:00:00Z") -> list[JSON]:
+    return [{"type": "ReplicaFailure", "status": "True", "lastTransitionTime": since, "message": message}]
+
+
+def pod(name: str, created: str, *, by: str = "", spec: JSON | None = None, **status: Any) -> JSON:
+    references = [{"kind": "Job", "name": by, "controller": True}] if by else []
+    metadata = {
+        "name": name,
+        "creationTimestamp": f"2026-11-22T{created}Z",
+        "ownerReferences": references,
+    }
+    return {"metadata": metadata, "spec": spec or {}, "status": {"phase": "Pending", **status}}
+
+
+def lines(problems: Problems) -> list[tuple[str, str, int, str, str]]:
+    return [
+        (each.answer.value, each.owner, each.count, f"{each.first:%H:%M}", each.message)
+        for each in problems.problems
+    ]
+
+
+JOB = {"parallelism": 3, "completions": 3}
+
+
+@cases(
+    ("objects", "want"),
+    nothing=({}, []),
+    an_event_of_an_object_that_lacks_pods=(
+        {"events": [event("Job/train", count=4)], "jobs": [owner("train", JOB, active=2)]},
+        [("refused", "Job/train", 4, "08:10", "no")],
+    ),
+    of_a_kind_that_is_not_known=(
+        {"events": [event("PyTorchJob/train")]},
+        [("refused", "PyTorchJob/train", 1, "08:10", "no")],
+    ),
+    somebody_else_denied_them=(
+        {"events": [event("PyTorchJob/train", "exceeded quota: compute")]},
+        [("refused", "PyTorchJob/train", 1, "08:10", "exceeded quota: compute")],
+    ),
+    it_has_its_pods_now=(
+        {"events": [event("Job/train")], "jobs": [owner("train", JOB, active=2, succeeded=1)]},
+        [],
+    ),
+    it_has_ended=(
+        {
+            "events": [event("Job/train")],
+            "jobs": [owner("train", JOB, conditions=[{"type": "Failed", "status": "True"}])],
+        },
+        [],
+    ),
+    it_is_gone=({"events": [event("StatefulSet/chat")]}, []),
+    a_stateful_set_lacks_a_pod=(
+        {
+            "events": [event("StatefulSet/chat")],
+            "statefulsets": [owner("chat", {"replicas": 2}, replicas=1)],
+        },
+        [("refused", "StatefulSet/chat", 1, "08:10", "no")],
+    ),
+    a_condition_outlives_the_events=(
+        {"deployments": [owner("chat", conditions=failed())]},
+        [("refused", "Deployment/chat", 0, "05:00", "no")],
+    ),
+    a_condition_says_since_when_and_events_how_often=(
+        {
+            "deployments": [owner("chat", conditions=failed())],
+            "events": [event("Deployment/chat", WEBHOOK + "newer", count=9)],
+        },
+        [("refused", "Deployment/chat", 9, "05:00", "newer")],
+    ),
+    the_replica_set_of_a_deployment_is_not_said_again=(
+        {"replicasets": [owner("chat-abc", owned=True, conditions=failed())]},
+        [],
+    ),
+    a_pod_of_a_minute=({"pods": [pod("a", "08:59:00")]}, []),
+    pods_of_longer=(
+        {
+            "pods": [
+                pod("a", "08:58:59", by="train", conditions=[UNSCHEDULED]),
+                pod("b", "08:40:00", by="train", conditions=[UNSCHEDULED]),
+                pod("c", "08:30:00", by="train"),
+            ]
+        },
+        [
+            (
+                "pending",
+                "Job/train",
+                3,
+                "08:30",
+                "Pod a (and 1 more) finds no node: 0/3 nodes are available",
+            )
+        ],
+    ),
+    running_or_ended=(
+        {"pods": [pod("a", "07:00:00", phase="Running"), pod("b", "07:00:00", phase="Failed")]},
+        [],
+    ),
+    the_worst_first=(
+        {
+            "events": [event("X/few"), event("X/many", count=5), event("X/old", first="08:01")],
+            "pods": [
+                pod("gated", "07:00:00", spec={"schedulingGates": [{"name": "a/b"}]}),
+                pod("late", "08:00:00", conditions=[UNSCHEDULED]),
+                pod("early", "07:30:00", conditions=[UNSCHEDULED]),
+            ],
+        },
+        [
+            ("refused", "X/many", 5, "08:10", "no"),
+            ("refused", "X/old", 1, "08:01", "no"),
+            ("refused", "X/few", 1, "08:10", "no"),
+            ("pending", "Pod/early", 1, "07:30", "Pod early finds no node: 0/3 nodes are available"),
+            ("pending", "Pod/late", 1, "08:00", "Pod late finds no node: 0/3 nodes are available"),
+            (
+                "gated",
+                "Pod/gated",
+                1,
+                "07:00",
+                "Pod gated waits for its scheduling gates to be removed: a/b",
+            ),
+        ],
+    ),
+)
+def test_what_is_listed(objects: dict[str, list[JSON]], want: list[tuple[str, str, int, str, str]]) -> None:
+    assert lines(found(**objects)) == want
+
+
+def test_the_span_that_was_seen() -> None:
+    deployments, pods = [owner("chat", conditions=failed())], [pod("a", "01:00:00")]
+
+    assert found(deployments=deployments, pods=pods).since == datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
+    assert found(pods=pods).since is None
+
+
+def test_what_may_not_be_read_is_said_and_then_events_count() -> None:
+    api = cast(ApiClient, Cluster(events=[event("Job/train")]))
+    problems = read_problems(api, "ml", NOW)
+
+    assert [each.owner for each in problems.problems] == ["Job/train"]
+    assert problems.omitted == (
+        "list deployments.apps -n ml",
+        "list replicasets.apps -n ml",
+        "list replicationcontrollers -n ml",
+        "list statefulsets.apps -n ml",
+        "list jobs.batch -n ml",
+        "list pods -n ml",
+    )

@@ -1,0 +1,203 @@
+"""`check --fix`: edits manifests by the fixes of findings, and keeps only edits that a second check confirms.
+
+All edits of a round are tried together. If the result is worse, each half is tried alone. A fix may uncover another finding,
+which the next round fixes.
+"""
+
+import os
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from policies.pods.field_paths import Parts, path_parts, value_at
+from webhook.serving.engine import Outcome, Violation
+from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
+from webhook.tools.check.manifests import Manifest, Manifests
+from webhook.tools.check.offline import ManifestResult
+
+MOST_ROUNDS = 4
+
+NO_EDIT = "no single edit makes it right"
+STREAM = "stdin is not a file: fix what it was made from"
+INEFFECTIVE = "its edit would not remove it, or would be denied itself"
+
+Checked = tuple[Sequence[ManifestResult], Manifests]
+Check = Callable[[Mapping[str, str]], Checked]
+"""Checks everything again, with these texts in place of those of the files."""
+
+
+class Repair(NamedTuple):
+    """A finding to fix, and its object. `position`: of the object among the results of the check."""
+
+    position: int
+    manifest: Manifest
+    violation: Violation
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what identifies the finding in a second check of the same documents."""
+        finding = self.violation.finding
+        return self.position, finding.reason, finding.path, finding.value
+
+    def edits(self) -> tuple[TextEdit, ...]:
+        """Return the edits of the file. Raises NotEditableError if there are none."""
+        finding, manifest = self.violation.finding, self.manifest
+        if manifest.text is None:
+            raise NotEditableError(STREAM)
+        if not finding.fix:
+            raise NotEditableError(NO_EDIT)
+        parts = [(path_parts(edit.path), edit.value) for edit in finding.fix]
+        parts = [each for each in parts if not self._is_default(each[0], [path for path, _ in parts])]
+        pods = [place.at for place, _ in manifest.pods]
+        for path, _ in parts:
+            # The path of a pod that a controller composes is not a path in the manifest.
+            if any(at[: len(path)] == path for at in pods):
+                raise NotEditableError(NO_EDIT)
+        return tuple(TextEdit((*manifest.at, *path), value) for path, value in parts)
+
+    def _is_default(self, path: Parts, all_paths: Sequence[Parts]) -> bool:
+        """Whether it is a request that the API server takes from its limit, which is edited as well."""
+        above = path[:-1]
+        if above[-1:] != ("requests",) or not any(each[:-1] == (*above[:-1], "limits") for each in all_paths):
+            return False
+        written = value_at(self.manifest.data, above) or {}
+        return not any(each[-1] in written for each in all_paths if each[:-1] == above)
+
+
+class Fixes(msgspec.Struct):
+    """The new text of each file, the repairs made, and the reason why each other finding was not fixed.
+
+    `results` and `found` are those of the last check.
+    """
+
+    results: Sequence[ManifestResult]
+    found: Manifests
+    texts: dict[str, str] = {}
+    originals: dict[str, str] = {}
+    repaired: list[Repair] = []
+    reasons: dict[tuple[object, ...], str] = {}
+    """Why a finding was not fixed, by its key."""
+
+    def left(self) -> Iterator[tuple[Repair, str]]:
+        """Yield each remaining denial, and each fix that could not be made, with the reason."""
+        for each in _repairs(self.results):
+            try:
+                each.edits()
+                why = self.reasons.get(each.key, INEFFECTIVE)
+            except NotEditableError as error:
+                why = str(error)
+            if each.violation.outcome is Outcome.DENIED or each.violation.finding.fix:
+                yield each, why
+
+
+def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
+    """Return the span of the object's document with the edits of one finding; None if they cannot be made."""
+    try:
+        edits = Repair(0, manifest, violation).edits()
+        return edited_piece(manifest.text or "", manifest.document, edits)
+    except NotEditableError:
+        return None
+
+
+def fix(checked: Checked, check: Check) -> Fixes:
+    """Fix all denials and warnings, and those that a fix uncovers."""
+    fixes = Fixes(*checked)
+    for _ in range(MOST_ROUNDS):
+        wanted = [
+            each for each in _repairs(fixes.results) if each.key not in fixes.reasons and _is_editable(each)
+        ]
+        if not wanted:
+            break
+        _make(fixes, wanted, check)
+    return fixes
+
+
+def _make(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> None:
+    """Make the edits together, or else those of each half. A check reads all manifests again, so few checks are better."""
+    current = [each._replace(manifest=fixes.results[each.position].manifest) for each in repairs]
+    if _try(fixes, current, check):
+        return
+    if len(repairs) == 1:
+        fixes.reasons.setdefault(repairs[0].key, INEFFECTIVE)
+        return
+    middle = len(repairs) // 2
+    _make(fixes, repairs[:middle], check)
+    _make(fixes, repairs[middle:], check)
+
+
+def _repairs(results: Sequence[ManifestResult]) -> Iterator[Repair]:
+    for index, result in enumerate(results):
+        for violation in result.findings():
+            if violation.outcome is not Outcome.AUDITED:
+                yield Repair(index, result.manifest, violation)
+
+
+def _is_editable(repair: Repair) -> bool:
+    try:
+        return bool(repair.edits())
+    except NotEditableError:
+        return False
+
+
+def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
+    """Make the edits, and keep them if each one removes its finding and no object gets another denial."""
+    texts, originals = dict(fixes.texts), dict(fixes.originals)
+    edits: dict[str, dict[int, list[TextEdit]]] = {}
+    for each in repairs:
+        edits.setdefault(each.manifest.file, {}).setdefault(each.manifest.index, []).extend(each.edits())
+        if each.manifest.text is not None:
+            texts.setdefault(each.manifest.file, each.manifest.text)
+            originals.setdefault(each.manifest.file, each.manifest.text)
+    for file, of_file in edits.items():
+        try:
+            texts[file] = edited(texts[file], of_file)
+        except NotEditableError as error:
+            fixes.reasons.update({each.key: str(error) for each in repairs if len(repairs) == 1})
+            return False
+    results, found = check(texts)
+    if len(results) != len(fixes.results) or not all(
+        _is_better(old, new, [each for each in repairs if each.position == position])
+        for position, (old, new) in enumerate(zip(fixes.results, results, strict=True))
+    ):
+        return False
+    fixes.results, fixes.found, fixes.texts, fixes.originals = results, found, texts, originals
+    fixes.repaired += repairs
+    return True
+
+
+def _is_better(before: ManifestResult, after: ManifestResult, repairs: Sequence[Repair]) -> bool:
+    """Whether the object has the same number of pods, no repaired finding, and no new denial."""
+    removed = Counter(map(_kind, (each.violation for each in repairs)))
+    old, new = (Counter(map(_kind, result.findings())) for result in (before, after))
+    denied = {_kind(each) for each in after.findings() if each.outcome is Outcome.DENIED}
+    return len(before.pods) == len(after.pods) and all(
+        new[kind] <= old[kind] - removed[kind] for kind in (*removed, *denied)
+    )
+
+
+def _kind(violation: Violation) -> tuple[str, str]:
+    return violation.finding.rule, violation.finding.reason
+
+
+def write(file: str, original: str, text: str) -> None:
+    """Replace the file atomically, with its mode. Raises OSError, also if the file has changed since it was checked."""
+    path = Path(file).resolve()
+    content = path.read_bytes().decode()
+    mark = "\ufeff" if content.startswith("\ufeff") else ""
+    if content != mark + original:
+        raise OSError("has changed since it was checked")
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as temporary:
+        try:
+            temporary.write((mark + text).encode())
+            temporary.flush()
+            os.fsync(temporary.fileno())
+            os.fchmod(temporary.fileno(), stat.S_IMODE(path.stat().st_mode))
+            Path(temporary.name).replace(path)
+        except BaseException:
+            Path(temporary.name).unlink(missing_ok=True)
+            raise

@@ -1,0 +1,94 @@
+"""The quotas of the overview as the address asks for them: searched, sorted, only those with problems, and a page at a time."""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from fractions import Fraction
+from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from policies.quota.amounts import GPUS, NOTHING
+from webhook.tools.status.report import QuotaSummary
+from webhook.tools.why.problems import Problem
+
+ROWS = 50
+"""Of a page."""
+
+T = TypeVar("T")
+
+
+class Order(Enum):
+    """How quotas are sorted, in the words of the page; equal ones by namespace."""
+
+    NAMESPACE = "by namespace"
+    WORST = "worst first"
+    FULLEST = "fullest first"
+    LARGEST = "most GPUs first"
+    DENIED = "most denied first"
+
+
+class Page(NamedTuple, Generic[T]):
+    """At most ROWS of `total` items. `query` is the rest of the address, as pairs."""
+
+    items: Sequence[T]
+    number: int
+    last: int
+    total: int
+    query: tuple[tuple[str, str], ...]
+
+    def address(self, number: int) -> str:
+        return "?" + urlencode([*self.query, *([("page", str(number))] if number > 1 else [])])
+
+
+def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
+    """Return the page that `arguments` name, the nearest one if there is none of that number."""
+    last = max(1, -(-len(items) // ROWS))
+    text = arguments.get("page", "")
+    number = min(max(int(text), 1), last) if re.fullmatch("[0-9]{1,6}", text) else 1
+    query = tuple((key, value) for key, value in sorted(arguments.items()) if key != "page" and value)
+    return Page(items[(number - 1) * ROWS : number * ROWS], number, last, len(items), query)
+
+
+def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
+    """Return a page of the problems whose owner or message has the words of `search`."""
+    found = [each for each in problems if _matches(f"{each.owner} {each.message}", arguments)]
+    return page_of(found, arguments)
+
+
+def _matches(text: str, arguments: Mapping[str, str]) -> bool:
+    return all(word in text.lower() for word in arguments.get("search", "").lower().split())
+
+
+def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> Page[QuotaSummary]:
+    """Return a page of the quotas that `search` (namespace or holder), `problems` and `sort` ask for."""
+    found = [
+        quota
+        for quota in quotas
+        if _matches(_text(quota), arguments)
+        if quota.has_problem or not arguments.get("problems")
+    ]
+    return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
+
+
+def order_of(arguments: Mapping[str, str]) -> Order:
+    try:
+        return Order(arguments.get("sort", ""))
+    except ValueError:
+        return Order.NAMESPACE
+
+
+def _text(quota: QuotaSummary) -> str:
+    return " ".join([quota.namespace, *(holder.name for holder in quota.holders)])
+
+
+def _key(quota: QuotaSummary, order: Order) -> tuple[Fraction | int, int, str]:
+    if order is Order.WORST:
+        return quota.urgency
+    first: Fraction | int = 0
+    if order is Order.DENIED:
+        first = -(quota.denied or 0)
+    elif order is Order.FULLEST:
+        first = -max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
+    elif order is Order.LARGEST:
+        first = -sum((row.held for row in quota.rows if row.key == GPUS), NOTHING)
+    return first, 0, quota.namespace
