@@ -6,11 +6,12 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tests.cluster.controllers import Command, eventually, is_ready
 from tests.cluster.doctor.installation import ACCOUNTS, CANARY_NAMESPACE, cluster
-from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import NAMESPACE, Webhook, strict_manifests
 
@@ -115,7 +116,9 @@ def world() -> Iterator[ControlPlane]:
             document = workload(kind, name, pods, gpus, gpu_class)
             document["metadata"]["namespace"] = namespace
             assert client.apply(document).status < 300
-        assert eventually(lambda: _denied(plane), seconds=60)
+            # One after the other: of two workloads over one quota, the later one is denied.
+            settled = partial(_created_or_denied, client, namespace, name, pods)
+            assert eventually(settled, seconds=60), f"{namespace}/{name}"
         assert eventually(lambda: run_bound_pods(plane) > len(WORKLOADS), seconds=60)
         yield plane
 
@@ -169,11 +172,13 @@ def _grant_tenant(plane: ControlPlane) -> None:
     assert client.post(f"{roles}/rolebindings", binding)[0] == 201
 
 
-def _denied(plane: ControlPlane) -> bool:
-    """Whether the events name each owner of pods that are denied."""
-    events = plane.client().get("/api/v1/events", {"fieldSelector": "reason=FailedCreate"})[1]["items"]
-    named = " ".join(each["involvedObject"]["name"] for each in events)
-    return all(name in named for name in ("sweep", "detector", "diarization"))
+def _created_or_denied(client: Client, namespace: str, name: str, pods: int) -> bool:
+    """Whether all pods of a workload exist, or an Event says that one was denied."""
+    _, created = client.get(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": f"app={name}"})
+    if len(created["items"]) == pods:
+        return True
+    _, events = client.get(f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": "reason=FailedCreate"})
+    return any(each["involvedObject"]["name"].startswith(name) for each in events["items"])
 
 
 def main() -> None:
