@@ -1,7 +1,6 @@
 """Controllers that come and go: what they wait for, what they find when they are back, who takes over."""
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,24 +9,17 @@ from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from tests.cluster.controllers import Running, eventually, gpus, is_ready, published_catalogues, uses
+from tests.cluster.controllers import Running, eventually, gpus, is_ready, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
-from webhook.configuration.loader import load_directory
 
 CARD = {GPUS: Fraction(1)}
 IN_FLIGHT_SECONDS = 15.0
 """Until what is reserved and never stored is given up: what holds meanwhile has to be read within them."""
-SHARED_T4 = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUClass
-metadata: {name: shared-t4}
-spec: {memoryGiB: 16, nodeLabels: [{key: pool, values: [shared]}], equivalents: {nvidia.com/gpu: "1/4"}}
-"""
 
 
 class NotingClient(ApiClient):
@@ -111,45 +103,6 @@ def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_
         assert _verdict(team.ledger_object(), creation_request("next", CARD, after)) is VerdictReason.RESERVED
 
 
-@pytest.mark.slow
-def test_catalogues_are_deleted_once_no_ledger_has_named_them_for_long(
-    quotas: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("webhook.controller.controller.TIDY_SECONDS", 0.2)
-    monkeypatch.setattr("webhook.quota.catalogues.UNNAMED_SECONDS", 5.0)
-    (tmp_path / "classes.yaml").write_text(SHARED_T4)
-    team = Namespace(quotas)
-    with published_catalogues(quotas) as published, Running(quotas) as running:
-        team.quota({"gpus": "8"})
-        assert uses(team, 0)
-        old = str(team.ledger_object().class_catalogue).partition("/")[0]
-        assert eventually(lambda: list(published()) == [old])
-
-        running.controller.configure(load_directory(tmp_path))
-
-        new = running.controller.usage_cache.own.digest
-        assert eventually(lambda: old in published() and new in published())
-        assert eventually(lambda: team.ledger_object().class_catalogue == f"{new}/TotalOnly")
-        # Other tests leave their quotas behind, and these move as well.
-        assert eventually(lambda: list(published()) == [new], seconds=60), published().keys()
-        assert running.controller.usage_cache.of(old) is None
-
-
 def _verdict(ledger: QuotaLedger, requested: ReservationRequest) -> VerdictReason:
     (verdict,) = decide(ledger, [requested]).verdicts
     return verdict.reason
-
-
-def test_a_follower_that_led_forgets_the_series_of_a_quota_that_is_gone(quotas: ControlPlane) -> None:
-    team = Namespace(quotas)
-    with Running(quotas, lease="series") as leader:
-        assert eventually(lambda: leader.leader.is_leader)
-        with Running(quotas, lease="series") as follower:
-            counted = follower.metrics.recount_time
-            team.quota({"gpus": "1"})
-            assert eventually(lambda: team.name in follower.controller.ledgers())
-            counted.labels(team.name).set(1.0)
-
-            team.delete_quota()
-
-            assert eventually(lambda: not [each.samples for each in counted.collect() if each.samples])

@@ -99,30 +99,9 @@ DRY = {"dryRun": "All"}
         ONLY_ITS_SECRETS,
     ),
     another_lease=(Attempt("POST", LEASES, lease("other")), ONLY_ITS_LEASE),
-    without_the_policy=(
-        Attempt("DELETE", f"{REGISTRATION}/validatingadmissionpolicies/gpu-admission-controller"),
-        'cannot delete resource "validatingadmissionpolicies"',
-    ),
-    with_the_policy_only_auditing=(
-        Attempt("PATCH", BINDING, {"spec": {"validationActions": ["Audit"]}}, MERGE_PATCH),
-        'cannot patch resource "validatingadmissionpolicybindings"',
-    ),
 )
 def test_it_may_not(running: Installed, attempt: Attempt, want: str) -> None:
     assert want in attempt.by(running, CONTROLLER)
-
-
-@cases(
-    ("attempt", "want"),
-    the_authoritys_key=(Attempt("GET", f"{SECRETS}/{AUTHORITY}"), 'cannot get resource "secrets"'),
-    all_secrets=(Attempt("GET", SECRETS), 'cannot list resource "secrets"'),
-    writing_its_certificate=(
-        Attempt("PATCH", f"{SECRETS}/{SERVED}", {"data": {}}, MERGE_PATCH),
-        'cannot patch resource "secrets"',
-    ),
-)
-def test_the_webhook_may_not(running: Installed, attempt: Attempt, want: str) -> None:
-    assert want in attempt.by(running, WEBHOOK)
 
 
 def test_no_secret_that_the_webhook_can_read_has_the_authoritys_key(
