@@ -18,10 +18,8 @@ from tests.cluster.controllers import Command, Running, eventually, uses
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import INSTALLATION, Namespace, api_client, install_quota_kind
-from tests.reservation_requests import change_request, creation_request
-from webhook.cluster.access import load_access
-from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Informer, WatchTimings
+from tests.reservation_requests import creation_request
+from webhook.cluster.informer import Informer
 from webhook.controller.records import LedgerRecord, ledger_record, ledgers
 
 pytestmark = pytest.mark.slow  # silences, 15 s until a Lease has run out
@@ -57,39 +55,6 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     assert eventually(lambda: informer.synced)
     yield seen
     stopping.set()
-
-
-def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path: Path) -> None:
-    """A change is reserved, then the watch goes deaf, then the change is stored: only a list begun later can tell."""
-    team = Namespace(plane)
-    family = "classes/nvidia-a100"
-    gate = {"name": "kueue.x-k8s.io/admission"}
-    with Proxy(address(plane)) as proxy:
-        api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
-        deaf = WatchTimings(silence=120.0)
-        with Running(plane, api=api, timings=deaf, expiry=8.0) as running:
-            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unclassifiedPods="TotalOnly")
-            uid = team.pod("gated", 2, schedulingGates=[gate])
-            assert uses(team, 2)
-            change = change_request(
-                uid,
-                "request",
-                {GPUS: Fraction(2)},
-                {GPUS: Fraction(2), family: Fraction(2)},
-                str(team.ledger_object().class_catalogue),
-                version=int(plane.client().get(team.path("pods", "gated"))[1]["metadata"]["resourceVersion"]),
-            )
-            team.reserve(change)
-            assert eventually(lambda: running.controller._observed.next_expiry(team.name) is not None)
-
-            proxy.fall_silent()
-            lifted = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-a100"}}}
-            assert plane.client().patch(team.path("pods", "gated"), lifted)[0] == 200
-            assert len(team.ledger_object().reservations) == 1
-
-            assert eventually(lambda: not team.ledger_object().reservations, seconds=40)
-            assert (team.used() or {})[family] == 2
-            assert running.metrics.expired.labels(team.name)._value.get() == 0
 
 
 def test_the_leader_stopped_between_read_and_swap_changes_nothing(

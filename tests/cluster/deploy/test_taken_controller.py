@@ -23,7 +23,6 @@ KINDS = {
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 CANARIES = "/api/v1/namespaces/gpu-admission-canary/pods"
-BINDING = f"{REGISTRATION}/validatingadmissionpolicybindings/gpu-admission-controller"
 SERVED, AUTHORITY = "gpu-admission-certificates", "gpu-admission-ca"
 ONLY_BUNDLE = "the controller of gpu-admission may change nothing of a webhook configuration but caBundle"
 ONLY_DRY = "the controller of gpu-admission may create pods on a dry run only"

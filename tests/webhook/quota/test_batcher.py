@@ -142,13 +142,6 @@ def failing(what: str, *failures: LedgerConflict | LedgerError | None) -> Callab
     return fail
 
 
-def test_a_conflict_is_tried_again_and_counted() -> None:
-    bench = Bench(gpus=2)
-    bench.store.fails = failing("swap", LedgerConflict("changed"), LedgerConflict("changed again"), None)
-    assert reason(bench.reserve("pod1")) is VerdictReason.RESERVED
-    assert bench.metric("conflicts_total") == 2
-
-
 def test_a_write_of_a_controller_costs_a_conflict_and_no_reads_before_later_writes() -> None:
     bench = Bench(gpus=10)
     bench.reserve("pod0")
