@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cluster.certificates.damage import bundles_set, damage_leaf, other_authority
+from tests.cluster.certificates.damage import damage_leaf, other_authority
 from tests.cluster.certificates.reconcilers import reconciler
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import NAME, Installation, within
 from tests.controlplane.gpuquota import api_client
-from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, set_bundles
 from webhook.commands import main
 
 
@@ -67,7 +67,7 @@ def test_check_finds_what_is_missing_and_what_is_damaged(installation: Installat
         pass
     kept = certs(installation, "check", "-o", "json")
     assert (kept.exit_code, found(kept)) == (0, set())
-    bundles_set(installation, other_authority())
+    set_bundles(installation.client, other_authority())
     damage_leaf(installation)
     installation.plane.kubectl("delete", CONFIGURATIONS[0], NAME)
     damaged = found(certs(installation, "check", "-o", "json"))

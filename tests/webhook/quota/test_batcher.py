@@ -1,6 +1,5 @@
 """Requests for one ledger share reads and writes, nobody waits beyond its deadline, and nothing stale is believed."""
 
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
-from policies.quota.quota_request import LedgerError, ReservationOutcome
+from policies.quota.quota_request import LedgerError
 from tests.cases import cases
 from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import configuration, spec
@@ -50,21 +49,6 @@ def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None
     assert bench.store.most_at_work == 1
     assert bench.batches._queues == {}, "nobody leads once nobody waits"
     assert bench.metric("batch_size_sum") / bench.metric("batch_size_count") > 3
-
-
-def test_three_replicas_give_exactly_what_there_is() -> None:
-    bench = Bench(gpus=100, seconds=0.002)
-    others = [ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry())) for _ in range(2)]
-    each = itertools.cycle([bench.batches, *others])
-
-    def reserve(number: int, replica: ReservationBatcher) -> ReservationOutcome:
-        return replica.reserve(NAMESPACE, bench.ask(f"pod{number}"), monotonic() + 60)
-
-    with ThreadPoolExecutor(24) as pool:
-        answers = list(pool.map(reserve, range(160), each))
-    reasons = [reason(answer) for answer in answers]
-    assert (reasons.count(VerdictReason.RESERVED), reasons.count(VerdictReason.EXCEEDED)) == (100, 60)
-    assert len(bench.held()) == 100
 
 
 def test_one_client_alone_reads_once_and_then_only_writes() -> None:
