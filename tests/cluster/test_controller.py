@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from policies.quota.amounts import GPUS
 from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.controlplane import ControlPlane, claims_api
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
@@ -68,24 +67,6 @@ def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
     assert [(event["type"], event["reason"], event["message"]) for event in events] == [
         ("Warning", "Exceeded", "gpus: 5 used of 3, 2 too many")
     ]
-
-
-def test_a_replaced_quota_counts_what_its_namespace_holds(team: Namespace) -> None:
-    first = team.quota({"gpus": "8"})
-    team.pod("trainer", 5)
-    assert uses(team, 5)
-
-    team.delete_quota()
-    second = team.quota({"gpus": "9"})
-
-    assert first != second
-    assert eventually(
-        lambda: (
-            (ledger_object := team.ledger_object()).quota_uid == second and ledger_object.hard == {GPUS: 9}
-        )
-    )
-    assert uses(team, 5)
-    assert eventually(lambda: team.status().hard == {GPUS: 9} and is_ready(team))
 
 
 @pytest.mark.slow

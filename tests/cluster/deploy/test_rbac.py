@@ -151,7 +151,6 @@ class Request(NamedTuple):
     account: str
     verb: str
     resource: str
-    name: str
     forbidden: bool
 
 
@@ -164,10 +163,9 @@ def requested(audit_log: Path) -> list[Request]:
         if about.get("resource") == "selfsubjectaccessreviews":
             continue
         resource = "/".join(about[key] for key in ("resource", "subresource") if about.get(key))
-        name = f"{about.get('namespace', '')}/{about.get('name', '')}"
         is_forbidden = event["annotations"].get("authorization.k8s.io/decision") == "forbid"
         account = event["user"]["username"].rpartition(":")[2]
-        found.append(Request(account, event["verb"], resource, name, is_forbidden))
+        found.append(Request(account, event["verb"], resource, is_forbidden))
     return found
 
 

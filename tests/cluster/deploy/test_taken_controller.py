@@ -11,7 +11,7 @@ from tests.cases import cases
 from tests.cluster.controllers import eventually, is_there
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
 from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
-from tests.controlplane.client import APPLY_PATCH, STRATEGIC_PATCH, accepted
+from tests.controlplane.client import APPLY_PATCH, accepted
 from tests.deploy.manifests import NAMESPACE
 from webhook.controller.canary import canary_pod
 
@@ -242,23 +242,6 @@ def test_it_may_not_change_which_webhooks_there_are(
 
 
 # ---- Its own work
-
-
-@pytest.mark.parametrize("content_type", [JSON_PATCH, STRATEGIC_PATCH], ids=["json", "strategic"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_may_write_the_bundle(
-    plane: ControlPlane, running: Installed, kind: str, content_type: str
-) -> None:
-    own = first(plane, kind)
-    bundle = own["clientConfig"]["caBundle"]
-    twice = bundle + bundle if not bundle.endswith("=") else bundle
-    body: Any = (
-        pointer(*WEBHOOK_0, "clientConfig", "caBundle", value=twice)
-        if content_type == JSON_PATCH
-        else {"webhooks": [{"name": own["name"], "clientConfig": {"caBundle": twice}}]}
-    )
-
-    assert not Attempt("PATCH", KINDS[kind], body, content_type, DRY).by(running, CONTROLLER)
 
 
 def test_it_rotates_and_sends_canaries(plane: ControlPlane, running: Installed) -> None:

@@ -42,6 +42,7 @@ class Cluster:
         self.observed = ObservedLedgers()
         self.conflicts = conflicts
         self.another_lists = False
+        self.by = BY
         self.watched: QuotaLedger | None = None
         self.reads: list[bool] = []
         self.warned: list[str] = []
@@ -91,7 +92,7 @@ class Cluster:
         return wait
 
     def _counted(self, revisions: Revisions) -> Counted:
-        return Counted(listing(self.objects, revisions, catalogue=BY), list_started=monotonic())
+        return Counted(listing(self.objects, revisions, catalogue=self.by), list_started=monotonic())
 
     def counted(self, what: str) -> float | None:
         return self.registry.get_sample_value(f"gpu_admission_quota_{what}_total", {"namespace": "team"})
@@ -166,6 +167,27 @@ def test_nothing_expires_by_a_list_from_before_its_bound() -> None:
 
     assert cluster.ledger_object.ledger.used == ONE
     assert [cluster.counted(each) for each in SERIES] == [1, None, None]
+
+
+FORMER = str(CatalogueVersion("f" * 16, UnclassifiedPods.TOTAL_ONLY))
+
+
+@cases(
+    ("is_published", "counted_by", "want"),
+    every_replica_can_read_it=(True, FORMER, (FORMER, BY)),
+    not_every_one_can=(False, BY, (None, None)),
+)
+def test_another_catalogue_takes_over_without_a_pause_where_it_is_published(
+    is_published: bool, counted_by: str, want: tuple[str | None, str | None]
+) -> None:
+    """While a reservation by the former one is in flight."""
+    cluster = Cluster(LATER, LATER, ledger=replace(holding(OF_U1), class_catalogue=FORMER))
+    cluster.usage_cache.publish, cluster.by = lambda _: is_published, counted_by
+
+    cluster.reconcile()
+
+    ledger = cluster.ledger_object.ledger
+    assert (ledger.class_catalogue, ledger.next_catalogue) == want
 
 
 def test_after_a_conflict_the_ledger_is_read_anew() -> None:
