@@ -3,9 +3,11 @@
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from tests.cluster.availability.creators import Creators
+from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.forwarder import PROBE_SECONDS
 from tests.controlplane.replicas import Replicas
@@ -71,3 +73,15 @@ def test_killed_replica_fails_what_was_led_to_it_and_nothing_after(
     assert all(attempt.seconds < 2 * CALL_SECONDS for attempt in creators.attempts)
     for attempt in creators.failed:
         assert 'failed calling webhook "pods.' in attempt.said, attempt
+
+
+def test_killed_worker_is_replaced_by_its_master(plane: ControlPlane, replicas: Replicas) -> None:
+    webhook = replicas.each[1]
+    worker, _ = webhook.pids()
+    with Creators(plane, "replacing", CLIENTS, pauses=False) as creators:
+        creators.wait_for(50)
+        psutil.Process(worker).kill()
+        assert eventually(lambda: webhook.pids()[0] != worker)
+        creators.wait_for(50)
+    # At most one call for each client was with it.
+    assert len(creators.failed) <= CLIENTS
