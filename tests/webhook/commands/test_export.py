@@ -93,11 +93,6 @@ def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
 
 @cases(
     ("arguments", "want"),
-    misspelt_rule=(
-        ["--rules", "gpu-isolatoin"],
-        '"gpu-isolatoin" is not a rule; use gpu-requests, gpu-toleration, gpu-isolation',
-    ),
-    rule_that_cannot_be=(["--rules", "gpu-quota"], '"gpu-quota" cannot be exported'),
     too_old=(["--kubernetes", "1.32"], "must be 1.33 or newer"),
     no_version=(["--kubernetes", "new"], '"new" must be a version of Kubernetes'),
     no_directory=(["--config", "/nowhere"], "error: /nowhere: No such file or directory"),

@@ -1,6 +1,6 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from textwrap import wrap
 
@@ -41,7 +41,6 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime
     mutations: str | None = "v1"
-    rules: Collection[str] = EXPRESSIBLE
     excluded: tuple[str, ...] = ()
 
 
@@ -74,12 +73,12 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     objects: list[Object] = []
-    unsupported = dict.fromkeys(_left_out(options))
+    unsupported = {Unsupported(rule.id, _ALL, rule.not_exported): None for rule in RULES if rule.not_exported}
     ending: list[str] = []
     for governed in scope.governed(configuration.policies):
         ending += scope.time_dependent(governed.policy, options.now)
         for binding in governed.bindings:
-            if binding.rule.id not in EXPRESSIBLE or binding.rule.id not in options.rules:
+            if binding.rule.id not in EXPRESSIBLE:
                 continue
             for each in _exported(configuration, options, governed, binding):
                 unsupported |= dict.fromkeys(_never_exported(binding))
@@ -175,15 +174,6 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
     gpu_isolation.RULE.id: (("pod templates of workloads", "their pods are checked when they are created"),),
 }
 """Parts that are never exported, by exported rule."""
-
-
-def _left_out(options: ExportOptions) -> Iterator[Unsupported]:
-    """Yield the rules of which nothing is exported, whatever the policies say."""
-    for rule in RULES:
-        if rule.not_exported:
-            yield Unsupported(rule.id, _ALL, rule.not_exported)
-        elif rule.id not in options.rules:
-            yield Unsupported(rule.id, _ALL, "left out by --rules")
 
 
 def _never_exported(binding: Binding) -> Iterator[Unsupported]:
