@@ -1,7 +1,7 @@
 """`gpu-admission certs` on a real API server."""
 
 from collections.abc import Iterator
-from typing import Any
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -14,6 +14,9 @@ from tests.controlplane.certificates import NAME, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
 from webhook.commands import main
+from webhook.tools.doctor.check import CheckResult, run_check
+from webhook.tools.doctor.checks import certificates, configurations
+from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 
 @pytest.fixture
@@ -29,9 +32,8 @@ def certs(installation: Installation, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["certs", *arguments, "--kubeconfig", kubeconfig])
 
 
-def test_show_check_and_rotate(running: Installation) -> None:
-    checked = certs(running, "check")
-    assert (checked.exit_code, checked.output) == (0, "4 checks, no findings\n")
+def test_show_and_rotate(running: Installation) -> None:
+    assert [(each.findings, each.not_checked) for each in checked(running)] == [((), ())] * 4
 
     shown = certs(running, "show")
     assert shown.exit_code == 0
@@ -58,8 +60,7 @@ def test_show_check_and_rotate(running: Installation) -> None:
 
 def test_check_finds_everything_at_once(installation: Installation) -> None:
     where = f"Secret/{SECRET} in {NAMESPACE}"
-    missing = certs(installation, "check", "-o", "json")
-    assert missing.exit_code == 1
+    missing = checked(installation)
     *unsigned, no_secret = problems_of(missing)
     assert no_secret == f"{where} does not exist: the webhook reads its certificate from it"
     assert {problem.rpartition("]")[2] for problem in unsigned} == {
@@ -75,13 +76,13 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
     own = reconciler(api_client(installation.plane))
     while own.reconcile().written:
         pass
-    kept = certs(installation, "check", "-o", "json")
-    assert (kept.exit_code, problems_of(kept)) == (0, [])
-    assert "is not reachable from here" in kept.output
+    kept = checked(installation)
+    assert problems_of(kept) == []
+    assert "is not reachable from here" in "".join(note for each in kept for note in each.notes)
     bundles_set(installation, other_authority())
     damage_leaf(installation)
     installation.plane.kubectl("delete", CONFIGURATIONS[0], NAME)
-    damaged = certs(installation, "check", "-o", "json")
+    damaged = checked(installation)
     assert reasons_of(damaged) == []
     gone, unusable, differs = problems_of(damaged)
     assert (
@@ -97,18 +98,21 @@ def test_check_finds_everything_at_once(installation: Installation) -> None:
     assert "is a controller running with --certificate-secret?" in pending.output
 
 
-def checks(result: Result) -> list[dict[str, Any]]:
-    return list(msgspec.json.decode(result.output)["checks"])
+def checked(installation: Installation) -> list[CheckResult]:
+    """Return what doctor says of both configurations and the certificates."""
+    names = Names(namespace=NAMESPACE, secret=SECRET)
+    cluster = InstalledCluster(api_client(installation.plane), names, config=None, now=datetime.now(UTC))
+    return [run_check(each, cluster) for each in (configurations.CHECKS[0], *certificates.CHECKS)]
 
 
-def problems_of(result: Result) -> list[str]:
-    return [f"{each['object']} {each['message']}" for check in checks(result) for each in check["findings"]]
+def problems_of(results: list[CheckResult]) -> list[str]:
+    return [f"{each.object} {each.message}" for result in results for each in result.findings]
 
 
-def remedies_of(result: Result) -> set[str]:
-    return {each["remedy"] for check in checks(result) for each in check["findings"]}
+def remedies_of(results: list[CheckResult]) -> set[str]:
+    return {each.remedy for result in results for each in result.findings}
 
 
-def reasons_of(result: Result) -> list[str]:
+def reasons_of(results: list[CheckResult]) -> list[str]:
     """Return why what was not checked was not."""
-    return [why for check in checks(result) for why in check["notChecked"]]
+    return [each.why for result in results for each in result.not_checked]
