@@ -19,6 +19,7 @@ from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import INSTALLATION, Namespace, api_client, install_quota_kind
 from tests.reservation_requests import change_request, creation_request
+from webhook.cluster import informer
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
@@ -59,15 +60,17 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     stopping.set()
 
 
-def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path: Path) -> None:
+def test_nothing_is_given_up_by_a_list_from_before(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A change is reserved, then the watch goes deaf, then the change is stored: only a list begun later can tell."""
     team = Namespace(plane)
     family = "classes/nvidia-a100"
     gate = {"name": "kueue.x-k8s.io/admission"}
     with Proxy(address(plane)) as proxy:
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
-        deaf = WatchTimings(silence=120.0)
-        with Running(plane, api=api, timings=deaf, expiry=8.0) as running:
+        monkeypatch.setattr(informer, "TIMINGS", WatchTimings(silence=120.0))
+        with Running(plane, api=api, expiry=8.0) as running:
             team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unclassifiedPods="TotalOnly")
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
