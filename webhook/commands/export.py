@@ -9,7 +9,7 @@ import click
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.cluster_options import ClusterChoice, end_with, optional_cluster_options
 from webhook.commands.output import echo
-from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.commands.parameters import config_option, now_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
@@ -37,7 +37,6 @@ def version(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.command()
 @config_option("the cluster's documents")
 @optional_cluster_options
-@output_option("yaml", "json")
 @click.option(
     "--kubernetes",
     metavar="VERSION",
@@ -59,7 +58,6 @@ def export(
     *,
     config: Path | None,
     cluster: ClusterChoice | None,
-    output: str,
     kubernetes: tuple[int, int],
     excluded: tuple[str, ...],
     now: datetime,
@@ -76,7 +74,7 @@ def export(
     mutations = next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
     options = ExportOptions(now=now, mutations=mutations, excluded=tuple(dict.fromkeys(excluded)))
     exported = export_policies(_configuration(config, cluster), options)
-    echo(as_text(exported, output), nl=False)
+    echo(as_text(exported), nl=False)
     echo("\n".join(summary(exported)), err=True)
 
 

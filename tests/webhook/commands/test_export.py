@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -71,16 +70,6 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert f"kubectl delete -l {labels}" in head
     assert result.stderr.startswith(rules)
     assert "policy default exempts legacy until" in result.stderr
-
-
-def test_json_is_a_list_with_what_is_not_in_it(directory: str) -> None:
-    shown = json.loads(export("--config", directory, "-o", "json").stdout)
-
-    assert (shown["apiVersion"], shown["kind"], shown["asOf"]) == ("v1", "List", "2026-11-21T12:00:00Z")
-    assert len(shown["items"]) == 16
-    assert shown["rules"] == ["gpu-requests", "gpu-toleration", "gpu-isolation"]
-    assert {"rule", "what", "why"} <= shown["notExported"][0].keys()
-    assert shown["ending"] == ["policy default exempts legacy until the end of 2026-11-30"]
 
 
 def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:

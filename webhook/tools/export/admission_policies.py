@@ -9,7 +9,6 @@ import msgspec
 from policies.finding import Severity
 from policies.pods.pod import Toleration
 from policies.policy import Binding, still_paused
-from policies.printable import printable_json
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
@@ -44,7 +43,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[str, ...] = ()
 
 
-class Unsupported(msgspec.Struct, frozen=True, omit_defaults=True):
+class Unsupported(msgspec.Struct, frozen=True):
     """A rule, or a part of it, that is not exported, and why; `policy` if that depends on the policy."""
 
     rule: str
@@ -191,9 +190,7 @@ def _never_exported(binding: Binding) -> Iterator[Unsupported]:
 # ---- as text
 
 
-def as_text(exported: AdmissionPolicies, output: str) -> str:
-    if output == "json":
-        return as_json(exported)
+def as_text(exported: AdmissionPolicies) -> str:
     return "".join([header(exported), *(f"---\n{dump_document(each)}" for each in exported.objects)])
 
 
@@ -223,18 +220,3 @@ def summary(exported: AdmissionPolicies) -> Iterator[str]:
         if items:
             yield title
             yield from (f"- {item}" for item in items)
-
-
-def as_json(exported: AdmissionPolicies) -> str:
-    """Return a List that kubectl applies, with `rules`, `notExported`, `ending`, `configuration` and `asOf` beside its items."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "List",
-        "configuration": exported.version,
-        "asOf": timestamp(exported.as_of),
-        "rules": exported.rules,
-        "notExported": exported.unsupported,
-        "ending": exported.ending,
-        "items": exported.objects,
-    }
-    return printable_json(msgspec.json.format(msgspec.json.encode(document).decode(), indent=2)) + "\n"
