@@ -33,6 +33,7 @@ from webhook.commands.check import check
 from webhook.commands.rules import as_yaml, default_mode, options
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.tools.export.objects import RULE_LABEL
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -268,8 +269,8 @@ def named(pattern: str) -> set[tuple[str, str]]:
     }
 
 
-def test_no_unknown_annotation_is_named() -> None:
-    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1")}
+def test_no_unknown_annotation_or_label_is_named() -> None:
+    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1"), RULE_LABEL}
 
     assert [each for each in named(r"(gpu-admission\.dev/[a-z][a-z-]*)") if each[0] not in known] == []
 
