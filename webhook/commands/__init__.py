@@ -26,7 +26,6 @@ COMMANDS = (
     "pause",
     "quota",
     "resume",
-    "rules",
     "scan",
     "serve",
     "status",
