@@ -27,10 +27,9 @@ from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, ledger_record, ledgers
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
-from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_cache import UsageCache, verify
 from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding, UsageLog
-from webhook.controller.verifier import verify
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
