@@ -14,7 +14,7 @@ from rich.console import Console
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
-from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorSeverity, run_check
+from webhook.tools.doctor.check import CheckResult, DoctorSeverity, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
@@ -44,28 +44,16 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
     Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
     cluster cannot be reached.
     """
-    report(run_checks(CHECKS, cluster, Names(**names), config), output)
-
-
-def run_checks(
-    checks: Sequence[DoctorCheck], cluster: ClusterChoice, names: Names, config: Path | None = None
-) -> list[CheckResult]:
-    """Run the checks on the installation; the command ends if the cluster cannot be reached."""
     with cluster.client() as api:
         api.get("/version")
-    installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))
+    installed = InstalledCluster(api, Names(**names), config=config, now=datetime.now(UTC))
     console, results = Console(stderr=True, highlight=False), []
     status = console.status("")
     # Only a terminal shows which check is running.
     with status if console.is_terminal else nullcontext():
-        for number, check in enumerate(checks, start=1):
-            status.update(f"{number}/{len(checks)} {check.title}")
+        for number, check in enumerate(CHECKS, start=1):
+            status.update(f"{number}/{len(CHECKS)} {check.title}")
             results.append(run_check(check, installed))
-    return results
-
-
-def report(results: Sequence[CheckResult], output: str) -> None:
-    """Print the results; the command ends with status 1 unless all is well."""
     if output == "json":
         print_json(document(results))
     else:

@@ -66,7 +66,7 @@ _port = click.IntRange(0, 65535)  # 0 picks a free one
 @click.option(
     "--self-signed",
     type=_path,
-    help="Directory for a certificate authority and a certificate of our own, made when missing or due.",
+    help="Directory for a certificate of our own and its authority, made when missing or due.",
 )
 @click.option(
     "--certificate-secret",

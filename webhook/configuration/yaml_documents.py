@@ -61,10 +61,6 @@ class YamlDocument(msgspec.Struct, frozen=True):
     """The characters of the file of which it was read, all but a few its own; the tree's marks count from the first."""
     duplicates: tuple[YamlError, ...] = ()
 
-    @property
-    def start_line(self) -> int:
-        return int(self.node.start_mark.line) + self.lines_above + 1
-
     def line_of(self, parts: Parts) -> int:
         """Return the line of the value at `parts`, or of the nearest existing value above it."""
         return self.position_of(parts)[0]

@@ -65,7 +65,7 @@ def has_cert_manager(cluster: InstalledCluster) -> bool:
 
 
 @doctor_check("configurations", "Both webhook configurations exist", *READS)
-def configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
+def _configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
     for kind in KINDS:
         if cluster.webhook_configuration(kind) is None:
             message = "does not exist: the API server never calls the webhook"
@@ -242,7 +242,7 @@ def _fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 CHECKS = (
-    configurations_exist,
+    _configurations_exist,
     _service_reference,
     _service,
     _entries,
