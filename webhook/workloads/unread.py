@@ -55,7 +55,7 @@ def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
         key = at[-1] if at else ""
         if isinstance(value, dict | list):
             continue
-        is_amount = "/" in str(key) and isinstance(value, str | int) and readable(str(value))
+        is_amount = "/" in str(key) and isinstance(value, str | int | float) and readable(str(value))
         # `key` belongs to a toleration or a label, which are named like resources.
         name = str(key) if is_amount else value if key != "key" else None
         if not isinstance(name, str) or len(name) > LONGEST_NAME or name.partition("/")[0] not in domains:
