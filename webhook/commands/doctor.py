@@ -16,6 +16,7 @@ from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorSeverity, run_check
 from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.checks.configurations import NOT_INSTALLED
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 UNHEALTHY = 1
@@ -50,7 +51,7 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
 def run_checks(
     checks: Sequence[DoctorCheck], cluster: ClusterChoice, names: Names, config: Path | None = None
 ) -> list[CheckResult]:
-    """Run the checks on the installation; the command ends if the cluster cannot be reached."""
+    """Run the checks; those after the first only if there is an installation. The command ends if the cluster cannot be reached."""
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))
@@ -61,6 +62,8 @@ def run_checks(
         for number, check in enumerate(checks, start=1):
             status.update(f"{number}/{len(checks)} {check.title}")
             results.append(run_check(check, installed))
+            if any(finding.id == NOT_INSTALLED for finding in results[-1].findings):
+                break
     return results
 
 
