@@ -109,7 +109,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def advice(self) -> str:
         """What to write, in words: the remedy, or else the fix."""
-        return self.remedy or " and ".join(dict.fromkeys(edit.words for edit in self.fix))
+        return self.remedy or self.fix_in_words
+
+    @property
+    def fix_in_words(self) -> str:
+        return " and ".join(dict.fromkeys(edit.words for edit in self.fix))
 
     def sentence(self) -> str:
         """Return all of it as one line.

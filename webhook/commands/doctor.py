@@ -51,7 +51,7 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
 def run_checks(
     checks: Sequence[DoctorCheck], cluster: ClusterChoice, names: Names, config: Path | None = None
 ) -> list[CheckResult]:
-    """Run the checks; those after the first only if there is an installation. The command ends if the cluster cannot be reached."""
+    """Run the checks, or the first if nothing is installed. The command ends if the cluster cannot be reached."""
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))

@@ -54,7 +54,7 @@ TITLES = {
     "--propose",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Write a configuration to begin with into this directory, which must be empty, once it was tried on the pods of the cluster.",
+    help="Write a configuration to begin with into this directory, which must be empty, once it was tried on the pods.",
 )
 @click.option("-n", "--namespace", default="", help="Scan one namespace.")
 @output_option("text", "json", "html")

@@ -45,8 +45,7 @@ def test_a_diff_is_shown_and_nothing_is_written_without_yes(tmp_path: Path) -> N
         "--- /a.yaml\n+++ /a.yaml\n@@ -6,6 +6,6 @@\n   - name: main\n     image: registry.example/train:1\n"
         "     resources:\n-      limits: {nvidia.com/gpu: 500m}\n+      limits: {nvidia.com/gpu: 1}\n \n # the end\n",
         'fix: /a.yaml:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "500m" (0.5): set '
-        "nvidia.com/gpu: 1, or nvidia.com/mig-3g.40gb: 1 (a slice), or nvidia.com/gpu.shared: 1 (a time-sliced share) "
-        "[gpu-requests] 1 finding can be fixed in 1 file, 0 denials left nothing is written: add --yes",
+        "nvidia.com/gpu: 1 [gpu-requests] 1 finding can be fixed in 1 file, 0 denials left nothing is written: add --yes",
         text,
     )
 
@@ -114,11 +113,36 @@ def test_what_is_left_has_a_reason(tmp_path: Path, text: str, why: str) -> None:
     assert "0 findings can be fixed in 0 files, 1 denial left" in remarks
 
 
-def test_stdin_is_not_edited() -> None:
-    result = check("--fix", "--yes", "-f", "-", stdin=HALF)
+DIFF_OF_STDIN = (
+    "--- stdin\n+++ stdin\n@@ -6,4 +6,4 @@\n   - name: main\n     image: registry.example/train:1\n     resources:\n"
+    "-      limits: {nvidia.com/gpu: 500m}\n+      limits: {nvidia.com/gpu: 1}\n"
+)
+FIXED = HALF.replace("500m", "1")
 
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "left: stdin:9: stdin is not a file: fix what it was made from:" in " ".join(result.stderr.split())
+
+@cases(
+    ("arguments", "stdin", "want"),
+    a_diff=((), HALF, (1, DIFF_OF_STDIN)),
+    the_documents=(("--yes",), HALF, (0, FIXED)),
+    with_their_line_ends=(("--yes",), HALF.replace("\n", "\r\n"), (0, FIXED.replace("\n", "\r\n"))),
+    nothing_to_fix=(("--yes",), GOOD + "# \u202e", (0, GOOD + "# \u202e")),
+    no_fix=(("--yes",), HALF.replace("500m", "-1"), (1, HALF.replace("500m", "-1"))),
+)
+def test_stdin_becomes_stdout(arguments: tuple[str, ...], stdin: str, want: tuple[int, str]) -> None:
+    result = check("--fix", *arguments, "-f", "-", stdin=stdin)
+    assert (result.exit_code, result.stdout_bytes.decode()) == want
+
+
+def test_beside_stdin_a_file_is_written_and_every_diff_goes_to_stderr(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(HALF.replace("train}", "other}"))
+
+    result = check("--fix", "--yes", "-", str(file), stdin=HALF)
+
+    assert (result.exit_code, result.stdout) == (0, FIXED)
+    assert file.read_text() == FIXED.replace("train}", "other}")
+    assert result.stderr.startswith(DIFF_OF_STDIN)
+    assert result.stderr.endswith("2 findings can be fixed in 2 files, 0 denials left\n1 file written\n")
 
 
 def test_a_chart_and_a_kustomization_are_named(tmp_path: Path) -> None:

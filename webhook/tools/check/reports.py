@@ -66,7 +66,9 @@ def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
 
 def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
     """Return the fix (section 3.55) as one replacement: from the first character that differs to the last."""
-    text, (first, last), after = manifest.text or "", manifest.document.span, fixed_piece(manifest, violation)
+    if manifest.is_stream:
+        return []
+    text, (first, last), after = manifest.text, manifest.document.span, fixed_piece(manifest, violation)
     before = text[first:last]
     if after is None or after == before:
         return []
@@ -78,7 +80,7 @@ def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
     }
     location = _location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
     change = {"artifactLocation": location, "replacements": [replacement]}
-    return [{"description": {"text": violation.finding.advice}, "artifactChanges": [change]}]
+    return [{"description": {"text": violation.finding.fix_in_words}, "artifactChanges": [change]}]
 
 
 def _common(first: str, second: str) -> int:

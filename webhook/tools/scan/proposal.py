@@ -1,4 +1,4 @@
-"""A configuration to begin with, which all pods of the cluster pass. Rules that would refuse some of them only warn, with a comment.
+"""A configuration to begin with, which all pods pass. Rules that would refuse some of them only warn, with a comment.
 
 It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster has policies, the proposal contains no policy.
 """
