@@ -11,9 +11,9 @@ Parts = tuple[str | int, ...]
 
 ANNOTATIONS = "metadata.annotations"
 
-OPTIONAL = frozenset(
-    {"annotations", "env", "labels", "limits", "nodeSelector", "requests", "resources", "securityContext"}
-)
+_MAPS = {"annotations", "labels", "limits", "nodeSelector", "requests", "resources", "securityContext"}
+_LISTS = {"env", "envFrom", "tolerations", "volumeMounts", "volumes"}
+OPTIONAL = frozenset(_MAPS | _LISTS)
 """Fields that mean the same when they are empty as when they are left out. Others stay as `{}`: `emptyDir: {}` is a volume."""
 
 _PART = re.compile(r"\[([^\]]*)\]|([^.\[]+)")

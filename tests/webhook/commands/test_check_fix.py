@@ -95,13 +95,31 @@ def test_findings_of_a_directory_and_of_several_items(tmp_path: Path) -> None:
     assert (tmp_path / "a.yaml").read_text() == f"{GOOD}    env:\n    - {{name: A, value: b}}\n"
 
 
+DEVICE = """\
+    volumeMounts:
+    - {name: dev, mountPath: /dev/nvidia0}
+  volumes:
+  - {name: dev, hostPath: {path: /dev/nvidia0}}
+"""
+
+
+def test_a_device_of_the_node_is_removed_with_its_mounts(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(
+        "{apiVersion: gpu-admission.dev/v1alpha1, kind: GPUPolicy, metadata: {name: default}, "
+        "spec: {rules: {gpu-isolation: {mode: enforce}}}}"
+    )
+    result = check("--fix", "--yes", "--config", str(tmp_path), "-", stdin=GOOD + DEVICE)
+
+    assert (result.exit_code, result.stdout) == (0, GOOD)
+
+
 ANCHORED = HALF.replace("{nv", "&a {nv") + "      requests: *a\n"
 
 
 @cases(
     ("text", "why"),
     no_single_edit=(GOOD.replace("train}", "t, annotations: {gpu-admission.dev/gpu-class: zzz}}"),
-        "3: no single edit makes it right: metadata"),
+        "3: for you to decide: metadata"),
     behind_an_alias=(ANCHORED,
         "9: spec.containers[0].resources.limits is used in other places, too, by its anchor &a: spec"),
 )  # fmt: skip

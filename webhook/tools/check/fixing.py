@@ -16,7 +16,7 @@ from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import ManifestResult
 from webhook.tools.corrections import correct, is_better
 
-NO_EDIT = "no single edit makes it right"
+NO_EDIT = "for you to decide"
 INEFFECTIVE = "its edit would not remove it, or would be denied itself"
 
 Checked = tuple[Sequence[ManifestResult], Manifests]
