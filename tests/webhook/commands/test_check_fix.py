@@ -266,3 +266,17 @@ def test_reports_carry_the_edits(tmp_path: Path, text: str, reason: str, after: 
 
 def test_sarif_of_a_stream_has_no_fixes() -> None:
     assert ["fixes" in each for each in sarif("-f", "-", stdin=HALF)["results"]] == [False]
+
+
+def test_json_names_what_the_file_has() -> None:
+    """The API server takes the request of a Pod from its limit; no file has it, so no tool can change it there."""
+    found = json.loads(
+        check("-o", "json", "-", stdin=HALF.replace("nvidia.com/gpu: 500m", "nvidia/gpu: 1")).stdout
+    )
+
+    assert [each["fix"] for each in found["objects"][0]["pods"][0]["findings"] if each["fix"]] == [
+        [
+            {"path": "spec.containers[0].resources.limits[nvidia/gpu]", "value": None},
+            {"path": "spec.containers[0].resources.limits[nvidia.com/gpu]", "value": 1},
+        ]
+    ]

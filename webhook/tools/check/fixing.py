@@ -39,25 +39,29 @@ class Repair(NamedTuple):
 
     def edits(self) -> tuple[TextEdit, ...]:
         """Return the edits of the file. Raises NotEditableError if there are none."""
-        finding, manifest = self.violation.finding, self.manifest
-        if not finding.fix:
+        found = object_edits(self.manifest, self.violation)
+        if not found:
             raise NotEditableError(NO_EDIT)
-        parts = [(path_parts(edit.path), edit.value) for edit in finding.fix]
-        parts = [each for each in parts if not self._is_default(each[0], [path for path, _ in parts])]
-        pods = [place.at for place, _ in manifest.pods]
-        for path, _ in parts:
-            # The path of a pod that a controller composes is not a path in the manifest.
-            if any(at[: len(path)] == path for at in pods):
-                raise NotEditableError(NO_EDIT)
-        return tuple(TextEdit((*manifest.at, *path), value) for path, value in parts)
+        return tuple(TextEdit((*self.manifest.at, *path), value) for path, value in found)
 
-    def _is_default(self, path: Parts, all_paths: Sequence[Parts]) -> bool:
-        """Whether it is a request that the API server takes from its limit, which is edited as well."""
-        above = path[:-1]
-        if above[-1:] != ("requests",) or not any(each[:-1] == (*above[:-1], "limits") for each in all_paths):
-            return False
-        written = value_at(self.manifest.data, above) or {}
-        return not any(each[-1] in written for each in all_paths if each[:-1] == above)
+
+def object_edits(manifest: Manifest, violation: Violation) -> Sequence[TextEdit]:
+    """Return the fix as edits of the object as it is written."""
+    found = [TextEdit(path_parts(edit.path), edit.value) for edit in violation.finding.fix]
+    paths = [path for path, _ in found]
+    # The path of a pod that a controller composes is not a path in the manifest.
+    if any(place.at[: len(path)] == path for path in paths for place, _ in manifest.pods):
+        return ()
+    return [each for each in found if not _is_default(manifest, each.parts, paths)]
+
+
+def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> bool:
+    """Whether it is a request that the API server takes from its limit, which is edited as well."""
+    above = path[:-1]
+    if above[-1:] != ("requests",) or not any(each[:-1] == (*above[:-1], "limits") for each in all_paths):
+        return False
+    written = value_at(manifest.data, above) or {}
+    return not any(each[-1] in written for each in all_paths if each[:-1] == above)
 
 
 class Fixes(msgspec.Struct):

@@ -12,12 +12,12 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from policies.pods.field_paths import path_parts
+from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
 from policies.reason import Reason
 from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import Outcome, Violation
-from webhook.tools.check.fixing import fixed_piece
+from webhook.tools.check.fixing import fixed_piece, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import MANIFEST, ManifestResult, ManifestVerdict
 from webhook.tools.check.sources import FIRST
@@ -209,7 +209,9 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
         "value": finding.value,
         "message": finding.message,
         "reason": finding.reason,
-        "fix": [{"path": each.path, "value": each.value} for each in finding.fix],
+        "fix": [
+            {"path": field_path(parts), "value": value} for parts, value in object_edits(manifest, found)
+        ],
         "remedy": finding.advice,
         "ask": finding.escalation,
     }
