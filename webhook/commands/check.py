@@ -170,7 +170,8 @@ def _checked(
         configuration = load()
         if cluster and cluster.unread_documents:
             rights = ", ".join(cluster.unread_documents)
-            fail(f"the cluster's documents cannot be read: you may not {rights}; --config names others")
+            advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
+            fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
         found = reading(kinds=configuration.workload_kinds, texts=texts)
         if classes := device_classes(found.manifests):
             configuration = load(device_classes=classes)
