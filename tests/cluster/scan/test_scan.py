@@ -49,8 +49,7 @@ def found(plane: ControlPlane, *arguments: str) -> Any:
 
 
 TEXT = """\
-43 pods (28 with GPUs) and 7 workloads, evaluated by the built-in
-  defaults
+43 pods (28 with GPUs) and 7 workloads, evaluated by the built-in defaults
 
                             refused  changed   warned   logged
   pods                            2       28        ·       15
