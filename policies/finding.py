@@ -62,9 +62,10 @@ class Edit(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`."""
+        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`, `remove label x/y`."""
         field = _FIELD.search(self.path)
         name = field[1] or field[0] if field else self.path
+        name = f"label {name}" if ".labels[" in self.path else name
         return f"remove {name}" if self.value is None else f"set {name}: {self.value}"
 
 

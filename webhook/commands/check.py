@@ -230,10 +230,10 @@ def _write(texts: Mapping[str, str], originals: Mapping[str, str]) -> None:
 
 def _summary_of_fixes(fixes: Fixes) -> str:
     left = [each for each, _ in fixes.left() if each.violation.outcome is Outcome.DENIED]
-    repaired = counted(len(fixes.repaired), "finding")
-    return (
-        f"{repaired} can be fixed in {counted(len(fixes.texts), 'file')}, {counted(len(left), 'denial')} left"
+    repaired = (
+        f"{counted(len(fixes.repaired), 'finding')} can be fixed in {counted(len(fixes.texts), 'file')}"
     )
+    return f"{repaired if fixes.repaired else 'nothing to fix'}, {counted(len(left), 'denial')} left"
 
 
 def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:

@@ -64,7 +64,7 @@ def test_what_is_written_is_clean_and_all_else_is_as_it_was(tmp_path: Path) -> N
     assert check(str(tmp_path / "a.yaml")).exit_code == 0
     assert fix("--yes", text=after, folder=tmp_path)[1:3] == (
         "",
-        "0 findings can be fixed in 0 files, 0 denials left",
+        "nothing to fix, 0 denials left",
     )
 
 
@@ -128,7 +128,7 @@ def test_what_is_left_has_a_reason(tmp_path: Path, text: str, why: str) -> None:
 
     assert (code, diff, after) == (1, "", text)
     assert f"left: /a.yaml:{why}" in remarks
-    assert "0 findings can be fixed in 0 files, 1 denial left" in remarks
+    assert "nothing to fix, 1 denial left" in remarks
 
 
 DIFF_OF_STDIN = (

@@ -51,6 +51,15 @@ def test_text_is_80_columns_wide_and_errors_come_first(
     )
 
 
+def test_many_objects_with_one_fault_are_one_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [warning("w", f"Node {name}", "has no taint", "taint it") for name in "abcd"]
+    print_text([CheckResult(CHECK, tuple(found)), CheckResult(CHECK, tuple(found[:3]))])
+
+    assert capsys.readouterr().out == (
+        "warning  Node a (and 6 more) has no taint [w]\n         fix: taint it\n2 checks, 7 findings\n"
+    )
+
+
 def test_json_says_the_same() -> None:
     results = [CheckResult(CHECK, (WARNED,), (NotChecked("no right"),))]
 
