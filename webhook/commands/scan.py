@@ -151,7 +151,9 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
     for sentence, found in islice(sentences.items(), MOST_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [
-            f"{each.namespace} {each.owner} ({counted(each.pods, 'pod')})" for each in found[:MOST_OWNERS]
+            f"{each.namespace} {each.owner}"
+            + ("" if each.owner.startswith("Pod/") else f" ({counted(each.pods, 'pod')})")
+            for each in found[:MOST_OWNERS]
         ]
         if len(found) > MOST_OWNERS:
             owners.append(f"{len(found) - MOST_OWNERS} more")
@@ -167,7 +169,7 @@ def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
     owners: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for each in changes:
         owners[each.rule, each.change].append(each.pods)
-    for (rule, change), pods in islice(owners.items(), MOST_SENTENCES):
+    for (rule, change), pods in sorted(owners.items(), key=lambda item: -sum(item[1]))[:MOST_SENTENCES]:
         screen.paragraph(
             f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}", indent=2
         )
