@@ -62,9 +62,10 @@ class Edit(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`."""
+        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`, `remove label x/y`."""
         field = _FIELD.search(self.path)
         name = field[1] or field[0] if field else self.path
+        name = f"label {name}" if ".labels[" in self.path else name
         return f"remove {name}" if self.value is None else f"set {name}: {self.value}"
 
 
@@ -109,7 +110,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def advice(self) -> str:
         """What to write, in words: the remedy, or else the fix."""
-        return self.remedy or " and ".join(dict.fromkeys(edit.words for edit in self.fix))
+        return self.remedy or self.fix_in_words
+
+    @property
+    def fix_in_words(self) -> str:
+        return " and ".join(dict.fromkeys(edit.words for edit in self.fix))
 
     def sentence(self) -> str:
         """Return all of it as one line.

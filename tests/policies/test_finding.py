@@ -46,6 +46,10 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
         {"fix": (Edit("spec.limits[a/b]", 1), Edit("spec.env[2]"))},
         "set a/b: 1 and remove env[2]; must hold [r]",
     ),
+    a_label_that_becomes_an_annotation=(
+        {"fix": (Edit("metadata.labels[a/b]"), Edit("metadata.annotations[a/b]", "c"))},
+        "remove label a/b and set a/b: c; must hold [r]",
+    ),
     a_fix_of_two_fields_said_once=(
         {"fix": (Edit("limits[a]", 1), Edit("requests[a]", 1))},
         "set a: 1; must hold [r]",

@@ -83,6 +83,14 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
     click.echo(printable_lines(text), nl=nl, err=err)
 
 
+def echo_document(text: str) -> None:
+    """Print a document as it is, byte by byte; on a terminal as `echo`."""
+    if sys.stdout.isatty():
+        echo(text, nl=False)
+    else:
+        click.echo(text.encode(), nl=False)
+
+
 def print_json(value: Any, *, indent: int = 2) -> None:
     """Print a value; without `indent` in one line."""
     text = msgspec.json.encode(value).decode()

@@ -127,6 +127,15 @@ def test_unprintable_text_is_refused() -> None:
     assert "control characters are not allowed" in message
 
 
+@cases(
+    ("text", "line"),
+    before_a_key=("a: 1\nb:\n\tc: 1\n", 3),
+    in_another_document=("a: 1\n---\nb:\n\t- c\n", 4),
+)
+def test_a_tab_as_indentation_is_named(text: str, line: int) -> None:
+    assert errors(text) == [(line, "must be indented with spaces: YAML takes no tab here")]
+
+
 def test_aliases_cannot_blow_up_values() -> None:
     levels = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)]
     text = "\n".join(["a0: &a0 [x]", *levels])

@@ -17,7 +17,7 @@ from webhook.cluster.nesting import shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
-from webhook.tools.corrections import corrected
+from webhook.tools.console.correction import corrected
 from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import DeniedOwner

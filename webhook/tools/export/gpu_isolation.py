@@ -180,7 +180,7 @@ def _listed(containers: str) -> str:
         rule.ID,
         container="c.name",
         value=quoted_value("m.mountPath"),
-        remedy=text(rule.REQUEST_GPUS),
+        remedy=text(rule.REQUEST_INSTEAD),
     )
     found = f"""\
 c.?volumeMounts.orValue([]).transformList(j, m,
@@ -198,7 +198,7 @@ def _mounted(containers: str) -> str:
       ({containers}).filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))[0].name + {after}""",
         rule.ID,
         value=quoted_value(path),
-        remedy=text(rule.REQUEST_GPUS),
+        remedy=text(rule.REQUEST_INSTEAD),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
@@ -215,7 +215,7 @@ def _annotated(condition: str = "true") -> str:
         text(rule.ANNOTATED),
         rule.ID,
         value=quoted_value("value"),
-        remedy=text(rule.REQUEST_GPUS),
+        remedy=text(rule.REQUEST_INSTEAD),
     )
     return f"""\
 {POD}.metadata.?annotations.orValue({{}}).transformList(key, value,

@@ -1,4 +1,4 @@
-"""A configuration to begin with, which all running pods pass. Rules that would refuse some of them only warn, with a comment.
+"""A configuration to begin with, which all pods pass. Rules that would refuse some of them only warn, with a comment.
 
 It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster has policies, the proposal contains no policy.
 """
@@ -37,7 +37,7 @@ STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
 
 
 class Draft:
-    """The proposal while it is made: `relax` makes it milder where it would refuse running pods."""
+    """The proposal while it is made: `relax` makes it milder where it would refuse pods."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Draft:
         """Taints of every GPU node: without a toleration no GPU pod could run."""
         self._others = {taint: names for taint, names in untolerated.items() if len(names) < len(nodes)}
         self._relaxed: dict[str, set[str]] = defaultdict(set)
-        """By rule, the namespaces where it would refuse running pods."""
+        """By rule, the namespaces where it would refuse pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
         self._quotas = {
             use.namespace: Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))

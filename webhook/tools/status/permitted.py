@@ -33,6 +33,8 @@ class Permitted:
         self.omitted: list[str] = []
         self.knows_policies = True
         """Whether the policies could be read; if not, the built-in policy takes their place."""
+        self.is_installed = True
+        """Whether the API server has the kinds of the documents, once they were read."""
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
         """Return what is read, None where the caller lacks the right."""
@@ -100,7 +102,8 @@ class Permitted:
             right = f"list {resource.plural}.{GROUP}"
             try:
                 found = self.attempt(right, partial(self.api.list, resource.path(), record_decoder(kind)))
-            except errors.NotFound:  # this kind is not installed
+            except errors.NotFound:
+                self.is_installed = False
                 continue
             if found is None and kind == POLICY:
                 self.knows_policies = False

@@ -24,6 +24,12 @@ KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
 READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
+NOT_INSTALLED = "not-installed"
+INSTALL = (
+    "helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace "
+    "--set image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
+    "`gpu-admission scan` first shows what would be refused"
+)
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
 
@@ -66,10 +72,18 @@ def has_cert_manager(cluster: InstalledCluster) -> bool:
 
 @doctor_check("configurations", "Both webhook configurations exist", *READS)
 def _configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
-    for kind in KINDS:
-        if cluster.webhook_configuration(kind) is None:
-            message = "does not exist: the API server never calls the webhook"
-            yield failure("configuration-missing", place(kind), message, APPLY)
+    missing = [kind for kind in KINDS if cluster.webhook_configuration(kind) is None]
+    if len(missing) == len(KINDS) and _stored_service(cluster) is None:
+        message = f"is not installed in this cluster: no webhook configuration, and no Service in {cluster.names.namespace}"
+        yield failure(NOT_INSTALLED, "gpu-admission", message, INSTALL)
+        return
+    for kind in missing:
+        message = "does not exist: the API server never calls the webhook"
+        yield failure("configuration-missing", place(kind), message, APPLY)
+
+
+def _stored_service(cluster: InstalledCluster) -> Any:
+    return cluster.get("/api/v1", "namespaces", cluster.names.namespace, "services", SERVICE)
 
 
 @doctor_check("service-reference", "Every webhook calls our Service", *READS)
@@ -99,7 +113,7 @@ def _address(service: Mapping[str, Any]) -> str:
 def _service(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     where = f"Service/{SERVICE} in {own}"
-    service = cluster.get("/api/v1", "namespaces", own, "services", SERVICE)
+    service = _stored_service(cluster)
     if service is None:
         message = "does not exist: the API server cannot find the webhook"
         yield failure("service-missing", where, message, APPLY)
