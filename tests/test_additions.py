@@ -31,7 +31,7 @@ _LISTS = {
     ROOT / "deploy" / "static" / "crds" / "crds.yaml": (f"{' ' * 18}{{id}}:", MANIFESTS),
     ROOT / "deploy" / "static" / "first-install" / "policy.yaml": (f"{' ' * 4}{{id}}:", MANIFESTS),
     ROOT / "docs" / "api.md": ("`spec.rules.{id}`", DOCS),
-    ROOT / "policies" / "README.md": ("\n| `{id}` ", DOCS),
+    ROOT / "policies" / "README.md": ("\n{id} ", DOCS),
     ROOT / "docs" / "configuration.md": ("\n  {id} ", DOCS),
 }
 """By the files that list all rules: by what one is found there, and what to do where it is not."""

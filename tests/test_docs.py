@@ -28,10 +28,9 @@ from tests.generated_docs import (
     modules_table,
     reasons_table,
 )
-from tests.rule_options import catalogue_table, default_mode, options
 from webhook.commands import main
 from webhook.commands.check import check
-from webhook.commands.config import as_yaml
+from webhook.commands.rules import as_yaml, default_mode, options
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.export.objects import RULE_LABEL
@@ -382,11 +381,6 @@ def test_every_metric_is_documented() -> None:
 
 def test_the_reasons_of_findings_are_documented() -> None:
     check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "reasons", reasons_table()))
-
-
-def test_the_page_of_policies_has_the_catalogue_of_rules() -> None:
-    page = ROOT / "policies" / "README.md"
-    check_or_write(page, generated(page.read_text(), "catalogue", catalogue_table()))
 
 
 @pytest.mark.parametrize("room", ["policies", "webhook"])

@@ -26,6 +26,7 @@ COMMANDS = (
     "pause",
     "quota",
     "resume",
+    "rules",
     "scan",
     "serve",
     "status",

@@ -1,6 +1,5 @@
 """`gpu-admission config`: validation of documents, and the policy of each namespace."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +30,7 @@ from webhook.cluster.objects import decode_metadata, timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
 from webhook.commands.output import Screen, print_json
 from webhook.commands.parameters import now_option, output_option
+from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -289,8 +289,3 @@ def _rule_text(rule: dict[str, Any]) -> str:
     text = f"{rule['mode']}, {source}"
     changed = [f"{name}: {as_yaml(rule['options'][name])}" for name in rule["changed"]]
     return f"{text}; {'; '.join(changed)}" if changed else text
-
-
-def as_yaml(value: Any) -> str:
-    """Return a value on one line of YAML."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

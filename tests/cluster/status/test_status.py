@@ -10,8 +10,8 @@ from policies.registry import RULES
 from tests.cluster.controllers import eventually
 from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
 from tests.controlplane import ControlPlane
-from tests.rule_options import default_mode
 from webhook.commands import main
+from webhook.commands.rules import default_mode
 from webhook.configuration.documents import API_VERSION
 
 MODES: dict[str, list[str]] = {"enforce": [], "warn": ["gpu-quota"], "audit": [], "disabled": []}

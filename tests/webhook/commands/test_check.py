@@ -358,7 +358,7 @@ def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
 def test_version_help_and_an_unknown_command() -> None:
     assert CliRunner().invoke(main, ["--version"]).stdout.startswith("gpu-admission, version ")
     shown = CliRunner().invoke(main, ["--help"]).stdout
-    for command in ("check", "config", "estimate", "serve"):
+    for command in ("check", "config", "estimate", "rules", "serve"):
         assert f"\n  {command} " in shown
     unknown = CliRunner().invoke(main, ["chekc"])
     assert (unknown.exit_code, "No such command 'chekc'" in unknown.stderr) == (2, True)

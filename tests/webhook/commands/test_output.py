@@ -98,7 +98,7 @@ def test_commands_print_in_one_place() -> None:
     an_option=(f"--{HOSTILE}",),
     an_option_of_a_command=("check", f"--{HOSTILE}"),
     a_choice=("check", "-o", HOSTILE),
-    an_argument=("certs", HOSTILE),
+    an_argument=("rules", HOSTILE),
     a_number=("estimate", "--params", HOSTILE),
     a_file=("check", "--config", HOSTILE, "x"),
 )

@@ -1,0 +1,115 @@
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from policies.registry import RULES, RULES_BY_ID
+from policies.rule import Rule
+from tests.cases import cases
+from webhook.commands import main
+from webhook.commands.rules import blocks, type_name
+
+
+def rules(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main, ["rules", *arguments])
+
+
+def test_the_catalogue_has_every_rule_in_order() -> None:
+    shown = rules().stdout.splitlines()
+
+    assert [line.split()[0] for line in shown if line.split()[:1] and line.split()[0] in RULES_BY_ID] == [
+        rule.id for rule in RULES
+    ]
+    assert max(len(line) for line in shown) <= 80
+    words = " ".join(" ".join(shown).split())
+    for rule in RULES:
+        assert rule.summary in words
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.id))
+def test_one_rule_with_its_contract_and_options(rule: Rule) -> None:
+    result = rules(rule.id)
+
+    assert result.exit_code == 0
+    shown = result.stdout.splitlines()
+    assert shown[0] == rule.id
+    assert f"by default {rule.options().mode.value}." in shown[1]
+    for field in msgspec.structs.fields(rule.options):
+        assert any(line.startswith(f"  {field.encode_name} ") for line in shown)
+    assert max(len(line) for line in shown) <= 80
+
+
+def test_json_of_one() -> None:
+    shown = json.loads(rules("gpu-toleration", "-o", "json").stdout)
+
+    assert shown["phases"] == ["mutate", "validate", "templates"]
+    assert shown["description"].startswith(
+        "Let GPU pods, and only GPU pods, onto tainted GPU nodes.\n\nReads: "
+    )
+    options = {option["name"]: option for option in shown["options"]}
+    toleration = "list of {key, operator, value, effect, tolerationSeconds}"
+    assert options["tolerations"] == {"name": "tolerations", "type": toleration, "default": []}
+    modes = "enforce|warn|audit|disabled"
+    assert options["mode"] == {"name": "mode", "type": modes, "default": shown["defaultMode"]}
+    assert shown["defaultMode"] == "enforce"
+
+
+def test_json_of_all_has_the_phases_that_follow_from_what_a_rule_does() -> None:
+    listed = json.loads(rules("-o", "json").stdout)["rules"]
+    shown = {each["id"]: each["phases"] for each in listed}
+
+    assert list(shown) == [rule.id for rule in RULES]
+    for each in listed:
+        assert set(each) == {"id", "summary", "phases", "defaultMode", "description", "options"}
+    for rule in RULES:
+        assert ("mutate" in shown[rule.id]) is (rule.mutate is not None or rule.check_before_mutation)
+        assert ("update" in shown[rule.id]) is (rule.on_update or rule.id == "gpu-quota")
+        assert ("templates" in shown[rule.id]) is (rule.id != "gpu-quota")
+    assert shown["gpu-quota"] == ["validate", "update"]
+
+
+def test_an_unknown_rule() -> None:
+    result = rules("gpu-tolerations")
+
+    assert result.exit_code == 2
+    assert 'Error: unknown rule "gpu-tolerations"; did you mean gpu-toleration?' in result.stderr
+
+
+class Way(Enum):
+    HERE = "here"
+    THERE = "there"
+
+
+class Source(msgspec.Struct, rename="camel"):
+    image: str
+    credentials_secret: str | None = None
+
+
+@cases(
+    ("kind", "want"),
+    text=(str, "text"),
+    optional=(int | None, "whole number or null"),
+    annotated=(Annotated[int, msgspec.Meta(ge=1)], "whole number"),
+    list=(tuple[str, ...], "list of text"),
+    map=(dict[str, float], "map of number"),
+    map_of_structs=(Mapping[str, Source], "map of {image, credentialsSecret}"),
+    choice=(Way, "here|there"),
+    boolean=(bool, "true or false"),
+)
+def test_types_in_words(kind: Any, want: str) -> None:
+    assert type_name(kind) == want
+
+
+def test_contracts_are_wrapped_anew() -> None:
+    text = "One sentence\nthat goes on.\n\nReads:  this and\n        that\nAdds:   more"
+
+    assert blocks(text) == [
+        (0, "One sentence that goes on."),
+        (0, ""),
+        (8, "Reads:  this and that"),
+        (8, "Adds:   more"),
+    ]

@@ -1,0 +1,146 @@
+"""`gpu-admission rules`: the catalogue of rules with their contracts and options."""
+
+import json
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from inspect import cleandoc
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import click
+import msgspec
+
+from policies.registry import RULES, RULES_BY_ID
+from policies.rule import Rule
+from webhook.commands.output import Screen, print_json
+from webhook.commands.parameters import output_option
+from webhook.configuration.documents import unknown_rule
+
+_LINE = re.compile(r"(\s*)((?:\S+\s{2,})?)(.*)")
+"""Indentation, a label with the gap behind it, and the rest."""
+
+TYPE_NAMES: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    type(None): "null",
+}
+
+
+@click.command()
+@click.argument("rule_id", metavar="[RULE]", required=False)
+@output_option("text", "json")
+def rules(rule_id: str | None, output: str) -> None:
+    """Show all rules, or one RULE with its contract and options.
+
+    Exit codes: 0, or 2 if the RULE is unknown.
+    """
+    if rule_id is not None and rule_id not in RULES_BY_ID:
+        raise click.UsageError(unknown_rule(rule_id))
+    chosen = RULES if rule_id is None else (RULES_BY_ID[rule_id],)
+    if output == "json":
+        documents = [document(rule) for rule in chosen]
+        print_json({"rules": documents} if rule_id is None else documents[0])
+    elif rule_id is None:
+        _print_catalogue(Screen())
+    else:
+        _print_rule(Screen(), chosen[0])
+
+
+def _print_catalogue(screen: Screen) -> None:
+    column = max(len(rule.id) for rule in RULES) + 2
+    for rule in RULES:
+        screen.line(f"{rule.id:<{column}}{default_mode(rule)}; runs on {', '.join(phases(rule))}", "bold")
+        screen.paragraph(rule.summary, indent=column, hanging=0)
+    screen.line()
+    screen.paragraph(
+        "Rules run in this order. gpu-admission rules RULE shows one with its options.", hanging=0
+    )
+
+
+def _print_rule(screen: Screen, rule: Rule) -> None:
+    screen.line(rule.id, "bold")
+    screen.paragraph(f"Runs on {', '.join(phases(rule))}; by default {default_mode(rule)}.", hanging=0)
+    screen.line()
+    for hanging, text in blocks(description(rule)):
+        screen.paragraph(text, hanging=hanging)
+    screen.heading("Options")
+    rows = [(each["name"], f"{each['type']} (default {as_yaml(each['default'])})") for each in options(rule)]
+    screen.table(rows, indent=2)
+
+
+def document(rule: Rule) -> dict[str, Any]:
+    """Return a rule as `-o json` prints it."""
+    return {
+        "id": rule.id,
+        "summary": rule.summary,
+        "phases": phases(rule),
+        "defaultMode": default_mode(rule),
+        "description": description(rule),
+        "options": list(options(rule)),
+    }
+
+
+def phases(rule: Rule) -> list[str]:
+    """Return when the rule runs; a rule that only mutates also runs on /validate and templates, to report missing changes."""
+    runs = {
+        "mutate": rule.mutate is not None or rule.check_before_mutation,
+        "validate": True,
+        "templates": rule.mutate is not None or rule.check is not None,
+        "update": rule.on_update,
+    }
+    return [phase for phase, does_run in runs.items() if does_run]
+
+
+def default_mode(rule: Rule) -> str:
+    return rule.options().mode.value
+
+
+def description(rule: Rule) -> str:
+    """Return the docstring of the rule's file, which is its contract."""
+    home = rule.mutate or rule.check or rule.options
+    return cleandoc(sys.modules[home.__module__].__doc__ or rule.summary)
+
+
+def blocks(text: str) -> list[tuple[int, str]]:
+    """Return the paragraphs of a contract with their hanging indent (`Reads:   …`), so that they can be wrapped anew."""
+    found: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        start, label, content = _LINE.findall(line)[0]
+        if found and found[-1][1] and content and not label and len(start) == found[-1][0]:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {content}")
+        else:
+            found.append((len(start + label), line))
+    return found
+
+
+def options(rule: Rule) -> Iterator[dict[str, Any]]:
+    defaults = msgspec.to_builtins(rule.options())
+    for field in msgspec.structs.fields(rule.options):
+        name = field.encode_name
+        yield {"name": name, "type": type_name(field.type), "default": defaults[name]}
+
+
+def type_name(kind: Any) -> str:
+    """Return a type in words: `list of text`, `enforce|warn|audit|disabled`, `whole number or null`."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in {Union, types.UnionType}:
+        return " or ".join(type_name(argument) for argument in arguments)
+    if origin is Annotated:
+        return type_name(arguments[0])
+    if origin in {tuple, dict, Mapping}:
+        word, item = ("list", arguments[0]) if origin is tuple else ("map", arguments[1])
+        return f"{word} of {type_name(item)}"
+    if issubclass(kind, Enum):
+        return "|".join(str(member.value) for member in kind)
+    if issubclass(kind, msgspec.Struct):
+        return "{" + ", ".join(field.encode_name for field in msgspec.structs.fields(kind)) + "}"
+    return TYPE_NAMES[kind]
+
+
+def as_yaml(value: Any) -> str:
+    """Return a value on one line of YAML."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
