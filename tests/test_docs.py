@@ -146,7 +146,7 @@ QUOTED = re.compile(r'^- "(?P<rule>[^"]+)"|`(?P<code>[^`]+)`', re.MULTILINE)
 WORD = re.compile(r"[a-z]+(?=[,;:.)]*$)")
 COMMAND = re.compile(r"(kubectl|gpu-admission|make|helm|kubeadm|kustomize) (?!takes|was)|[.{]|PATH ")
 FORMS = {
-    'field (container) = "value" (what that means): what to write; why; or ask whom for what [rule]',
+    'field (container) = "value" (what that means): what to write; why; or ask the contact to … [rule]',
     "ask the platform team to …",
     "no-op as we are",
     "maximum nvidia.com/gpu usage per Container is …",
