@@ -331,6 +331,15 @@ def test_every_message_of_the_troubleshooting_is_written() -> None:
     assert [piece for piece in pieces if piece not in written] == []
 
 
+def test_the_page_of_the_installation_names_every_webhook() -> None:
+    manifest = (ROOT / "deploy" / "static" / "first-install" / "install.yaml").read_text()
+    webhooks = set(re.findall(r"^- name: ([a-z.-]+)\.gpu-admission\.dev$", manifest, re.MULTILINE))
+    page = (ROOT / "deploy" / "README.md").read_text()
+
+    assert len(webhooks) > 10
+    assert {name for name in webhooks if f"`{name}`" not in page} == set()
+
+
 # ---- generated tables
 
 
