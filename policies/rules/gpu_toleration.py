@@ -3,10 +3,10 @@
 Reads: requests for GPUs, existing tolerations, the class to which the pod is pinned.
 Adds:  a toleration of the taint that is named as the requested resource; for slices, shares and parts of a card as the resource
        of the vendor's whole cards. Then the tolerations that the policy lists, for all GPU pods and by vendor, and those of the
-       class. None is added that an existing one covers. Where a list has a key, only the list speaks about that key.
+       class. None is added that an existing one covers. If a list has a toleration of that key, it replaces the first one.
 Warns: of the template of a DaemonSet that lacks one of them: no pod is made for a node whose taints it does not tolerate.
 
-A pod gets nothing if it has only DRA claims that may be for other devices.
+A pod gets nothing if it requests only DRA claims that are not known to be for GPUs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -94,8 +94,8 @@ def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[T
     pinned = pinning(pod, classes)
     for gpu_class in classes.named(pinned.classes) if pinned else ():
         listed += gpu_class.tolerations
-    said = {each.key for each in listed}
-    return [*(resource_taint(key) for key in keys if key not in said), *listed]
+    listed_keys = {each.key for each in listed}
+    return [*(resource_taint(key) for key in keys if key not in listed_keys), *listed]
 
 
 RULE = Rule(

@@ -100,7 +100,7 @@ def scan(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], object]]:
-    """Give a function that shows the current kind on a terminal."""
+    """Yield a function that shows on a terminal which kind is being read."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield lambda _reading: None
@@ -250,7 +250,7 @@ def _effects(screen: Screen, name: str, effects: Effects) -> None:
 
 
 def _row(screen: Screen, name: str, cells: Sequence[object], style: str) -> None:
-    """Print a row of numbers, zeros as dots; a long name has a line of its own."""
+    """Print a line of numbers, zeros as dots; a long name has a line of its own."""
     texts = "".join(f"{'·' if cell == 0 else cell!s:>{NUMBER_COLUMN}}" for cell in cells)
     if len(name) > NAME_COLUMN:
         screen.line(f"  {name}", style)

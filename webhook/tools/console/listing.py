@@ -1,4 +1,4 @@
-"""The quotas of the overview as the address asks for them: searched, sorted, only those with problems, and a page at a time."""
+"""Searches, sorts and pages the quotas of the overview and the problems of Why?, by the query of the URL."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.problems import Problem
 
 ROWS = 50
-"""Of a page."""
+"""Lines of one page."""
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Order(Enum):
 
 
 class Page(NamedTuple, Generic[T]):
-    """At most ROWS of `total` items. `query` is the rest of the address, as pairs."""
+    """At most ROWS of `total` items. `query` is the query of the URL without the page number, as pairs."""
 
     items: Sequence[T]
     number: int
@@ -41,7 +41,7 @@ class Page(NamedTuple, Generic[T]):
 
 
 def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
-    """Return the page that `arguments` name, the nearest one if there is none of that number."""
+    """Return the page whose number is in `arguments`; the nearest one if there are not so many."""
     last = max(1, -(-len(items) // ROWS))
     text = arguments.get("page", "")
     number = min(max(int(text), 1), last) if re.fullmatch("[0-9]{1,6}", text) else 1
@@ -50,7 +50,7 @@ def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
 
 
 def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
-    """Return a page of the problems whose owner or message has the words of `search`."""
+    """Return a page of the problems whose owner or message contains each word of `search`."""
     found = [each for each in problems if _matches(f"{each.owner} {each.message}", arguments)]
     return page_of(found, arguments)
 
@@ -60,7 +60,7 @@ def _matches(text: str, arguments: Mapping[str, str]) -> bool:
 
 
 def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> Page[QuotaSummary]:
-    """Return a page of the quotas that `search` (namespace or holder), `problems` and `sort` ask for."""
+    """Return a page of the quotas: filtered by `search` (namespace or holder) and `problems`, in the order of `sort`."""
     found = [
         quota
         for quota in quotas

@@ -168,7 +168,7 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
         ("pod templates of workloads", "their pods are checked when they are created"),
     ),
     gpu_toleration.RULE.id: (
-        ("tolerations for devices by DRA", "CEL cannot look up for which DeviceClasses a claim asks"),
+        ("tolerations for devices by DRA", "CEL cannot look up the DeviceClasses of a claim"),
     ),
     gpu_isolation.RULE.id: (("pod templates of workloads", "their pods are checked when they are created"),),
 }

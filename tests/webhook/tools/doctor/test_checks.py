@@ -130,8 +130,8 @@ ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-
 
 
 MISSING = (
-    f"excluded-namespace-missing: does not exist and is excluded by {ENTRY}: nobody reviews the GPU pods of "
-    "whoever creates it"
+    f"excluded-namespace-missing: does not exist and is excluded by {ENTRY}: a user who creates it runs GPU pods "
+    "without any review"
 )
 
 

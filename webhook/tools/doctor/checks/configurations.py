@@ -173,11 +173,11 @@ def _differences(
         for given in (entry, expected)
     )
     if actual["objectSelector"]:
-        message = "should have no objectSelector: whoever leaves out a label evades every rule and quota"
+        message = "should have no objectSelector: a user who leaves out a label evades every rule and quota"
         remedy = "empty webhooks.objectSelector of the chart; webhooks.namespaceSelector chooses by labels of administrators"
         yield warning("object-selector", where, message, remedy)
     if actual["timeoutSeconds"] > LONGEST_TIMEOUT:
-        message = f"waits {actual['timeoutSeconds']} s for an answer, and whoever creates a pod waits with it"
+        message = f"waits {actual['timeoutSeconds']} s for an answer, and so does the creator of a pod"
         yield warning("long-timeout", where, message, f"set timeoutSeconds: {meant['timeoutSeconds']}")
     yield from _selector_differences(where, entry, expected, own)
     if entry["name"] == CUSTOM_WORKLOADS:
