@@ -12,6 +12,7 @@ from math import ceil, floor
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.placement.pinning import named_nodes
 from policies.pods.workload import PodCount, Workload
@@ -34,10 +35,11 @@ _EXISTING = {
     ("apps.kruise.io", "CloneSet"): "replicas",
     ("apps.kruise.io", "StatefulSet"): "replicas",
     ("argoproj.io", "Rollout"): "replicas",
+    ("batch", "CronJob"): "active",
     ("batch", "Job"): "active",
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "replicas",
 }
-"""The status field that counts existing pods (in a LeaderWorkerSet: groups) in any phase."""
+"""The status field that counts existing pods (in a LeaderWorkerSet: groups) in any phase; of a CronJob, the list of its Jobs."""
 
 
 class TemplateDemand(msgspec.Struct, frozen=True):
@@ -165,6 +167,8 @@ def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector 
     if field is None:
         return None
     found = _map(workload.data.get("status")).get(field, 0)
+    if isinstance(found, list):
+        return {key: amount * len(found) for key, amount in running(requested).items()}
     written = _map(workload.data.get("spec")).get("replicas", 1) if field == "replicas" else None
     of = written if isinstance(written, int) else sum(each.count.running or 0 for each in requested)
     if not isinstance(found, int) or not of:
@@ -243,7 +247,9 @@ def _surge(
         unavailable = _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False)
         if replicas and surge and unavailable == 0:
             beside = total([held, demand.times(replicas)])
-            return _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
+            found = _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
+            # One pod fewer leaves room for that of the update.
+            return found and replace(found, starting=replicas - 1)
     return None
 
 

@@ -177,6 +177,8 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
             if not is_denied:
                 return
             path, remedy, ask = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1", ""
+            if found.starting:
+                remedy += f", or replicas: {found.starting}"
             facts = f"an update needs {needs} for a pod beside the others, and will not finish: {namespace} will have {free}"
         case _:
             is_growth = found.failure is FitFailure.TOO_LITTLE_TO_GROW
@@ -218,6 +220,8 @@ _PODS = {
     ("apps", "Deployment"): "spec.replicas",
     ("apps", "ReplicaSet"): "spec.replicas",
     ("apps", "StatefulSet"): "spec.replicas",
+    ("argoproj.io", "Rollout"): "spec.replicas",
+    ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
     ("batch", "Job"): "spec.parallelism",
 }
 """The field with the number of pods."""
