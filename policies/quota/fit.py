@@ -71,8 +71,8 @@ class FitFailure(Enum):
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
-    `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start. `path` is the path of their
-    template, empty if there are several.
+    `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start; in an empty quota, `fitting`.
+    `path` is the path of their template, empty if there are several.
     """
 
     failure: FitFailure
@@ -82,6 +82,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     left: Fraction
     hard: Fraction
     starting: int = 0
+    fitting: int = 0
     pods: int = 1
 
 
@@ -213,6 +214,7 @@ def _shortage(
         left=left[key],
         hard=hard[key],
         starting=sum(number for _, number in _fitting(wanted, left)),
+        fitting=sum(number for _, number in _fitting(wanted, hard)),
         pods=sum(pods for _, pods in wanted),
     )
 

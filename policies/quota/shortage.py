@@ -32,6 +32,7 @@ MOST_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
+AND_WAIT = "and wait until others release it"
 NAMES_LISTED = 2
 """Classes and resources in one amount; the line is short."""
 
@@ -191,7 +192,7 @@ def _ways(
         if not fits_in_part:
             largest = _at_most(request, {each.key: each.hard for each in never}, never)
             is_full = any(_left(each) < each.hard for each in never)
-            yield from (f"{each}, and wait until others release it" if is_full else each for each in largest)
+            yield from (f"{each}, {AND_WAIT}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
         if request.controlled_by.startswith("Deployment/"):

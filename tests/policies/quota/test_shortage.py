@@ -154,9 +154,7 @@ SLICES: JSON = pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "3"
         "Job/train releases 1 GPU",
     ),
 )
-def test_who_must_release_what(
-    document: JSON, hard: int, used: Fraction, holders: str, want: str
-) -> None:
+def test_who_must_release_what(document: JSON, hard: int, used: Fraction, holders: str, want: str) -> None:
     found = denial(document, {GPUS: hard}, {GPUS: used}, {GPUS: holders})
 
     assert found.advice.partition("wait until ")[2] == want

@@ -48,6 +48,7 @@ class RuleSentence(Shown, frozen=True):
 
     outcome: str
     sentence: str
+    reason: str = ""
 
 
 class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
