@@ -69,7 +69,7 @@ def exceeded(
         for holders in (ledger.holders, {})
     )
     ask = f"to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'}"
-    lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, unnamed), (1, unnamed[:1]))
+    lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
     texts = [(_facts(shortfalls, now, most), ", or ".join(ways)) for most, ways in lengths]
     before = f"exceeded quota: {namespace}/{NAME}, "
     short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= LONGEST)

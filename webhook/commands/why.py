@@ -161,6 +161,8 @@ def show(screen: Screen, found: Explanation) -> None:
             # "did you mean nvidia-a100?" reads without a label.
             label = "" if reason.remedy.endswith("?") else f"{fix}: "
             screen.paragraph(label + reason.remedy, indent=COLUMN + 2)
+        for detail in reason.details:
+            screen.paragraph(detail, indent=COLUMN + 2)
     _details(screen, found)
     print_omitted(screen, found.omitted)
 

@@ -282,7 +282,9 @@ def _cause(source: Source, finding: Finding) -> Cause:
     """Return a finding as the cause that it is, in its own words."""
     remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
     message = replace(finding, remedy="", fix=(), ask="").sentence()
-    return Cause(source=source, message=message, remedy=remedy, reason=finding.reason.value)
+    return Cause(
+        source=source, message=message, remedy=remedy, reason=finding.reason.value, details=finding.details
+    )
 
 
 def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Cause]:
