@@ -39,7 +39,7 @@ from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
 from webhook.tools.why.fit import classes_for, in_words, index_of, node_fits, quota_fit, requested_of_nodes
-from webhook.tools.why.reasons import NO_NODE, Situation, answer_of, observed_events
+from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
@@ -89,7 +89,7 @@ class _Case:
     def of_workload(self) -> Explanation:
         document = msgspec.Raw(self.document)
         data, places = self._places(document)
-        denied = [event for event in self.events if event.denial]
+        denied = [event for event in self.events if event.denial or event.reason == FAILED_CREATE]
         uid = decode_metadata(document).uid
         pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
         uids = {*owners, *(pod.metadata.uid for pod in pods)}
@@ -107,6 +107,8 @@ class _Case:
 
     def _zero(self, data: Any) -> str:
         """Return why the object makes no pods, if it makes none, and who last scaled it."""
+        if "desiredNumberScheduled" in (data.get("status") or {}):
+            return "no node matches its pods: status.desiredNumberScheduled is 0"
         kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
         fields = dict.fromkeys(zeros(kind, data)) if kind else ()
         by = _scaled_by(data) if "scaled to zero: spec.replicas is 0" in fields else ""

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding
+from policies.quota.demand import RULE_ID
 from policies.reason import Reason
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
@@ -48,6 +49,11 @@ NO_REASON = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, and no Event says why",
     remedy="see the log of the controller that makes pods of this kind",
+)
+UNKNOWN_RULES = Cause(
+    source=Source.CONTROLLER,
+    message="pods are missing, no Event says why, and you may not read what decides which rules hold",
+    remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
 )
 
 
@@ -102,7 +108,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def denial_events(self) -> list[ClusterEvent]:
         """Events about pods that our webhook denied in the past, the last one first."""
         denials = (event for event in self.events if event.denial)
-        return sorted(denials, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
+        return sorted(denials, key=_last, reverse=True)
+
+    @property
+    def is_quota_denial(self) -> bool:
+        """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
+        return all(f"[{RULE_ID}]" in each.denial for each in self.denial_events[:1])
 
     @property
     def outdated(self) -> int:
@@ -144,7 +155,9 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     if situation.why_stopped:
         # What denies its pods can be repaired before it makes some.
         return Answer.STOPPED, situation.why_stopped, (*_terminating(situation), *_denials(situation))
-    reasons = tuple(_reasons(situation)) or ((NO_REASON,) if situation.is_missing_pods else ())
+    reasons = tuple(_reasons(situation))
+    if situation.is_missing_pods and not reasons:
+        reasons = (NO_REASON if situation.rule_denials is not None else UNKNOWN_RULES,)
     answer = _answer(situation, reasons)
     running, wanted = sum(pod.is_running for pod in situation.current), situation.wanted
     summary = f"{running} of {wanted or len(situation.current)} pods run"
@@ -188,7 +201,7 @@ def has_ended(status: Mapping[str, Any]) -> bool:
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
     """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod."""
     merged: dict[tuple[str, str, str], ObservedEvent] = {}
-    for each in sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True):
+    for each in sorted(events, key=_last, reverse=True):
         key = (each.owner, each.reason, "" if each.denial else each.message)
         newer = merged.get(key)
         merged[key] = ObservedEvent(
@@ -216,8 +229,10 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
     """Yield why pods are missing, then why the existing pods do not run."""
     if situation.is_missing_pods:
         explanations = (*_terminating(situation), *_denials(situation))
-        yield from explanations
-        yield from _event_reasons(situation, is_explained=bool(explanations))
+        denied_by_rule = situation.rule_denials is None and not situation.is_quota_denial
+        yield from () if denied_by_rule else explanations
+        yield from _event_reasons(situation, is_explained=bool(explanations) and not denied_by_rule)
+        yield from explanations if denied_by_rule else ()
     yield from _pod_reasons(situation)
     yield from _order(situation)
     if _map(situation.data).get("kind") == "Job":
@@ -301,13 +316,19 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
         message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
         yield Cause(source=Source.EVENT, message=message, remedy=remedy)
-    other_failures = {
-        (event.owner, event.message): event
-        for event in situation.events
-        if event.reason == FAILED_CREATE and not event.denial
-    }
-    for owner, message in other_failures:
-        yield Cause(source=Source.EVENT, message=f"{owner}: {message}")
+    others: dict[str, list[ClusterEvent]] = defaultdict(list)
+    for event in situation.events:
+        if event.reason == FAILED_CREATE and not event.denial:
+            others[event.owner].append(event)
+    for owner, events in others.items():
+        newest = max(events, key=_last)
+        number = sum(each.times for each in events)
+        times = f" ({number} times)" if number > 1 else ""
+        yield Cause(source=Source.EVENT, message=f"{owner}: {newest.message}{times}")
+
+
+def _last(event: ClusterEvent) -> float:
+    return event.last.timestamp() if event.last else 0.0
 
 
 def _pod_reasons(situation: Situation) -> Iterator[Cause]:

@@ -111,6 +111,11 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         Answer.REFUSED,
         "0 of 1 pods run: Job/train: Error creating: exceeded quota: compute",
     ),
+    refused_by_somebody_else_again_and_again=(
+        {"events": [event("Error creating: pod a", count=2), event("Error creating: pod b", minute=1)]},
+        Answer.REFUSED,
+        "0 of 1 pods run: Job/train: Error creating: pod b (3 times)",
+    ),
     what_was_denied_before_does_not_matter_any_more=(
         {"pods": [RUNNING], "events": [event(WEBHOOK + "no")], "rule_denials": [NO_GPU]},
         Answer.RUNNING,
@@ -215,6 +220,25 @@ def test_two_obstacles_in_the_order_in_which_to_repair_them() -> None:
         "quota",
         "event",
     ]
+
+
+@cases(
+    ("denial", "want"),
+    by_a_rule_that_cannot_be_read=("no [gpu-class]", ["event", "quota"]),
+    by_the_quota=("full [gpu-quota]", ["quota", "event"]),
+)
+def test_without_the_right_to_read_rules_their_denial_comes_first(denial: str, want: list[str]) -> None:
+    found = situation(rule_denials=None, quota_denials=[FULL], events=[event(WEBHOOK + denial)])
+    reasons = answer_of(found)[2]
+
+    assert [each.source.value for each in reasons] == want
+    assert (denial in reasons[0].message) is (want[0] == "event")
+
+
+def test_without_the_right_to_read_rules_nothing_is_known() -> None:
+    (cause,) = answer_of(situation(rule_denials=None))[2]
+
+    assert cause.remedy == "ask the platform team for the rights that are named below"
 
 
 def ending(end: str, *, finalizers: Sequence[str] = (), **spec: Any) -> StoredPod:
