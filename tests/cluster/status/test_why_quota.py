@@ -61,6 +61,10 @@ def full(cluster: ControlPlane) -> Iterator[ControlPlane]:
     nightly = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {**spec, "completions": None}}}
     jobs = f"/apis/batch/v1/namespaces/{JOBS}/cronjobs"
     assert client.post(jobs, {"apiVersion": "batch/v1", **workload("CronJob", "nightly", nightly)})[0] == 201
+    orphan = replicated(
+        "orphan", "Deployment", gpu_container("1", "pytorch"), 1, serviceAccountName="missing", **T4
+    )
+    apply(client, GANGS, orphan)
     _gang(cluster, teams[GANGS])
     yield cluster
     assert client.delete("/api/v1/nodes/t4-1")[0] == 200
@@ -181,6 +185,14 @@ def test_an_update_waits_for_an_old_pod_that_is_being_deleted(full: ControlPlane
     assert explanation["summary"].startswith("1 of 2 pods run, 1 of them not updated: ")
     (problem,) = json.loads(why(full, "-n", REPLACED, "-o", "json").stdout)["problems"]
     assert problem["message"].startswith("exceeded quota until its old pods have ended: Pod chat-")
+
+
+def test_what_others_denied_to_a_replica_set_without_pods(full: ControlPlane) -> None:
+    assert eventually(lambda: explained(full, GANGS, "deploy/orphan")["answer"] == "refused", seconds=30)
+
+    (cause,) = explained(full, GANGS, "deploy/orphan")["reasons"]
+    assert re.match(r"ReplicaSet/orphan-\w+: Error creating: ", cause["message"])
+    assert 'serviceaccount "missing" not found' in cause["message"]
 
 
 def test_a_rule_and_a_full_quota_are_named_both(full: ControlPlane) -> None:

@@ -27,6 +27,8 @@ from webhook.tools.why.family import StoredPod
 MOST_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
 """The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.36)."""
+_COMBINED = "(combined from similar events): "
+"""How client-go begins an Event that stands for several (`tools/record/events_cache.go`, v0.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
 DEFAULT_SCHEDULER = "default-scheduler"
 REPLICA_FAILURE = "ReplicaFailure"
@@ -200,9 +202,10 @@ def has_ended(status: Mapping[str, Any]) -> bool:
 
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
     """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod."""
-    merged: dict[tuple[str, str, str], ObservedEvent] = {}
+    merged: dict[tuple[str, str, bool, str], ObservedEvent] = {}
     for each in sorted(events, key=_last, reverse=True):
-        key = (each.owner, each.reason, "" if each.denial else each.message)
+        is_ours, is_alike = bool(each.denial), each.reason == FAILED_CREATE  # but for the name of the pod
+        key = (each.owner, each.reason, is_ours, "" if is_alike else each.message)
         newer = merged.get(key)
         merged[key] = ObservedEvent(
             about=each.owner,
@@ -324,7 +327,8 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         newest = max(events, key=_last)
         number = sum(each.times for each in events)
         times = f" ({number} times)" if number > 1 else ""
-        yield Cause(source=Source.EVENT, message=f"{owner}: {newest.message}{times}")
+        message = newest.message.removeprefix(_COMBINED)
+        yield Cause(source=Source.EVENT, message=f"{owner}: {message}{times}")
 
 
 def _last(event: ClusterEvent) -> float:

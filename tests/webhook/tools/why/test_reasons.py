@@ -112,7 +112,12 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         "0 of 1 pods run: Job/train: Error creating: exceeded quota: compute",
     ),
     refused_by_somebody_else_again_and_again=(
-        {"events": [event("Error creating: pod a", count=2), event("Error creating: pod b", minute=1)]},
+        {
+            "events": [
+                event("Error creating: pod a", count=2),
+                event("(combined from similar events): Error creating: pod b", minute=1),
+            ]
+        },
         Answer.REFUSED,
         "0 of 1 pods run: Job/train: Error creating: pod b (3 times)",
     ),
