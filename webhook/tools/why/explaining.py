@@ -288,10 +288,10 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
 
 def _scaled_by(data: Any) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
-    for each in data.get("metadata", {}).get("managedFields") or ():
-        if "f:replicas" in (each.get("fieldsV1") or {}).get("f:spec", {}):
-            return f", written by {each.get('manager')} at {each.get('time')}"
-    return ""
+    entries = data.get("metadata", {}).get("managedFields") or ()
+    wrote = [each for each in entries if "f:replicas" in (each.get("fieldsV1") or {}).get("f:spec", {})]
+    last = max(wrote, key=lambda each: str(each.get("time")), default=None)
+    return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
 
 
 def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:

@@ -39,6 +39,8 @@ _ENDED = frozenset({"Complete", "Completed", "Succeeded", _FAILED})
 _INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
 NO_NODE = frozenset({Reason.NO_NODE, Reason.UNKNOWN_CLASS, Reason.CLASS_CONTRADICTION, Reason.EXCEEDS_NODE})
 """Reasons of warnings that a pod will find no node."""
+_MINIMUM = re.compile(r"\.min\w+ is 0$")
+"""Why an object makes no pods until its autoscaler makes some."""
 _WAITING_REMEDIES = {
     "CrashLoopBackOff": "see why the container exits: kubectl logs --previous",
     "ErrImagePull": "correct the image or imagePullSecrets",
@@ -147,7 +149,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
             return "spec.suspend is true"
         if spec.get("schedule") and not self.denial_events:
             return f"it makes pods when spec.schedule ({spec['schedule']}) is due"
-        return self.zero if self.wanted == 0 else ""
+        is_woken = bool(self.denial_events) and _MINIMUM.search(self.zero)
+        return self.zero if self.wanted == 0 and not is_woken else ""
 
 
 def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:

@@ -78,6 +78,16 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         Answer.STOPPED,
         "scaled to zero: spec.replicas is 0",
     ),
+    woken_by_an_autoscaler_and_denied=(
+        {"zero": "scaled to zero: spec.minReplicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
+        Answer.REFUSED,
+        "0 of 0 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
+    ),
+    scaled_to_zero_after_a_denial=(
+        {"zero": "scaled to zero: spec.replicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
+        Answer.STOPPED,
+        "scaled to zero: spec.replicas is 0",
+    ),
     failed=(
         {"data": {"status": {"conditions": [{"type": "Failed", "status": "True", "message": "too often"}]}}},
         Answer.ENDED,
