@@ -37,7 +37,9 @@ TYPE_NAMES: dict[Any, str] = {
 @click.argument("name", metavar="[RULE | REASON]", required=False)
 @output_option("text", "json")
 def rules(name: str | None, output: str) -> None:
-    """Show all rules, one RULE with its contract and options, or the rules that give a REASON, such as FractionalGPU.
+    """Show all rules, one with its options, or those of a reason.
+
+    A RULE is shown with its contract and options; of a REASON, such as FractionalGPU, the rules that give it.
 
     Exit codes: 0, or 2 if there is no such RULE or REASON.
     """

@@ -190,7 +190,8 @@ def test_an_update_waits_for_an_old_pod_that_is_being_deleted(full: ControlPlane
 def test_what_others_denied_to_a_replica_set_without_pods(full: ControlPlane) -> None:
     assert eventually(lambda: explained(full, GANGS, "deploy/orphan")["answer"] == "refused", seconds=30)
 
-    (cause,) = explained(full, GANGS, "deploy/orphan")["reasons"]
+    reasons = explained(full, GANGS, "deploy/orphan")["reasons"]
+    (cause,) = (each for each in reasons if each["source"] == "event")
     assert re.match(r"ReplicaSet/orphan-\w+: Error creating: ", cause["message"])
     assert 'serviceaccount "missing" not found' in cause["message"]
 
