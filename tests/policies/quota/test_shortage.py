@@ -214,7 +214,8 @@ def test_a_denial_is_short_and_its_fix_is_admitted(
         for number, amount in enumerate(amounts)
     ]
     document = pod(*containers, **(ON_A100 if is_pinned else {}))
-    ledger: tuple[Any, ...] = hard, {key: amount * part for key, amount in hard.items()}
+    held = {key: amount * part for key, amount in hard.items()}
+    ledger: tuple[Any, ...] = hard, held, dict.fromkeys(hard, f"Deployment/{name} 12")
     decided = outcome(document, *ledger)
     if decided.verdict is None or not decided.verdict.shortfalls:
         return
