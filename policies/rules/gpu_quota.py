@@ -27,7 +27,7 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from policies.quota.shortage import HELD_SECONDS, ClassPins, exceeded, fewer
+from policies.quota.shortage import AND_WAIT, HELD_SECONDS, ClassPins, exceeded, fewer
 from policies.quota.spec import NAME, hard_field
 from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
@@ -177,13 +177,14 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
             if not is_denied:
                 return
             path, remedy, ask = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1", ""
+            if found.starting:
+                remedy += f", or replicas: {found.starting}"
             facts = f"an update needs {needs} for a pod beside the others, and will not finish: {namespace} will have {free}"
         case _:
             is_growth = found.failure is FitFailure.TOO_LITTLE_TO_GROW
             subject = f"may grow to {found.pods} pods and then " if is_growth else ""
             path = _MAXIMUM.get(workload.kind, path)
-            if field := _pods_field(found, workload):
-                path, fix = field, (Edit(field, found.starting),)
+            path, fix, remedy = _fewer_pods(found, workload, path)
             facts = f"{subject}needs {needs}; {namespace} has {free}: "
             if found.needed > found.hard:
                 facts = f"{subject}needs {needs}, which can never fit: {grants}; "
@@ -204,13 +205,18 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     )
 
 
-def _pods_field(found: FitResult, workload: Workload) -> str:
-    """Return the one field with the number of pods, if fewer of them would start, else ""."""
-    if found.starting and workload.target:
-        return _MAXIMUM.get(workload.kind, "")
-    if found.starting and found.failure is FitFailure.TOO_LITTLE:
-        return _PODS.get((workload.group, workload.kind), "")
-    return ""
+def _fewer_pods(found: FitResult, workload: Workload, path: str) -> tuple[str, tuple[Edit, ...], str]:
+    """Return the field with the number of pods, else `path`, and its fix: the number that starts now.
+
+    If none does, the number that fits an empty quota is a remedy.
+    """
+    field = _MAXIMUM.get(workload.kind, "") if workload.target else ""
+    if not workload.target and found.failure is FitFailure.TOO_LITTLE:
+        field = _PODS.get((workload.group, workload.kind), "")
+    edit = Edit(field, found.starting or found.fitting)
+    if not field or not 0 < (found.starting or found.fitting) < found.pods:
+        return path, (), ""
+    return (field, (edit,), "") if found.starting else (field, (), f"{edit.words} or less, {AND_WAIT}")
 
 
 _PODS = {
@@ -218,6 +224,8 @@ _PODS = {
     ("apps", "Deployment"): "spec.replicas",
     ("apps", "ReplicaSet"): "spec.replicas",
     ("apps", "StatefulSet"): "spec.replicas",
+    ("argoproj.io", "Rollout"): "spec.replicas",
+    ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
     ("batch", "Job"): "spec.parallelism",
 }
 """The field with the number of pods."""

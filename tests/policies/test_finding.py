@@ -6,7 +6,8 @@ from typing import Any
 
 from policies.finding import Edit, Finding, short_path
 from policies.policy import Policy, PolicySet, PolicySpec
-from policies.reason import Reason
+from policies.reason import RULES_BY_REASON, Reason
+from policies.registry import RULES, RULES_BY_ID
 from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +89,29 @@ def test_reasons_are_camel_case_and_each_is_used() -> None:
 
     assert not [each for each in Reason if not re.fullmatch("([A-Z][a-z]*)+", each)]
     assert not [each for each in Reason if f"Reason.{each.name}" not in product]
+
+
+def test_the_reasons_in_the_file_of_a_rule_are_those_of_the_rule() -> None:
+    of_rules = {rule for rules in RULES_BY_REASON.values() for rule in rules}
+    assert of_rules <= set(RULES_BY_ID)
+    for rule in RULES_BY_ID:
+        source = (ROOT / "policies" / "rules" / f"{rule.replace('-', '_')}.py").read_text()
+        named = {Reason[each] for each in re.findall(r"\bReason\.([A-Z_]+)", source)}
+        assert [each for each in named if rule not in RULES_BY_REASON[each]] == [], rule
+
+
+def test_rules_that_mutate_give_the_reasons_of_injection() -> None:
+    mutating = {rule.id for rule in RULES if rule.mutate}
+    for reason in (Reason.INJECTION_MISSING, Reason.INJECTION_KEPT, Reason.WOULD_INJECT):
+        assert set(RULES_BY_REASON[reason]) == mutating
+
+
+def test_few_reasons_are_of_no_rule() -> None:
+    assert [reason for reason, rules in RULES_BY_REASON.items() if not rules] == [
+        Reason.UNREAD_GPUS,
+        Reason.TOO_LARGE,
+        Reason.INVALID_DOCUMENT,
+    ]
 
 
 @cases(

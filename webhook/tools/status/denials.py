@@ -3,7 +3,7 @@
 They are from Events of their controllers, which the API server keeps for a while, or from audit logs, which have all denials.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -108,16 +108,21 @@ def denials_in_events(
     namespace: str,
     now: datetime,
     said: Callable[[ClusterEvent], str] = lambda event: event.denial,
+    made_by: Mapping[tuple[str, str], str] = {},
 ) -> tuple[DeniedOwner, ...]:
     """Return the denials in the namespace, in all if it is "". Raises `errors.ApiError`.
 
-    said: what an Event says of a denial; "" of one that is about something else.
+    said: what an Event says of a denial; "" of one that is about something else. made_by: the controllers of known ReplicaSets,
+      by namespace and name; those of others are read.
     """
     found = read_events(api, namespace, lambda event: bool(said(event)))
 
     @cache
     def owner(namespace: str, kind: str, name: str) -> str:
-        return (_deployment(api, namespace, name) if kind == "ReplicaSet" else "") or f"{kind}/{name}"
+        known = made_by.get((namespace, name))
+        if kind == "ReplicaSet" and known is None:
+            known = _deployment(api, namespace, name)
+        return (known if kind == "ReplicaSet" else "") or f"{kind}/{name}"
 
     return _by_owner(
         DeniedOwner(

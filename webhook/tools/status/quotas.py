@@ -1,12 +1,12 @@
 """GPUQuotas as `status` shows them, from what the controller wrote into them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount, total
+from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount, positive_difference, total
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from webhook.configuration.loader import Configuration
@@ -75,7 +75,10 @@ class StatedQuota(msgspec.Struct, frozen=True):
             return ReservationOutcome()
         ledger = msgspec.structs.replace(
             self.granted.as_ledger(self.configuration),
-            used=self.granted.held,
+            # A sum leaves out zeros, and what `used` lacks has not been counted.
+            used=None
+            if self.granted.held is None
+            else dict.fromkeys(self.granted.hard, NOTHING) | self.granted.held,
             holders=self.record.status.holders,
         )
         return decide_alone(ledger, quota_request.on(ledger, {}))
@@ -84,9 +87,16 @@ class StatedQuota(msgspec.Struct, frozen=True):
         return self.granted
 
 
-def stated_quota(record: QuotaRecord | None, configuration: Configuration) -> StatedQuota | None:
-    """Return a quota to be asked; None if there is none, or its spec cannot be read."""
+def stated_quota(
+    record: QuotaRecord | None,
+    configuration: Configuration,
+    *,
+    released: Mapping[str, Fraction] | None = None,
+) -> StatedQuota | None:
+    """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
     granted = stated_grant(record) if record else None
+    if granted and granted.held and released:
+        granted = msgspec.structs.replace(granted, held=positive_difference(granted.held, released))
     return StatedQuota(granted, record, configuration) if record and granted else None
 
 

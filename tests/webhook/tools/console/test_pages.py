@@ -163,6 +163,7 @@ def test_a_holder_whose_gpus_are_not_known_is_shown_by_what_is() -> None:
 PROBLEMS = tuple(
     Problem(
         answer=Answer.PENDING if number % 2 else Answer.REFUSED,
+        namespace="ml",
         owner=f"Job/job-{number}",
         count=number,
         first=NOW,
