@@ -28,7 +28,10 @@ LONGEST_LINE = 1024 * 1024
 
 class Finding(msgspec.Struct, frozen=True):
     rule: str = ""
+    reason: str = ""
     outcome: str = ""
+    message: str = ""
+    remedy: str = ""
 
 
 class AuditLine(msgspec.Struct, frozen=True, rename="camel"):

@@ -19,16 +19,19 @@ from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
     InstallationStatus,
+    PendingOwner,
     QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
+    quota_totals,
 )
 from webhook.tools.why.explanation import Answer, Explanation
 from webhook.tools.why.problems import Problem, Problems
 
 NOW = datetime.now(UTC)
 HARD = Fraction(8)
+FOUR = {"gpus": Fraction(4)}
 
 
 def quota(number: int, **tweaks: Any) -> QuotaSummary:
@@ -38,8 +41,9 @@ def quota(number: int, **tweaks: Any) -> QuotaSummary:
 
 
 QUOTAS = (
-    *(quota(number) for number in range(495)),
-    quota(495, state=QuotaState.STALE),
+    *(quota(number) for number in range(494)),
+    quota(494, pending=(PendingOwner(namespace="team-494", owner="Job/a", pods=1, held=FOUR, since=NOW),)),
+    quota(495, state=QuotaState.STALE, message="no message about pods for 200 s"),
     quota(496, denied=3),
     quota(497, state=QuotaState.NOT_COUNTED),
     quota(498, holders=(QuotaHolder(name="Job/Llama-Pretrain", held={"gpus": Fraction(2)}),)),
@@ -62,6 +66,8 @@ def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
         policies=(),
         quotas=quotas,
         quotas_are_known=True,
+        totals=quota_totals(quotas),
+        figures_until=None,
         classes=(),
         denials=DENIALS,
         denials_from="Events",
@@ -92,25 +98,27 @@ def teams(*numbers: int) -> list[str]:
     return [f"team-{number:03}" for number in numbers]
 
 
+BY_NAME = {"sort": "by namespace"}
+
+
 @cases(
     ("query", "want"),
-    fifty_by_name=({}, teams(*range(50))),
-    the_last_page=({"page": "10"}, teams(*range(450, 500))),
-    a_page_that_is_not_there=({"page": "99"}, teams(*range(450, 500))),
-    a_page_that_is_no_number=({"page": "two"}, teams(*range(50))),
-    searched=({"search": " M-49 "}, teams(*range(490, 500))),
+    fifty_with_problems_first=({}, teams(497, 495, 499, 496, 494, *range(45))),
+    fifty_by_name=(BY_NAME, teams(*range(50))),
+    the_last_page=({"page": "10", **BY_NAME}, teams(*range(450, 500))),
+    a_page_that_is_not_there=({"page": "99", **BY_NAME}, teams(*range(450, 500))),
+    a_page_that_is_no_number=({"page": "two", **BY_NAME}, teams(*range(50))),
+    searched=({"search": " M-49 ", **BY_NAME}, teams(*range(490, 500))),
     searched_by_holder=({"search": "llama"}, teams(498)),
     nothing_found=({"search": "<b>"}, []),
-    only_problems=({"problems": "1"}, teams(495, 496, 497, 499)),
-    only_problems_the_worst_first=(
-        {"problems": "1", "sort": "worst first"},
-        teams(497, 495, 499, 496),
-    ),
+    only_problems=({"problems": "1", **BY_NAME}, teams(495, 496, 497, 499)),
+    only_problems_the_worst_first=({"problems": "1"}, teams(497, 495, 499, 496)),
     the_fullest_of_those_found=(
         {"search": "49", "sort": "fullest first"},
         teams(499),
     ),
-    of_an_order_that_is_not_known=({"sort": "x", "search": "49"}, teams(49, 149, 249, 349, 449)),
+    of_an_order_that_is_not_known=({"sort": "x", "search": "49"}, teams(497, 495, 499, 496, 494)),
+    the_most_pending_first=({"sort": "most pending first"}, teams(494, 0)),
 )
 def test_the_quotas_that_the_address_asks_for(query: Mapping[str, str], want: list[str]) -> None:
     assert names(shown("/", query))[: len(want) or 1] == want
