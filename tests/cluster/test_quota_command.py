@@ -18,7 +18,6 @@ from tests.reservation_requests import creation_request
 from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
 
-
 MIG = "nvidia.com/mig-1g.10gb"
 SLICES = {"name": "main", "image": "trainer", "resources": {"limits": {MIG: "3"}}}
 
