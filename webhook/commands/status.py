@@ -323,7 +323,10 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     )
     for each in owners[:MOST_PENDING]:
         pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
-        screen.line(f"  {each.namespace} {each.owner}, {format_amount(each.gpus)} GPUs, {pods}", "yellow")
+        screen.line(
+            f"  {each.namespace} {each.owner}, {format_amount(each.gpus)} {unit(GPUS, each.gpus)}, {pods}",
+            "yellow",
+        )
     if len(owners) > MOST_PENDING:
         screen.line(f"  and {counted(len(owners) - MOST_PENDING, 'owner')} more; -o json has all")
 

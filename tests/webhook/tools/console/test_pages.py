@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.cases import cases
@@ -91,7 +92,7 @@ def shown(path: str, query: Mapping[str, str], found: ClusterStatus | None = Non
 
 
 def names(text: str) -> list[str]:
-    return re.findall(r'<a class="name" href="/quotas/([^"]+)"', text.partition('id="denials"')[0])
+    return re.findall(r'<a class="name" href="/quotas/([^"]+)"', text.partition('id="quotas"')[2])
 
 
 def teams(*numbers: int) -> list[str]:
@@ -217,3 +218,49 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
     monkeypatch.setattr(console, "_answered", lambda *_: (found, offer, None, ""))
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
+
+
+def test_pending_pods_that_hold_quota_are_shown_the_longest_first() -> None:
+    owners = [
+        PendingOwner(
+            namespace="team-498", owner=f"Job/{n}", pods=n, held=FOUR, since=NOW - timedelta(hours=n)
+        )
+        for n in range(7, 1, -1)
+    ]
+    held_up = quota(498, pending=tuple(owners), is_held_up=True)
+    overview, page = (shown(path, {}, status((held_up, *QUOTAS[:3]))) for path in ("/", "/quotas/team-498"))
+
+    assert re.findall(r"<strong>(Job/\d)</strong>", overview.partition('id="denials"')[0]) == [
+        f"Job/{n}" for n in (7, 6, 5, 4, 3)
+    ]
+    assert re.findall(r"<strong>(Job/\d)</strong>", page) == [f"Job/{n}" for n in (7, 6, 5, 4, 3, 2)]
+    assert names(overview.partition('id="quotas"')[2])[0] == "team-498"
+
+
+def test_every_page_of_quotas_says_that_no_controller_leads() -> None:
+    found = msgspec.structs.replace(status(), figures_until=NOW)
+    said = [" no controller has led since" in shown(path, {}, found) for path in ("/", "/quotas/team-001")]
+    assert said == [True, True]
+    assert "no controller has led" not in shown("/", {})
+
+
+@cases(
+    ("no_room", "want"),
+    room=("", 0),
+    none_now=("exceeded quota: a/default, requested 2 GPUs, 8 of 8 used", 1),
+)
+def test_a_correction_that_the_rules_accept_may_wait_for_the_quota(
+    monkeypatch: pytest.MonkeyPatch, no_room: str, want: int
+) -> None:
+    offer = Proposal(
+        title="Job/0",
+        verdict=Verdict.REFUSED,
+        is_accepted=True,
+        no_room=no_room,
+        correction=(("plus", "+x"),),
+    )
+    monkeypatch.setattr(DenialProposals, "of", lambda *_: {DENIALS[0]: offer})
+    text = shown("/denials", {})
+
+    assert "The rules accept Job/0 with this change:" in text
+    assert text.count(f"With it, its next pod still waits for room in the quota: {no_room}.") == want
