@@ -34,10 +34,10 @@ COLUMN = len("ALLOWED")
 def classes(
     namespace: str, output: str, config: Path | None, cluster: ClusterChoice | None, *, everything: bool
 ) -> None:
-    """List the GPU classes that have nodes, what is allowed and what is free.
+    """List the GPU classes, what is allowed and what is free.
 
-    Classes of which nodes can be made are listed, too; where nodes cannot be read, those that quota, policy or documents name.
-    Free are the whole cards that no pod requests on nodes that take pods.
+    Without --all, only classes that have nodes, or of which nodes can be made, are listed; where nodes cannot be read, those that
+    quota, policy or documents name. Free are the whole cards that no pod requests on nodes that take pods.
 
     Exit codes: 0, or 2 if the cluster or the documents cannot be used.
     """

@@ -1,8 +1,8 @@
 """GPU-hours from audit logs, added up as a stream: each pod and claim from its creation to its end.
 
 A line of the controller says since when its object exists. A `released` object ended at that line. A `held` one lasted until the
-last line of the controller that wrote it, which would have written `released`, unless the next `held` lines of that controller omit
-it. Memory holds objects that were not released yet, and a bounded number of others.
+last line of the controller that wrote it, which would have written `released`, unless the next `held` lines of that controller
+omit it. Memory holds objects that were not released yet, and a bounded number of others.
 """
 
 import gzip

@@ -72,7 +72,7 @@ class ClassListing(Shown, frozen=True, kw_only=True):
     def at_hand(self) -> tuple[ListedClass, ...]:
         """The classes that have nodes or can have them; where nodes cannot be read, also those that a document names.
 
-        All classes, if that is none of them.
+        All classes, if these are none.
         """
         is_known = any(each.capacity is not None for each in self.classes)
         found = tuple(
