@@ -51,7 +51,7 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
     held = lines.index("  held by 1 pending pod, the longest first:")
     # Between them stands what nothing charges, if other tests have such DeviceClasses.
     assert lines[:6] + [re.sub(r"since [\d-]*:?[\d :]+ UTC", "since T", line) for line in lines[held:]] == [
-        f"{team.name}  exceeded",
+        f"{team.name}  Exceeded",
         f"  {'':30} {'▄ pending ▒ reserved':24} used + reserved of hard",
         f"  {'gpus':30} ████████████▄▄▄▒········ 10 + 1 of 16, 2 pending",
         f"  {'classes/nvidia-a100':30} ████████████████████████ 8 + 0 of 4",
@@ -84,7 +84,7 @@ def test_what_cannot_be_shown_is_said(quotas: ControlPlane) -> None:
     assert 'in the namespace "default"' in forbidden.output
     team.quota({"gpus": "16"})
     uncounted = run(quotas, "-n", team.name).output
-    assert "not counted yet" in uncounted
+    assert f"{team.name}  NotCounted: every GPU pod is denied" in uncounted
     assert "? + 0 of 16" in uncounted
 
 
@@ -132,7 +132,7 @@ def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_pa
     shown = CliRunner().invoke(quota, ["--kubeconfig", str(tmp_path / "config")])
 
     assert shown.exit_code == 0, shown.output
-    assert shown.output.startswith(f"{team.name}  not counted yet")
+    assert shown.output.startswith(f"{team.name}  NotCounted: every GPU pod is denied")
 
 
 def test_metrics_of_the_command(quotas: ControlPlane) -> None:

@@ -14,7 +14,7 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, fai
 from webhook.commands.output import Screen, counted, one_line, print_json, print_omitted, since
 from webhook.commands.parameters import config_option, install_namespace_option, output_option
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import NOT_COUNTED, TRUE
+from webhook.controller.conditions import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names
@@ -180,7 +180,8 @@ def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, no
         screen.line(record.namespace, "bold")
         screen.paragraph(f"error: {record.problem}", indent=2, style="red")
         return
-    screen.line(f"{record.namespace}  {_state(record, until)}", "bold")
+    denies = ": every GPU pod is denied" if summary.state is QuotaState.NOT_COUNTED else ""
+    screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
     if until is not None:
         screen.paragraph(stale_figures(until), indent=2, style="red")
     screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
@@ -192,21 +193,10 @@ def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, no
             "spec was changed, and no controller has put it in force yet", indent=2, style="yellow"
         )
     for condition in record.status.conditions:
-        if (condition.status == TRUE) != (condition.type == "Ready"):
+        if (condition.status == TRUE) != (condition.type == READY):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
     if objects is not None:
         _objects(screen, objects, {*record.hard, GPUS}, now)
-
-
-def _state(record: QuotaRecord, until: datetime | None) -> str:
-    ready = record.status.condition("Ready")
-    if ready is None or ready.status != TRUE:
-        is_counted = ready is not None and ready.reason != NOT_COUNTED
-        return f"{'not ready' if is_counted else 'not counted yet'}: every GPU pod is denied"
-    holds = {each.type for each in record.status.conditions if each.status == TRUE}
-    holds |= {"Stale"} if until else set()
-    words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if kind in holds]
-    return ", ".join(words) or "ready"
 
 
 def row_style(row: QuotaRow) -> str:

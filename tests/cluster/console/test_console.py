@@ -163,12 +163,15 @@ def test_a_denial_shows_what_to_write_instead(page: Page, consoles: Consoles) ->
 
 def test_why_leads_from_a_denial_to_its_reason(page: Page, consoles: Consoles) -> None:
     page.goto(consoles("admin") + "/denials")
+    waits = "With it, its next pod still waits for room in the quota: exceeded quota: students/default, requested 2 GPUs"
+    expect(page.locator("section.denied", has_text="Job/sweep")).to_contain_text(waits)
     page.get_by_role("link", name="Job/sweep").click()
 
     expect(page.locator("h1")).to_have_text("Job/sweep")
     expect(page.locator("#answer")).to_contain_text("can never fit")
     expect(page.locator(".minus")).to_contain_text("nvidia.com/gpu: '4'")
     expect(page.locator(".plus").first).to_contain_text("nvidia.com/gpu: 2")
+    expect(page.locator("#answer")).to_contain_text(waits)
 
 
 def test_why_lists_what_is_denied_and_leads_to_its_reason(page: Page, consoles: Consoles) -> None:
