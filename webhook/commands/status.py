@@ -54,6 +54,7 @@ MOST_QUOTAS = 20
 MOST_HOLDERS = 3
 MOST_DENIALS = 5
 MOST_PENDING = 5
+MOST_FINDINGS = 10
 NEVER = datetime.min.replace(tzinfo=UTC)
 HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
 SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
@@ -387,9 +388,14 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
     installation = status.installation
     if installation.findings or installation.not_checked:
         _heading(screen, "doctor")
-    for finding in sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
+    findings = sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR)
+    for finding in findings[:MOST_FINDINGS]:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])
+    if len(findings) > MOST_FINDINGS:
+        screen.line(
+            f"  and {counted(len(findings) - MOST_FINDINGS, 'finding')} more: gpu-admission doctor has all"
+        )
     if missing := len(installation.not_checked):
         are = "is" if missing == 1 else "are"
         screen.line(f"  {counted(missing, 'result')} {are} missing: gpu-admission doctor says why", "dim")

@@ -154,7 +154,7 @@ def test_a_denial_shows_what_to_write_instead(page: Page, consoles: Consoles) ->
     denial = page.locator("section.denied", has_text="Job/detector")
 
     expect(denial).to_contain_text("The rules accept Job/detector with this change:")
-    expect(denial).not_to_contain_text("waits for room")
+    expect(denial).not_to_contain_text("no room now")
     assert [line.strip() for line in denial.locator(".minus, .plus").all_inner_texts()] == [
         "-        gpu-admission.dev/gpu-class: nvidia-a100-80g",
         "+        gpu-admission.dev/gpu-class: nvidia-a100-80gb",
@@ -163,7 +163,7 @@ def test_a_denial_shows_what_to_write_instead(page: Page, consoles: Consoles) ->
 
 def test_why_leads_from_a_denial_to_its_reason(page: Page, consoles: Consoles) -> None:
     page.goto(consoles("admin") + "/denials")
-    waits = "With it, its next pod still waits for room in the quota: exceeded quota: students/default, requested 2 GPUs"
+    waits = "With it, the quota has no room now: needs 2 GPUs; students has 0 of 2 free"
     expect(page.locator("section.denied", has_text="Job/sweep")).to_contain_text(waits)
     page.get_by_role("link", name="Job/sweep").click()
 

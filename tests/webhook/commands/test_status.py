@@ -325,6 +325,17 @@ def test_of_many_pending_owners_those_that_wait_longest_are_shown(
     ]
 
 
+def test_of_many_findings_the_first_errors_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    findings = [
+        warning("untainted-gpu-node", f"Node {n}", "must have a taint", "taint it") for n in range(500)
+    ]
+    installation = InstallationStatus(findings=(*findings, *INSTALLATION.findings))
+    lines = printed(status(installation=installation), capsys).splitlines()
+    start = lines.index("doctor")
+    assert lines[start + 1].startswith("  error    crd-missing: ")
+    assert lines[start + 11] == "  and 492 findings more: gpu-admission doctor has all"
+
+
 def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:
     found = status(quotas=(*QUOTAS, *quotas(500), *quotas(30, denied=1, denied_since=YESTERDAY)))
     command.show(Screen(), found, problems=True)

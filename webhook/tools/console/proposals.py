@@ -11,12 +11,13 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.engine import Outcome
+from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.corrections import corrected
@@ -42,8 +43,8 @@ DiffLine = tuple[str, str]
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on an object, `Kind/name`, and what its author can write instead: `correction`, empty where none was found.
 
-    `is_accepted`: with the correction nothing would be denied, if the quota were unused. `no_room`: why the quota would deny its
-    next pod now. `injected`: what the webhook adds then.
+    `is_accepted`: with the correction nothing would be denied, if the quota were unused. `no_room`: what the quota, as it is
+    used now, says of it then. `injected`: what the webhook adds then.
     """
 
     title: str
@@ -83,8 +84,8 @@ class ProposalReader:
         no_room = ""
         if is_accepted:
             stated = stated_quota(reader.quota(namespace), configuration)
-            now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed).findings()
-            no_room = next((each.finding.message for each in now if each.outcome is Outcome.DENIED), "")
+            now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed)
+            no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(
             title=f"{served.kind}/{data['metadata']['name']}",
             verdict=evaluated(by, data).verdict,
@@ -97,6 +98,11 @@ class ProposalReader:
     @cached_property
     def _configuration(self) -> Configuration:
         return self._reader.configuration(None)
+
+
+def _is_of_quota(found: Violation) -> bool:
+    """Whether the quota denies a pod, or warns of the pods of a workload."""
+    return found.finding.rule == RULE_ID and found.outcome is not Outcome.AUDITED
 
 
 class DenialProposals:

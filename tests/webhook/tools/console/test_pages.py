@@ -263,4 +263,4 @@ def test_a_correction_that_the_rules_accept_may_wait_for_the_quota(
     text = shown("/denials", {})
 
     assert "The rules accept Job/0 with this change:" in text
-    assert text.count(f"With it, its next pod still waits for room in the quota: {no_room}.") == want
+    assert text.count(f"With it, the quota has no room now: {no_room}.") == want
