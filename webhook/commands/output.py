@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any
 
@@ -76,6 +77,14 @@ def print_omitted(screen: Screen, rights: Sequence[str]) -> None:
 def one_line(text: str, width: int) -> str:
     """Return the text, cut to the width."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def since(first: datetime | None, now: datetime) -> str:
+    """Return ` since 07:13 UTC`, with the day unless it is today; "" without a time."""
+    if first is None:
+        return ""
+    moment = first.astimezone(UTC)
+    return f" since {moment:{'%H:%M' if moment.date() == now.date() else '%Y-%m-%d %H:%M'}} UTC"
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.amounts import NOTHING
 from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.problems import Problem
 
@@ -20,8 +20,9 @@ T = TypeVar("T")
 class Order(Enum):
     """How quotas are sorted, in the words of the page; equal ones by namespace."""
 
-    NAMESPACE = "by namespace"
     WORST = "worst first"
+    NAMESPACE = "by namespace"
+    PENDING = "most pending first"
     FULLEST = "fullest first"
     LARGEST = "most GPUs first"
     DENIED = "most denied first"
@@ -74,14 +75,14 @@ def order_of(arguments: Mapping[str, str]) -> Order:
     try:
         return Order(arguments.get("sort", ""))
     except ValueError:
-        return Order.NAMESPACE
+        return Order.WORST
 
 
 def _text(quota: QuotaSummary) -> str:
     return " ".join([quota.namespace, *(holder.name for holder in quota.holders)])
 
 
-def _key(quota: QuotaSummary, order: Order) -> tuple[Fraction | int, int, str]:
+def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
     if order is Order.WORST:
         return quota.urgency
     first: Fraction | int = 0
@@ -90,5 +91,7 @@ def _key(quota: QuotaSummary, order: Order) -> tuple[Fraction | int, int, str]:
     elif order is Order.FULLEST:
         first = -max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
     elif order is Order.LARGEST:
-        first = -sum((row.held for row in quota.rows if row.key == GPUS), NOTHING)
-    return first, 0, quota.namespace
+        first = -quota.row.held if quota.row else 0
+    elif order is Order.PENDING:
+        first = -sum((each.gpus for each in quota.pending), NOTHING)
+    return first, quota.namespace

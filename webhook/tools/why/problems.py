@@ -6,7 +6,7 @@ its pods now, is left out.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
+from webhook.tools.status.holders import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import DeniedOwner, Shown
 from webhook.tools.why.explanation import Answer
@@ -32,8 +33,6 @@ from webhook.tools.why.reasons import (
     terminating_cause,
 )
 
-PENDING_AFTER = timedelta(minutes=1)
-"""A younger pod may just be starting."""
 _WORST = (Answer.REFUSED, Answer.PENDING, Answer.GATED)
 
 
