@@ -26,8 +26,8 @@ from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, f
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.placement.availability import Availability, ClassUse, Complaint
-from policies.placement.class_choice import ANY, RULE_ID
+from policies.placement.availability import Availability, Complaint
+from policies.placement.class_choice import ANY
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
@@ -35,7 +35,7 @@ from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
 from policies.pods.workload import Workload
 from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import class_use
 from policies.rules.gpu_requests_fixes import Acceptable
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
@@ -123,24 +123,12 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             shape = [f for each in differing if each for f in number_findings(each, availability, context)]
             found = shape or [
                 *pair_findings(limit, request, options, context),
-                *size_findings(counted, options, availability),
+                *size_findings(counted, options, availability, context),
             ]
             yield from (acceptable.kept(each, counted) for each in found)
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, options, availability, context, acceptable)
     yield from annotation_findings(pod, context)
-
-
-def class_use(context: Context) -> ClassUse:
-    options = context.options_of(RULE_ID)
-    if not isinstance(options, GPUClassOptions):
-        return ClassUse(reads_annotation=False)
-    return ClassUse(
-        allowed=options.allowed,
-        default=options.default,
-        autoscaled_classes=options.autoscaled_classes,
-        reads_annotation=not context.made_by_daemonset,
-    )
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
@@ -225,7 +213,7 @@ def pair_findings(
 
 
 def size_findings(
-    amount: Amount, options: GPURequestsOptions, availability: Availability
+    amount: Amount, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Report too many for one container, and resources that the class does not have."""
     resource, count = amount.resource, amount.value
@@ -242,6 +230,7 @@ def size_findings(
     complaint = availability.other_vendor(resource) or availability.unknown_slice(
         resource, is_closed=options.known_profiles_only
     )
+    complaint = complaint or availability.without_node(resource, context.resource_mapping)
     if complaint is not None:
         yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:

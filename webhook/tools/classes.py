@@ -13,7 +13,7 @@ from policies.placement.class_choice import is_covered
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING
 from policies.rule import Mode
-from policies.rules import gpu_class, gpu_class_case
+from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import CLASS
@@ -141,7 +141,7 @@ def _use(
     if policy is not None:
         options, mode = policy.options_of(gpu_class.RULE.id), policy.mode_of(gpu_class.RULE.id, now)
         allowed = True
-        if isinstance(options, gpu_class_case.GPUClassOptions) and not is_covered(each, options.allowed):
+        if isinstance(options, gpu_class.GPUClassOptions) and not is_covered(each, options.allowed):
             allowed = mode is not Mode.ENFORCE
             because = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
             because += f"; it is in mode {mode.value} here" if allowed else ""

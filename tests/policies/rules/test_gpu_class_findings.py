@@ -2,8 +2,7 @@
 
 from policies.finding import Severity
 from policies.rule import Mode, Phase
-from policies.rules.gpu_class import RULE, check
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import RULE, GPUClassOptions, check
 from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.rules.test_gpu_class import (

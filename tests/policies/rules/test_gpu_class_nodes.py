@@ -6,8 +6,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import check, mutate
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.rules.test_gpu_class import affinity

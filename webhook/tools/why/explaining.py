@@ -15,7 +15,7 @@ from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_pod
 from policies.reason import Reason
-from policies.rules import gpu_class, gpu_class_case
+from policies.rules import gpu_class
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
 from webhook.cluster.objects import decode_metadata
@@ -221,7 +221,7 @@ class _Case:
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have nodes which take pods."""
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
-        allowed = options.allowed if isinstance(options, gpu_class_case.GPUClassOptions) else (ANY,)
+        allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
             found = self.configuration.classes.get(kind)
             if found is not None and is_covered(found, allowed):
