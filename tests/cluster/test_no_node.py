@@ -17,11 +17,11 @@ NAMESPACE = "waiting"
 CLASS = "gpu-admission.dev/gpu-class"
 POLICY = default_policy({"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}})
 H200 = (
-    "Warning: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "
+    "Warning: pod waiting/trainer: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "
     "nodeSelector accelerator=nvidia-h200, so the pod stays pending [gpu-class]"
 )
 L4 = (
-    "Warning: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays "
+    "Warning: pod waiting/trainer: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays "
     "pending; ask the platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator [gpu-class]"
 )
 
@@ -63,7 +63,11 @@ def warned(plane: ControlPlane, document: JSON) -> list[str]:
         pytest.param(asking("nvidia-b200"), [], id="a-class-that-the-policy-says-is-made-on-demand"),
         pytest.param(
             deployment("web", gpu_container(), namespace=NAMESPACE, annotations={CLASS: "nvidia-h200"}),
-            [H200.replace("set", "spec.template: set", 1).replace("nodeSelector ", "")],
+            [
+                H200.replace("pod waiting/trainer: ", "Deployment waiting/web: spec.template: ").replace(
+                    "nodeSelector ", ""
+                )
+            ],
             id="a-template",
         ),
     ],

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import path_parts, with_edit
+from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import RULE_ID, UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
@@ -157,13 +159,12 @@ def case(seed: int) -> Case:
     nodes = None
     if random.random() < 0.7:
         keys = keys_to_know(in_force)
-        labels = (tuple(sorted(each.items())) for each in NODES if random.random() < 0.5)
+        there = [tuple(sorted(each.items())) for each in NODES if random.random() < 0.5]
+        is_known = random.random() < 0.7
+        states = [state(random) if is_known else None for _ in there]
         pools = tuple(each for each in POOLS if random.random() < 0.15)
-        nodes = NodeFacts(
-            keys=keys,
-            label_sets=frozenset(tuple(label for label in each if label[0] in keys) for each in labels),
-            pools=pools,
-        )
+        labels = [tuple(label for label in each if label[0] in keys) for each in there]
+        nodes = node_facts(keys, zip(labels, states, strict=True), pools)
     grant = None
     if random.random() < 0.6:
         hard = {GPUS: Fraction(random.choice((1, 2, 8)))}
@@ -176,6 +177,12 @@ def case(seed: int) -> Case:
         engine=Engine(in_force), now=NOW, nodes=lambda: nodes, quota_of=lambda _: UnusedQuota(grant, in_force)
     )
     return Case(document(random), by)
+
+
+def state(random: Random) -> NodeState:
+    taints = (Toleration(key=random.choice((GPU, "reserved")), effect="NoSchedule"),)
+    resources = frozenset(each for each in (GPU, SHARED, AMD, *SLICES) if random.random() < 0.3)
+    return NodeState(random.random() < 0.8, taints if random.random() < 0.3 else (), resources)
 
 
 def document(random: Random) -> JSON:
