@@ -24,7 +24,7 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import ANY, few, is_covered, offers
+from policies.placement.class_choice import ANY, OPEN_POD, few, is_covered, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
@@ -77,6 +77,8 @@ class Availability:
     ) -> None:
         self._catalogue, self._use, self._nodes = catalogue, use, nodes
         pinned = pinning(pod, catalogue)
+        self._is_annotated = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
+        """Whether rule gpu-class denies the pod if the class of its annotation lacks a resource that another class has."""
         if pinned is None:
             is_read = use.reads_annotation and not pod.spec.node_name
             self._pinned_by: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
@@ -101,7 +103,11 @@ class Availability:
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
         requested = vendor(resource.name)
-        if not self.pinned or any(vendor(c.resource) == requested for c in self.classes):
+        if (
+            not self.pinned
+            or self._is_annotated
+            or any(vendor(c.resource) == requested for c in self.classes)
+        ):
             return None
         of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
         if not of_vendor:
@@ -127,10 +133,10 @@ class Availability:
         return self._unknown_slices[key]
 
     def _unknown_slice(self, resource: GPUResource, profile: str, is_closed: bool) -> Complaint | None:
-        if self.other_vendor(resource):
-            return None
         with_profile = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         if any(gpu_class in self.classes for gpu_class in with_profile):
+            return None
+        if self.other_vendor(resource) or (self._is_annotated and with_profile):
             return None
         of_vendor = [c for c in self._catalogue if vendor(c.resource) == vendor(resource.name)]
         with_list = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
@@ -301,9 +307,18 @@ class Availability:
 
     def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> str:
         """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
-        usable = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
+        having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
+        usable = (each for each in having if self._has_nodes(each))
         first = next(usable, None)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
+
+    def _has_nodes(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes of the class exist or can be created; True if the nodes are not known."""
+        nodes = self._nodes
+        if nodes is None or is_covered(gpu_class, self._use.autoscaled_classes):
+            return True
+        labels = gpu_class.node_labels
+        return any(nodes.could_take(OPEN_POD, each.key, (*each.values, gpu_class.family)) for each in labels)
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""

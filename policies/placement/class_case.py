@@ -9,7 +9,8 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, model_need
 from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, few, is_covered
-from policies.placement.pinning import Pinning, admits, is_narrowed_to, pinning
+from policies.placement.nodes import NodeFacts
+from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS
 
 # Why rule gpu-class cannot pin a pod that something else places, and how its author can.
@@ -75,6 +76,32 @@ class Case:
         """Return remedy and request to the platform team that put the pod on a usable class."""
         usable = self.selection.usable()
         return (self.naming(usable), "") if usable else self.selection.without_any()
+
+    def instead(self, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
+        """Return remedy and request to the platform team, if the classes have no nodes."""
+        key, catalogue = self.selection.label_key, self.selection.catalogue
+        values = self.lacking() or tuple(
+            v for k, v in (self.pod.spec.node_selector or {}).items() if k == key
+        )
+        if values and nodes.could_take(OPEN_POD, key, values):
+            return "remove what else the pod's nodeSelector or affinity demands", ""
+        known_otherwise = sorted(
+            f"{each}={value}"
+            for labels in nodes.label_sets
+            if key not in dict(labels)
+            for each, value in labels
+            if classes_of_label(each, value, catalogue) & pinned
+        )
+        if known_otherwise:
+            return "", f"to label nodes with {known_otherwise[0]}, which lack {key}"
+        there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
+        selection = self.selection
+        usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
+        if self.need is not None:
+            usable = [each for each in usable if self.need.weights_fit(each, catalogue)]
+        if selection.can_name_nodes(usable):
+            return f"{self.naming(usable)}, of which there are nodes", ""
+        return "", f"for nodes of {few(sorted(pinned))}"
 
     def missing_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""

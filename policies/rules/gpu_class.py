@@ -24,12 +24,11 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
-from policies.placement.availability import ClassUse
+from policies.placement.availability import Availability, ClassUse
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, Case, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
-    OPEN_POD,
     RULE_ID,
     ClassSelection,
     about_annotation,
@@ -46,7 +45,7 @@ from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
-from policies.pods.pod import NodeSelectorRequirement, Pod
+from policies.pods.pod import Metadata, NodeSelectorRequirement, Pod
 from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
@@ -103,7 +102,7 @@ def class_use(context: Context) -> ClassUse:
         allowed=options.allowed,
         default=options.default,
         autoscaled_classes=options.autoscaled_classes,
-        reads_annotation=not context.made_by_daemonset,
+        reads_annotation=options.mode is Mode.ENFORCE and not context.made_by_daemonset,
     )
 
 
@@ -150,12 +149,43 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
     if is_bound or not context.resource_mapping.pod_requests_gpus(pod):
         return
-    case = _case(pod, options, context)
+    found = list(_findings(_case(pod, options, context), options, context))
+    for each in found:
+        yield each if _is_accepted(each, found, pod, options, context) else _without_fix(each)
+
+
+def _is_accepted(
+    finding: Finding, found: list[Finding], pod: Pod, options: GPUClassOptions, context: Context
+) -> bool:
+    """Whether the finding fixes nothing, or its fix of the annotation brings no other finding about classes."""
+    if not finding.fix or finding.path != ANNOTATION_PATH:
+        return True
+    annotations = {key: value for key, value in pod.annotations.items() if key != GPU_CLASS}
+    if (name := finding.fix[0].value) is not None:
+        annotations[GPU_CLASS] = str(name)
+    fixed = replace(pod, metadata=replace(pod.metadata or Metadata(), annotations=annotations))
+    case = _case(fixed, options, context)
+    known = {each.reason for each in found if each is not finding}
+    if any(each.reason not in known for each in _findings(case, options, context)):
+        return False
+    availability = Availability(fixed, context.classes, class_use(context), context.nodes)
+    mapping = context.resource_mapping
+    resources = {each for place in fixed.places for each in mapping.named_resources(place.container)}
+    return (name is None or case.has_room(str(name))) and not any(
+        availability.other_vendor(each) or availability.unknown_slice(each) for each in resources
+    )
+
+
+def _without_fix(finding: Finding) -> Finding:
+    """Return the finding without the fix, and without the words that promise it. "Did you mean …?" promises nothing."""
+    return replace(finding, fix=(), remedy=finding.remedy if finding.remedy.endswith("?") else "")
+
+
+def _findings(case: Case, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     for bad in case.bad_annotations:
         yield bad.finding(RULE_ID)
     if case.refusal is not None:
-        instead = [str(edit.value) for edit in case.refusal.fix]
-        yield case.refusal if all(map(case.has_room, instead)) else replace(case.refusal, fix=())
+        yield case.refusal
     yield from _unsatisfiable(case)
     yield from _contradiction(case)
     yield from _without_label(case)
@@ -330,7 +360,7 @@ def _no_node(case: Case) -> Iterator[Finding]:
     if nodes.could_take(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)
         return
-    remedy, ask = _instead(case, nodes, chosen)
+    remedy, ask = case.instead(nodes, chosen)
     yield warning(
         reason=Reason.NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
@@ -359,31 +389,6 @@ def _not_schedulable(
             message=f"class {requested}: {has}, so the pod stays pending, and holds quota",
             ask="" if states else "to uncordon one of them",
         )
-
-
-def _instead(case: Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
-    """Return remedy and request to the platform team."""
-    key, catalogue = case.selection.label_key, case.selection.catalogue
-    values = case.lacking() or tuple(v for k, v in (case.pod.spec.node_selector or {}).items() if k == key)
-    if values and nodes.could_take(OPEN_POD, key, values):
-        return "remove what else the pod's nodeSelector or affinity demands", ""
-    known_otherwise = sorted(
-        f"{each}={value}"
-        for labels in nodes.label_sets
-        if key not in dict(labels)
-        for each, value in labels
-        if classes_of_label(each, value, catalogue) & pinned
-    )
-    if known_otherwise:
-        return "", f"to label nodes with {known_otherwise[0]}, which lack {key}"
-    there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
-    selection = case.selection
-    usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
-    if case.need is not None:
-        usable = [each for each in usable if case.need.weights_fit(each, catalogue)]
-    if selection.can_name_nodes(usable):
-        return f"{case.naming(usable)}, of which there are nodes", ""
-    return "", f"for nodes of {few(sorted(pinned))}"
 
 
 def _entitlement(case: Case, options: GPUClassOptions, context: Context) -> Iterator[Finding]:

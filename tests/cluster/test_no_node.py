@@ -17,7 +17,8 @@ NAMESPACE = "waiting"
 CLASS = "gpu-admission.dev/gpu-class"
 POLICY = default_policy({"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}})
 H200 = (
-    "Warning: pod waiting/trainer: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "
+    "Warning: pod waiting/trainer: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class "
+    "nvidia-h200: no node matches "
     "nodeSelector accelerator=nvidia-h200, so the pod stays pending [gpu-class]"
 )
 L4 = (

@@ -245,7 +245,8 @@ def test_a_kind_without_a_row_is_said_to_be_unread(plane: ControlPlane) -> None:
 
     assert accepted, said
     assert (
-        f"Warning: Unmapped strict/unread: {short_path(f'spec.workers.template.{WRONG}')}: name their paths in workloadKinds of a GPUResourceMapping; "
+        f"Warning: Unmapped strict/unread: {short_path(f'spec.workers.template.{WRONG}')}: name their paths in "
+        f"workloadKinds of a GPUResourceMapping; "
         "Unmapped contains GPU resources that gpu-admission does not read" in said
     )
 

@@ -22,15 +22,18 @@ def deployment(replicas: int, gpus: float = 1, **tweaks: Any) -> JSON:
 
 
 SHORT = (
-    "Deployment team/chat: spec.replicas: set replicas: 2; needs 3 GPUs, which can never fit: the GPUQuota of team grants 2 in all; 2 of 3 "
+    "Deployment team/chat: spec.replicas: set replicas: 2; needs 3 GPUs, which can never fit: the GPUQuota of team "
+    "grants 2 in all; 2 of 3 "
     "pods will start; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 NEVER = (
-    "Deployment team/chat: spec.template: set nvidia.com/gpu: 2; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
+    "Deployment team/chat: spec.template: set nvidia.com/gpu: 2; a pod needs 3 GPUs, which can never fit: the "
+    "GPUQuota of team grants "
     "2 in all; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 HALF = (
-    'Deployment team/chat: its pods would be denied: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2.5": set '
+    "Deployment team/chat: its pods would be denied: containers[0].resources.limits[nvidia.com/gpu] (container "
+    '"main") = "2.5": set '
     "nvidia.com/gpu: 2 or 3; must be a whole number of GPUs, not 2.5 of them [gpu-requests]"
 )
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
@@ -65,7 +68,8 @@ def test_what_is_reserved_is_not_free() -> None:
 
     assert response.warnings == (
         (
-            "Deployment team/chat: spec.replicas: set replicas: 1; needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start [gpu-quota]"
+            "Deployment team/chat: spec.replicas: set replicas: 1; needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods "
+            "will start [gpu-quota]"
         ),
     )
 
