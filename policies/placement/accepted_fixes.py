@@ -26,6 +26,8 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
     bounds: Bounds
     is_restricted: bool
     """The namespace may not use every class."""
+    has_default: bool
+    """The policy has a default class, which depends on the resource."""
     counts_on_gpus: Callable[[Pod], bool]
     """Whether the pod starts processes by the number of its GPUs."""
     examined: int = 0
@@ -89,7 +91,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         pod = self.pod
         resources = {each.resource for each in self.bounds.resource_mapping.requests(pod)}
         is_free = not (pod.spec.node_selector or pod.spec.affinity) and MODELS.isdisjoint(pod.annotations)
-        return is_free and resources == {amount.resource}
+        return is_free and not self.has_default and resources == {amount.resource}
 
     def _is_available(self, resource: GPUResource, count: int, amount: Amount) -> bool:
         """Whether the classes and the limits allow so many, beside those of the other containers."""

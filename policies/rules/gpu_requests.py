@@ -113,7 +113,11 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         known_profiles_only=options.known_profiles_only,
     )
     fixes = AcceptedFixes(
-        pod=pod, bounds=bounds, is_restricted=ANY not in use.allowed, counts_on_gpus=counts_on_gpus
+        pod=pod,
+        bounds=bounds,
+        is_restricted=ANY not in use.allowed,
+        has_default=use.default is not None,
+        counts_on_gpus=counts_on_gpus,
     )
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:

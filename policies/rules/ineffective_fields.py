@@ -5,7 +5,8 @@ Reads:   names of resources of every container and of the pod as a whole, annota
 Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
-         annotations that are misspelt, written as labels, or on a Deployment instead of its pods; of a Job in API group apps.
+         annotations that are misspelt, written as labels, or on a Deployment instead of its pods; of a Job in API group apps; of
+         GPUs in `resources` of a container beside its limits.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
 """
@@ -21,7 +22,7 @@ from policies.finding import Edit, Finding, Severity, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN
-from policies.pods.field_paths import annotation_path, field_path
+from policies.pods.field_paths import annotation_path, field_path, path_parts, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
@@ -89,11 +90,13 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         yield from _metadata_findings(pod.metadata)
 
 
-def check_workload(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     group = GROUPS.get(workload.kind)
-    if workload.pods or group is not None:
+    yield from _resources_beside_limits(workload, context.resource_mapping)
+    is_pod = (workload.group, workload.kind) == ("", "Pod")
+    if (workload.pods or group is not None) and not is_pod:
         yield from _metadata_findings(workload.metadata)
-    if group is None:
+    if group is None or is_pod:
         return
     if workload.group == group:
         yield from _misplaced_annotations(workload)
@@ -135,7 +138,9 @@ def _resource_finding(
     is_free = meant not in place.container.limits and meant not in place.container.requests
     fix = _renamed(place, name, meant) if meant and is_free else ()
     if is_refused:
-        message = "must be the name of an extended resource, domain/name in small letters: the API server refuses this one"
+        message = (
+            "the API server refuses this name: those of extended resources are domain/name in small letters"
+        )
         yield _denial(
             reason=Reason.INVALID_RESOURCE_NAME,
             path=path,
@@ -146,7 +151,7 @@ def _resource_finding(
         )
     else:
         message = (
-            "is a resource of no device plugin that is known: the pod stays pending unless a node has it"
+            "no device plugin that is known has this resource: the pod stays pending unless a node has it"
         )
         yield _warning(
             reason=Reason.UNKNOWN_RESOURCE_NAME,
@@ -167,6 +172,32 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     return (*removed, *(Edit(f"{path}[{meant}]", amount) for path, amount in found))
 
 
+def _resources_beside_limits(workload: Workload, mapping: ResourceMapping) -> Iterator[Finding]:
+    """Warn of GPUs in `resources` of a container, beside its limits, where the API server knows no such field."""
+    pods = [pods.path for pods in workload.pods] or [""]
+    lists = ((*path_parts(path), "spec", name) for path in pods for name in _LISTS)
+    for at in lists:
+        listed: Any = value_at(workload.data, at)
+        for index, container in enumerate(listed if isinstance(listed, list) else ()):
+            resources: Any = container.get("resources") if isinstance(container, Mapping) else None
+            for name, amount in resources.items() if isinstance(resources, Mapping) else ():
+                if mapping.resource(name) is None:
+                    continue
+                path = field_path((*at, index, "resources"))
+                is_free = name not in (resources.get("limits") or {})
+                is_amount = isinstance(amount, int | float | str)
+                edits = (Edit(f"{path}[{name}]"), Edit(f"{path}.limits[{name}]", amount))
+                yield _warning(
+                    reason=Reason.MISPLACED_FIELD,
+                    path=f"{path}[{name}]",
+                    container=container.get("name") if isinstance(container.get("name"), str) else None,
+                    message="the container gets no GPU: `resources` has only limits, requests and claims, and the API server "
+                    "refuses or drops other fields",
+                    fix=edits if is_amount and is_free else (),
+                    remedy="write it into resources.limits",
+                )
+
+
 # ---- annotations and labels
 
 
@@ -179,7 +210,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
         yield _warning(
             reason=Reason.UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
-            message="is not an annotation that gpu-admission reads",
+            message="no rule reads an annotation of this name",
             fix=() if meant in annotations else _moved(annotation_path(key), meant or "", value),
             remedy=f"did you mean {meant}?" if meant else "remove it",
         )

@@ -115,7 +115,8 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         [A100_BY_FAMILY],
         FAMILY_ONLY,
         [
-            f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? Must be a GPU class or a family of classes [gpu-class]'
+            f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? The value must be a GPU class or a family of '
+            f"classes [gpu-class]"
         ],
     ),
     what_is_allowed_is_a_family_with_nodes=(

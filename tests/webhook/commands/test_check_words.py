@@ -57,7 +57,7 @@ def test_misspelt_example() -> None:
 
     said = words(check("-f", str(example)))
 
-    assert "did you mean nvidia.com/gpu? Is a resource of no device plugin that is known" in said
+    assert "did you mean nvidia.com/gpu? No device plugin that is known has this resource" in said
     assert (
         "write it as annotation gpu-admission.dev/gpu-class; has no effect as a label [ineffective-fields]"
         in said

@@ -191,7 +191,11 @@ class Run:
             _without_placeholders(manifest, self._evaluate_pod(manifest, place, pod, policy))
             for place, pod in manifest.pods
         )
-        warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
+        if manifest.is_pod:
+            itself = Workload.of(*manifest.group_kind, manifest.namespace, manifest.data, ())
+            warnings = self._by.check_workload(policy, itself, is_update=False).evaluated
+        else:
+            warnings = self._warnings(manifest, pods, policy)
         return ManifestResult(manifest, pods, warnings)
 
     def _warnings(
