@@ -95,7 +95,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
 
     def _is_available(self, resource: GPUResource, count: int, amount: Amount) -> bool:
         """Whether the classes and the limits allow so many, beside those of the other containers."""
-        if self.bounds.on_resource(resource):
+        if self.bounds.on_resource(resource) or self.bounds.availability.contradicts_annotation(resource):
             return False
         if not resource.measure.is_count:
             return True

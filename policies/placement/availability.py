@@ -312,6 +312,10 @@ class Availability:
         first = next(usable, None)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
 
+    def contradicts_annotation(self, resource: GPUResource) -> bool:
+        """Whether the classes of the annotation lack the resource. Rule gpu-class reports it."""
+        return self._is_annotated and not any(offers(c, resource, self._catalogue) for c in self.classes)
+
     def _has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class exist or can be created; True if the nodes are not known."""
         nodes = self._nodes
