@@ -38,7 +38,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return finding
         self.examined += 1
         if self.examined > MOST_FIXES:
-            return replace(finding, fix=())
+            return replace(finding, fix=(), remedy=finding.advice)
         if self._accepts(finding, amount):
             return finding
         least = amount.value - 1
@@ -46,7 +46,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         if finding.reason is Reason.FRACTIONAL_GPU and least > 0:
             lower = replace(finding, fix=tuple(replace(each, value=least) for each in finding.fix))
             if self._accepts(lower, amount):
-                return replace(lower, remedy=f"set {amount.resource.name}: {least}")
+                return replace(lower, remedy="")
         if finding.reason is not Reason.FRACTIONAL_GPU:
             return replace(finding, fix=())
         # The words begin with the amount of the fix; slices and shares may follow.

@@ -189,11 +189,13 @@ class Availability:
 
     def _is_missing(self, name: str) -> bool:
         """Whether no schedulable node has the resource. False if that is not known, or an autoscaler may create such nodes."""
+        if self._nodes is None or name in self._nodes.resources:
+            return False
         globs = self._use.autoscaled_classes
         if globs and any(vendor(c.resource) == vendor(name) and is_covered(c, globs) for c in self.classes):
             return False
         if self._gpus_on_nodes:
-            return name not in self._gpus_on_nodes
+            return True
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
 

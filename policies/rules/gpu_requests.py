@@ -176,9 +176,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     resource, least = amount.resource, quantity.value
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return amount.finding(
-            Reason.FRACTIONAL_GPU, f"must be a whole number of {noun}", f"set {NAME}: {least}", amount=least
-        )
+        return amount.finding(Reason.FRACTIONAL_GPU, f"must be a whole number of {noun}", amount=least)
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part = Fraction(quantity.nano, NANO)
     if part > 1:
@@ -189,7 +187,8 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
         ways = [f"{NAME}: {least}", *smaller]
     message = f"must be a whole number of {noun}, not {requested}"
-    return amount.finding(Reason.FRACTIONAL_GPU, message, f"set {', or '.join(ways)}", amount=least)
+    remedy = f"set {', or '.join(ways)}" if part > 1 or ways[1:] else ""
+    return amount.finding(Reason.FRACTIONAL_GPU, message, remedy, amount=least)
 
 
 # ---- limit and request together
@@ -232,8 +231,7 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
         yield amount.finding(
             Reason.SEVERAL_SLICES,
             "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
-            f"set {NAME}: 1",
-            Severity.WARNING,
+            severity=Severity.WARNING,
             amount=1,
         )
 

@@ -108,7 +108,6 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
             value=API_VERSIONS[workload.group],
             message=f"has no kind {workload.kind}",
             fix=(Edit("apiVersion", API_VERSIONS[group]),),
-            remedy=f"write apiVersion: {API_VERSIONS[group]}",
         )
 
 

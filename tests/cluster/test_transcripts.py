@@ -146,9 +146,6 @@ def test_a_mig_pod_where_no_class_has_mig(served: ControlPlane) -> None:
     for gpu_class in ("nvidia-t4", "nvidia-l4"):
         pod["metadata"]["annotations"] = {CLASS: gpu_class}
         assert applied(served, pod, "small-cards") == (
-            'Warning: spec.containers[0].resources.limits[nvidia.com/mig-1g.5gb] (container "main") = "1": request whole GPUs '
-            f"(nvidia.com/gpu); should be a slice of {gpu_class} (annotation {CLASS}), to which the pod is pinned: it lists no "
-            "1g.5gb [gpu-requests]\n"
             f'{REFUSED.format("validate")}small-cards/train: metadata.annotations[{CLASS}] = "{gpu_class}": {NO_MIG}'
         )
 

@@ -121,7 +121,7 @@ def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) 
 def test_other_resources(resource: str, quantity: str, message: str, remedy: str) -> None:
     [finding] = findings(pod(gpu_container(quantity, resource=resource)))
 
-    assert (finding.message, finding.remedy) == (message, f"set {resource}: {remedy}")
+    assert (finding.message, finding.advice) == (message, f"set {resource}: {remedy}")
 
 
 @cases(

@@ -214,11 +214,11 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     ),
     job_in_apps=(
         {"apiVersion": "apps/v1", "kind": "Job"},
-        'apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job',
+        'apiVersion = "apps/v1": set apiVersion: batch/v1; has no kind Job',
     ),
     deployment_in_core=(
         {"apiVersion": "v1", "kind": "Deployment"},
-        'apiVersion = "v1": write apiVersion: apps/v1; has no kind Deployment',
+        'apiVersion = "v1": set apiVersion: apps/v1; has no kind Deployment',
     ),
 )
 def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> None:

@@ -18,7 +18,7 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
     job_in_apps=(
         "apiVersion: apps/v1\n" + JOB,
         (
-            'stdin:1: warning: apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job [ineffective-fields]'
+            'stdin:1: warning: apiVersion = "apps/v1": set apiVersion: batch/v1; has no kind Job [ineffective-fields]'
         ),
     ),
     containers_below_spec=(

@@ -138,6 +138,10 @@ def test_a_warning_says_why_no_node_takes_the_pod_now(
 @cases(
     ("document", "nodes"),
     one_of_the_nodes_is_cordoned=(on("nvidia-a100-80gb"), [node(A100, cordoned=True), node(A100)]),
+    a_resource_that_no_class_has=(
+        pod(gpu_container(resource="google.com/tpu")),
+        [node(T4), node((), "google.com/tpu")],
+    ),
     the_usual_taint=(pod(gpu_container()), [node(T4, taints=(GPU_TAINT,))]),
     the_pod_tolerates_it=(
         pod(gpu_container(), tolerations=[{"key": "reserved", "operator": "Exists"}]),
