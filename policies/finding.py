@@ -50,7 +50,8 @@ def short_path(path: str) -> str:
     steps = [step for step in (*way.split("."), template) if step and step not in _EVERY_WORKLOAD]
     inside = f"{part}{rest or ''}"
     below = inside.removeprefix("spec.") if inside != "spec" or steps else "template.spec"
-    below = f"template.{below}" if part == "metadata" else below
+    if part == "metadata" and (template == "template" or not steps):
+        below = f"{template}.{below}"
     return f"{steps[-1]}…{below}" if steps else below
 
 
@@ -123,7 +124,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         text, advice = self.message, self.advice
         if advice.endswith("?"):
-            text = f"{advice} {text[:1].upper()}{text[1:]}"
+            is_predicate = text.startswith(("must ", "should "))
+            text = f"{advice} The value {text}" if is_predicate else f"{advice} {text[:1].upper()}{text[1:]}"
         elif advice:
             text = f"{advice}; {text}"
         if self.ask:

@@ -60,7 +60,7 @@ class Reason(StrEnum):
     CLASS_NOT_PINNED = "ClassNotPinned", "a class cannot pin the pod"
     CLASS_NOT_ALLOWED = "ClassNotAllowed", "the namespace may not use a class on which the pod could run"
     MODEL_TOO_LARGE = "ModelTooLarge", "the model of a pod needs more GPU memory than the class has"
-    NO_NODE = "NoNode", "no node matches the pod, and none can be created"
+    NO_NODE = "NoNode", "no node can take the pod now, and none can be created"
     DRIVER_TOO_OLD = "DriverTooOld", "no node that can take the pod has the CUDA version"
     MISSING_TOLERATION = "MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes"
 

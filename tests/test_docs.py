@@ -24,6 +24,7 @@ from tests.generated_docs import (
     generated,
     metrics_table,
     modules_table,
+    not_fixable_list,
     reasons_table,
 )
 from webhook.commands import main
@@ -352,6 +353,10 @@ def test_every_metric_is_documented() -> None:
 
 def test_the_reasons_of_findings_are_documented() -> None:
     check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "reasons", reasons_table()))
+
+
+def test_rules_without_fixes_are_documented_with_the_cause() -> None:
+    check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "not-fixable", not_fixable_list()))
 
 
 @pytest.mark.parametrize("room", ["policies", "webhook"])

@@ -10,7 +10,7 @@ Runs last, at the validation of creations and of pod updates, and only if nothin
 to fit. Templates have no demand. In modes warn and audit it reserves what fits, and only reports the rest.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
@@ -20,8 +20,10 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.pinning import pinning
+from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.quota.amounts import GPUS, format_amount, unit
+from policies.quota.amounts import CLASSES, GPUS, format_amount, unit
 from policies.quota.claims import template_findings
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
@@ -165,8 +167,7 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     match found.failure:
         case FitFailure.POD_TOO_LARGE:
             pods = [each.pod for each in (workload.target or workload).pods if each.path == found.path]
-            granted = context.grant.hard.get(GPUS, found.hard) if context.grant else found.hard
-            part = min(found.hard, granted) / found.needed
+            part = min(found.hard, *_granted(pods, context)) / found.needed
             fix = fewer(pods[0], context.resource_mapping, part, f"{found.path}.") if pods else ()
             if fix and counts_on_gpus(pods[0]):
                 remedy, fix = fix[0].words, ()
@@ -203,6 +204,14 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
         remedy=remedy,
         ask=ask,
     )
+
+
+def _granted(pods: Sequence[Pod], context: Context) -> Iterator[Fraction]:
+    """Yield the grants that may be the next too small for fewer GPUs: an unpinned pod is charged to another class then."""
+    hard = context.grant.hard if context.grant else {}
+    yield from (of for key, of in hard.items() if key == GPUS)
+    if any(pinning(pod, context.classes) is None for pod in pods):
+        yield from (of for key, of in hard.items() if key.startswith(CLASSES))
 
 
 def _fewer_pods(found: FitResult, workload: Workload, path: str) -> tuple[str, tuple[Edit, ...], str]:

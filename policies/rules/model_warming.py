@@ -219,5 +219,6 @@ RULE = Rule(
     summary="models are fetched, once, before their servers start",
     options=ModelWarmingOptions,
     mutate=mutate,
+    not_fixable="it denies URIs, paths and claim names that cannot be used, and only their author knows the right ones",
     not_exported="it adds a container that fetches the model; without it, the server loads the model itself",
 )

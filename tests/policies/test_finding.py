@@ -33,6 +33,14 @@ ROOT = Path(__file__).parents[2]
         "spec.leaderWorkerTemplate.workerTemplate.spec.volumes",
         "workerTemplate…volumes",
     ),
+    metadata_of_a_template_by_its_name=(
+        "spec.leaderWorkerTemplate.leaderTemplate.metadata.annotations[a/b]",
+        "leaderTemplate…metadata.annotations[a/b]",
+    ),
+    metadata_of_several=(
+        "spec.pytorchReplicaSpecs.Worker.template.metadata.annotations[a/b]",
+        "Worker…template.metadata.annotations[a/b]",
+    ),
     a_key=("metadata.annotations[template.spec.x]", "metadata.annotations[template.spec.x]"),
 )
 def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
@@ -59,7 +67,7 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
         {"fix": (Edit("a", 1),), "remedy": "set a: 1 or less"},
         "set a: 1 or less; must hold [r]",
     ),
-    a_question=({"remedy": "did you mean a?"}, "did you mean a? Must hold [r]"),
+    a_question=({"remedy": "did you mean a?"}, "did you mean a? The value must hold [r]"),
     whom_to_ask=({"ask": "for more"}, "must hold; ask the platform team for more [r]"),
     what_why_whom=(
         {"remedy": "set a: 1", "ask": "for more"},

@@ -15,7 +15,7 @@ from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING
 from policies.rule import Mode
 from policies.rules import gpu_class
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import CLASS

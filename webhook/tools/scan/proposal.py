@@ -21,7 +21,7 @@ from policies.quota.amounts import GPUS, format_amount
 from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import gpu_class, gpu_class_case, gpu_toleration
+from policies.rules import gpu_class, gpu_toleration
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
@@ -112,7 +112,7 @@ class Draft:
             rule.id: {"mode": (Mode.WARN if rule.id in self._relaxed else rule.options().mode).value}
             for rule in RULES
         }
-        if self._label_key != gpu_class_case.GPUClassOptions().label_key:
+        if self._label_key != gpu_class.GPUClassOptions().label_key:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
         if self._tolerated:
             rules[gpu_toleration.RULE.id]["tolerations"] = list(map(toleration_of, self._tolerated))
@@ -173,7 +173,7 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
 
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
     """Return the label by which most GPU nodes can be pinned to a class; the rule's default if no other has more nodes."""
-    default = gpu_class_case.GPUClassOptions().label_key
+    default = gpu_class.GPUClassOptions().label_key
     proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
     counts: dict[str, int] = dict.fromkeys(keys, 0)

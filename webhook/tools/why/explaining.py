@@ -19,7 +19,7 @@ from policies.quota.amounts import Vector, total
 from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
 from policies.reason import Reason
-from policies.rules import gpu_class, gpu_class_case
+from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
@@ -265,7 +265,7 @@ class _Case:
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have nodes which take pods."""
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
-        allowed = options.allowed if isinstance(options, gpu_class_case.GPUClassOptions) else (ANY,)
+        allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
             found = self.configuration.classes.get(kind)
             if found is not None and is_covered(found, allowed):
