@@ -112,5 +112,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Also check before all mutations: the API server would refuse the pod right after /mutate with a worse sentence."""
     not_exported: str = ""
     """Why `gpu-admission export` leaves the rule to the webhook, "" if it exports it."""
+    metadata_keys: tuple[str, ...] = ()
+    """Globs over the keys of annotations and labels that it reads, besides those of `gpu-admission.dev/` and of
+    GPUResourceMappings. Two pods that differ only in other keys get the same decision."""
     on_update: bool = False
     """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""

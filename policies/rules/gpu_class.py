@@ -29,6 +29,7 @@ from policies.placement.class_choice import (
     few,
     warning,
 )
+from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
@@ -303,6 +304,7 @@ RULE = Rule(
     options=GPUClassOptions,
     mutate=mutate,
     check=check,
+    metadata_keys=HARDWARE_ANNOTATIONS,
     on_update=True,
     not_exported="it chooses by the classes and the nodes, which CEL cannot read; `allowed` holds for the class that it chooses",
 )

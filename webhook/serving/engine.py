@@ -26,6 +26,7 @@ from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.amounts import Vector
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
 from policies.reason import Reason
+from policies.registry import RULES, fingerprints
 from policies.rule import FETCHER_IMAGE, Context, Mode
 from webhook.configuration.loader import Configuration
 
@@ -143,6 +144,7 @@ class Engine:
         self.configuration = configuration
         self.fetcher_image = fetcher_image
         self.remembered: dict[tuple[object, ...], tuple[Decision, NodeFacts | None]] = {}
+        self.fingerprints = fingerprints(RULES, configuration.resource_mapping)
         self._demands: dict[bytes, Vector] = {}
 
     def demand(self, request: QuotaRequest, fingerprint: bytes | None) -> Vector:

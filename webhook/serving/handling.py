@@ -87,7 +87,7 @@ class ReviewResult(msgspec.Struct, frozen=True):
     metadata: Metadata | None = None
     pod: Pod | None = None
     fingerprint: bytes | None = None
-    """`fingerprint_of` the pod."""
+    """That of the pod (`policies.pods.fingerprint`)."""
 
 
 Handler = Callable[[Review], ReviewResult]

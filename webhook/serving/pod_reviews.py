@@ -3,7 +3,6 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
-from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes, names_its_node
@@ -35,7 +34,8 @@ def review_pod(review: Review) -> ReviewResult:
     if is_mirror_pod(pod, request):
         return ReviewResult(allowed(request.uid), name=name)
     policy = review.policy()
-    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED
+    fingerprint = evaluator.engine.fingerprints.of(pod) if is_compared else None
     decision = too_long = evaluator.too_long(policy, pod, before)
     if decision is None:
         if phase is Phase.VALIDATE:
