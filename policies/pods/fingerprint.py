@@ -39,11 +39,7 @@ class Fingerprints:
         """
         if pod.spec.resource_claims:
             return None
-        metadata = pod.metadata
-        own = metadata and Metadata(
-            labels=self.read(metadata.labels), annotations=self.read(metadata.annotations)
-        )
-        text = _ENCODER.encode(replace(pod, metadata=own))
+        text = _ENCODER.encode(self.reduced(pod))
         if len(text) > LONGEST:
             return None
         tokens = [volume.name for volume in pod.spec.volumes or () if volume.name.startswith(TOKEN_VOLUME)]
@@ -57,6 +53,14 @@ class Fingerprints:
             if text.count(name) == 1 + mounts:
                 text = text.replace(name, b"\0")  # which no JSON has
         return blake2b(text, digest_size=32).digest()
+
+    def reduced(self, pod: Pod) -> Pod:
+        """Return the pod with only that metadata that rules read."""
+        metadata = pod.metadata
+        if metadata is None:
+            return pod
+        own = Metadata(labels=self.read(metadata.labels), annotations=self.read(metadata.annotations))
+        return replace(pod, metadata=own)
 
     def read(self, values: dict[str, str] | None) -> dict[str, str] | None:
         """Return the annotations or labels that rules read.

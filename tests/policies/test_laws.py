@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Pod, Toleration
-from policies.quota.quota_request import quota_request_for_pod
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Toleration
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import demand_input, quota_request_for_pod
 from policies.registry import RULES, RULES_BY_ID, fingerprints
 from policies.rule import Phase, Rule, RuleOptions
 from policies.rules import gpu_class, gpu_class_case, gpu_requests, readiness_delay, shared_memory, spot
@@ -243,14 +244,30 @@ def test_a_key_that_is_not_declared() -> None:
 
 @given(document=PODS)
 @generated
-def test_demand_depends_on_no_other_annotations(document: JSON) -> None:
-    seen, prints = view(document), fingerprints(RULES, RESOURCE_MAPPING)
-    metadata = seen.metadata and replace(seen.metadata, annotations=prints.read(seen.metadata.annotations))
-    demands = [
-        quota_request_for_pod("review", each, None, context()).demand
-        for each in (seen, replace(seen, metadata=metadata))
-    ]
-    assert demands[0] == demands[1]
+def test_demand_depends_on_its_input_alone(document: JSON) -> None:
+    """An equal input is that of a pod without everything else."""
+    seen = fingerprints(RULES, RESOURCE_MAPPING).reduced(view(document))
+
+    def plain_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+        kept = ("name", "resources", "restart_policy")
+        return containers and tuple(
+            Container(**{name: getattr(each, name) for name in kept}) for each in containers
+        )
+
+    kept = ("resources", "overhead", "node_selector", "affinity", "node_name")
+    spec = PodSpec(
+        containers=plain_containers(seen.spec.containers),
+        init_containers=plain_containers(seen.spec.init_containers),
+        **{name: getattr(seen.spec, name) for name in kept},
+    )
+    bare = Pod(metadata=Metadata(annotations=seen.annotations), given_spec=spec, status=seen.status)
+    assert demand_input(bare) == demand_input(seen)
+    for unclassified_pods in UnclassifiedPods:
+        demands = [
+            quota_request_for_pod("review", each, None, context()).after(context(), unclassified_pods)
+            for each in (view(document), bare)
+        ]
+        assert demands[0] == demands[1]
 
 
 @given(document=PODS)

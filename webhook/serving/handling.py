@@ -86,8 +86,6 @@ class ReviewResult(msgspec.Struct, frozen=True):
     name: str | None = None
     metadata: Metadata | None = None
     pod: Pod | None = None
-    fingerprint: bytes | None = None
-    """That of the pod (`policies.pods.fingerprint`)."""
 
 
 Handler = Callable[[Review], ReviewResult]

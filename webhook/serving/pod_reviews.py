@@ -34,8 +34,9 @@ def review_pod(review: Review) -> ReviewResult:
     if is_mirror_pod(pod, request):
         return ReviewResult(allowed(request.uid), name=name)
     policy = review.policy()
+    engine = evaluator.engine
     is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED
-    fingerprint = evaluator.engine.fingerprints.of(pod) if is_compared else None
+    fingerprint = engine.fingerprints.of(pod) if is_compared else None
     decision = too_long = evaluator.too_long(policy, pod, before)
     if decision is None:
         if phase is Phase.VALIDATE:
@@ -49,14 +50,14 @@ def review_pod(review: Review) -> ReviewResult:
             fingerprint=fingerprint,
         )
         if phase is Phase.VALIDATE:
-            configuration, nodes = evaluator.engine.configuration, evaluator.named_nodes()
-            demand = quota_request_for_pod(request.uid, pod, before, configuration, nodes)
+            nodes, demands = evaluator.named_nodes(), engine.demands(pod) if before is None else None
+            demand = quota_request_for_pod(request.uid, pod, before, engine.configuration, nodes, demands)
             decision = evaluator.reserve(decision, demand)
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
     title, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
     response = decided(request.uid, [decision], subject=title, patch=patch, trace=trace)
     seen = None if too_long else pod
-    return ReviewResult(response, [decision], name, pod.metadata, seen, fingerprint)
+    return ReviewResult(response, [decision], name, pod.metadata, seen)
 
 
 def restore_pod(review: Review) -> ReviewResult:
