@@ -105,12 +105,13 @@ warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
-    availability = Availability(pod, context.classes, class_use(context), context.nodes)
+    use = class_use(context)
+    availability = Availability(pod, context.classes, use, context.nodes)
     acceptable = Acceptable(
         pod=pod,
         availability=availability,
         context=context,
-        is_restricted=ANY not in class_use(context).allowed,
+        is_restricted=ANY not in use.allowed,
         per_container=options.max_per_container,
         per_pod=options.max_per_pod,
         per_node=options.gpus_per_node,
