@@ -179,7 +179,11 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return next((each for each in self.exemptions if each.holds(rule_id, now)), None)
 
     def options_of(self, rule_id: str) -> RuleOptions | None:
-        return next((binding.options for binding in self.bindings if binding.rule.id == rule_id), None)
+        return self._options.get(rule_id)
+
+    @cached_property
+    def _options(self) -> Mapping[str, RuleOptions]:
+        return {binding.rule.id: binding.options for binding in self.bindings}
 
 
 class PolicySet:

@@ -4,6 +4,11 @@ A new rule is one file, its test, and one line here. The order matters for mutat
 tolerations can be added, and everything that adds a container comes before what looks at every container.
 """
 
+from collections.abc import Iterable
+
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.annotations import DOMAIN
+from policies.pods.fingerprint import Fingerprints
 from policies.rule import Rule
 from policies.rules import (
     cuda_version,
@@ -35,6 +40,13 @@ RULES: tuple[Rule, ...] = (
     gpu_quota.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+
+
+def fingerprints(rules: Iterable[Rule], resource_mapping: ResourceMapping) -> Fingerprints:
+    """Return what makes equal fingerprints of pods that these rules treat the same."""
+    globs = (glob for rule in rules for glob in rule.metadata_keys)
+    return Fingerprints((f"{DOMAIN}*", *globs), (each.key for each in resource_mapping.fraction_annotations))
+
 
 if len(RULES_BY_ID) != len(RULES):
     raise ValueError("two rules share an id: " + ", ".join(rule.id for rule in RULES))

@@ -165,10 +165,17 @@ ANNOTATIONS = st.fixed_dictionaries(
         "gpu-admission.dev/model-cache-claim": st.just("models"),
         "gpu-admission.dev/model-load-seconds": st.sampled_from(["90", "soon"]),
         "gpu-admission.dev/gpuclass": CLASS_NAMES,
+        "gpu-admission/cuda": st.just("12.4"),
+        "nvidia.com/use-gputype": st.just("A100"),
         "team": st.just("ml"),
+        "batch.kubernetes.io/job-completion-index": st.sampled_from(["0", "1"]),
     },
 )
-OWN_LABELS = st.dictionaries(st.sampled_from(["app", "gpu-admission.dev/gpu-class"]), CLASS_NAMES, max_size=2)
+OWN_LABELS = st.dictionaries(
+    st.sampled_from(["app", "pod-template-hash", "gpu-admission.dev/gpu-class", "nvidia.com/use-gputype"]),
+    CLASS_NAMES,
+    max_size=3,
+)
 SPECS = st.builds(
     lambda required, more: {**required, **more},
     st.fixed_dictionaries(

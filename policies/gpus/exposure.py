@@ -61,6 +61,9 @@ DEVICE_ANNOTATIONS = (
 )
 """Annotations by which a pod requests devices of its node: CDI (with nvidia.cdi.k8s.io), plugins of NRI, CRI-O."""
 
+DEVICE_KEYS = ("*cdi.k8s.io*", "*devices.nri.io*", "devices.crio.io*", "io.kubernetes.cri-o.Devices*")
+"""Globs over keys that match all of these annotations, and some others."""
+
 _OTHER_ROOT, _DEVICE_ANNOTATIONS = re.compile(OTHER_ROOT), re.compile(DEVICE_ANNOTATIONS)
 
 

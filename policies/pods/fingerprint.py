@@ -1,9 +1,11 @@
 """Fingerprints of pods. Most pods of one controller are equal in all fields that rules read.
 
-Rules read labels and annotations, but no other metadata.
+Of metadata, rules read the annotations and labels whose keys they declare (`Rule.metadata_keys`), and nothing else.
 """
 
 import re
+from collections.abc import Iterable
+from fnmatch import translate
 from hashlib import blake2b
 
 import msgspec
@@ -19,27 +21,54 @@ TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 
 _TOKEN_NAME = re.compile(rf"{TOKEN_VOLUME}[a-z0-9]{{5}}")
 _ENCODER = msgspec.json.Encoder()
+_UNREAD = {"": ""}
 
 
-def fingerprint_of(pod: Pod) -> bytes | None:
-    """Return a digest. If two pods have the same digest, every rule treats them the same.
+class Fingerprints:
+    """Makes fingerprints. `globs` and `names` are the keys of annotations and labels that rules read."""
 
-    None for a pod with ResourceClaims, which must be looked up, and for a long pod. The digest omits the name of the token volume
-    if only the volume and its mounts have it.
-    """
-    if pod.spec.resource_claims:
-        return None
-    # An empty map and a missing map need different patches.
-    own = pod.metadata and Metadata(labels=pod.metadata.labels, annotations=pod.metadata.annotations)
-    text = _ENCODER.encode(replace(pod, metadata=own))
-    if len(text) > LONGEST:
-        return None
-    tokens = [volume.name for volume in pod.spec.volumes or () if volume.name.startswith(TOKEN_VOLUME)]
-    if len(tokens) == 1 and _TOKEN_NAME.fullmatch(tokens[0]):
-        mounts = sum(
-            mount.name == tokens[0] for place in pod.places for mount in place.container.volume_mounts or ()
-        )
-        name = tokens[0].encode()
-        if text.count(name) == 1 + mounts:
-            text = text.replace(name, b"\0")  # which no JSON has
-    return blake2b(text, digest_size=32).digest()
+    def __init__(self, globs: Iterable[str], names: Iterable[str] = ()) -> None:
+        self._matches = re.compile("|".join(map(translate, globs))).match
+        self._names = frozenset(names)
+
+    def of(self, pod: Pod) -> bytes | None:
+        """Return a digest. If two pods have the same digest, every rule treats them the same.
+
+        None for a pod with ResourceClaims, which must be looked up, and for a long pod. The digest omits the name of the token
+        volume if only the volume and its mounts have it.
+        """
+        if pod.spec.resource_claims:
+            return None
+        text = _ENCODER.encode(self.reduced(pod))
+        if len(text) > LONGEST:
+            return None
+        tokens = [volume.name for volume in pod.spec.volumes or () if volume.name.startswith(TOKEN_VOLUME)]
+        if len(tokens) == 1 and _TOKEN_NAME.fullmatch(tokens[0]):
+            mounts = sum(
+                mount.name == tokens[0]
+                for place in pod.places
+                for mount in place.container.volume_mounts or ()
+            )
+            name = tokens[0].encode()
+            if text.count(name) == 1 + mounts:
+                text = text.replace(name, b"\0")  # which no JSON has
+        return blake2b(text, digest_size=32).digest()
+
+    def reduced(self, pod: Pod) -> Pod:
+        """Return the pod with only that metadata that rules read."""
+        metadata = pod.metadata
+        if metadata is None:
+            return pod
+        own = Metadata(labels=self.read(metadata.labels), annotations=self.read(metadata.annotations))
+        return replace(pod, metadata=own)
+
+    def read(self, values: dict[str, str] | None) -> dict[str, str] | None:
+        """Return the annotations or labels that rules read.
+
+        A missing map, an empty one and one without such keys remain different: they need different patches, and rules ask whether
+        there are any annotations.
+        """
+        if not values:
+            return values
+        names, matches = self._names, self._matches
+        return {key: value for key, value in values.items() if key in names or matches(key)} or _UNREAD

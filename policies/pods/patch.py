@@ -4,6 +4,7 @@ A `PodPatch` records the smallest RFC 6902 operations. It creates missing parent
 changes of the rules before it. No list is replaced, because another webhook may have added to it a moment ago.
 """
 
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -197,6 +198,13 @@ def initial_delay_words(seconds: int) -> str:
     return f"readinessProbe.initialDelaySeconds={seconds}"
 
 
+@cache
+def _names(view: type[View], part: str) -> tuple[str, str]:
+    """Return the attribute of a part of a path, and its member in JSON."""
+    field = "given_spec" if part == "spec" else part
+    return field, view.__struct_encode_fields__[view.__struct_fields__.index(field)]
+
+
 def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Operation]:
     """Return the node with the value at the path below it, and the operation that adds the value.
 
@@ -207,9 +215,9 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
         return value, Operation("add", json_pointer(*at), value)
     part, rest = path[0], path[1:]
     if isinstance(node, View):
-        field = "given_spec" if part == "spec" else str(part)
+        field, member = _names(type(node), str(part))
         child = getattr(node, field)
-        at = (*at, node.__struct_encode_fields__[node.__struct_fields__.index(field)])
+        at = (*at, member)
         if child is None and rest:
             child, _ = _added(_EMPTY.get(str(part), () if rest[0] == LAST else {}), rest, value)
             operation = Operation("add", json_pointer(*at), child)

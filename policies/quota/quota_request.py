@@ -156,9 +156,17 @@ class LedgerError(Exception):
 
 
 def quota_request_for_pod(
-    request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues, nodes: NodeIndex = NO_NODES
+    request_uid: str,
+    pod: Pod,
+    before: Pod | None,
+    catalogues: Catalogues,
+    nodes: NodeIndex = NO_NODES,
+    demands: dict[CatalogueVersion, Demand] | None = None,
 ) -> QuotaRequest:
-    """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name."""
+    """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name.
+
+    `demands`: those of other new pods with an equal `demand_input`.
+    """
 
     def demand(of: Pod) -> DemandOf:
         return lambda by, unclassified_pods: pod_demand(of, by, unclassified_pods, nodes=nodes)
@@ -180,6 +188,7 @@ def quota_request_for_pod(
             controlled_by=metadata.controlled_by,
             pod=pod,
             is_free=not _names_a_resource(pod),
+            demands={} if demands is None else demands,
         )
     version = before.metadata.version if before.metadata else 0
     is_free = demand_input(pod) == demand_input(before)
@@ -235,10 +244,11 @@ def _names_a_resource(pod: Pod) -> bool:
 
 
 def demand_input(pod: Pod) -> bytes:
-    """Return all fields of a pod that its demand may depend on. Pods of equal demand have equal inputs."""
+    """Return all fields of a pod that its demand may depend on, besides the nodes that it names."""
     spec = pod.spec
     containers = [
-        (place.path, place.container.resources, place.container.restart_policy) for place in pod.places
+        (place.path, place.container.name, place.container.resources, place.container.restart_policy)
+        for place in pod.places
     ]
     placement = (spec.node_selector, spec.affinity, spec.node_name)
     found = containers, spec.resources, spec.overhead, placement, pod.annotations, pod.is_terminal

@@ -37,6 +37,7 @@ from policies.placement.class_choice import (
     suggestion,
     warning,
 )
+from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import hardware_keys
 from policies.placement.label_keys import EXCEPT
 from policies.placement.nodes import NodeFacts
@@ -425,6 +426,7 @@ RULE = Rule(
     options=GPUClassOptions,
     mutate=mutate,
     check=check,
+    metadata_keys=HARDWARE_ANNOTATIONS,
     on_update=True,
     not_exported="it chooses by the classes and the nodes, which CEL cannot read; `allowed` holds for the class that it chooses",
 )

@@ -21,7 +21,7 @@ import msgspec
 
 from policies.finding import Edit, Finding, Severity
 from policies.gpus import exposure
-from policies.gpus.fraction_annotations import fraction_container
+from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
@@ -264,4 +264,5 @@ RULE = Rule(
     options=GPUIsolationOptions,
     mutate=mutate,
     check=check,
+    metadata_keys=(FRACTION_CONTAINER, *exposure.DEVICE_KEYS),
 )

@@ -22,7 +22,12 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Severity, truncate
 from policies.gpus.amount import ID, NAME, QUOTED, Amount, amounts, is_extended, larger, number
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, fraction_problems
+from policies.gpus.fraction_annotations import (
+    FRACTION_CONTAINER,
+    LEAST_PART,
+    fraction_container,
+    fraction_problems,
+)
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
@@ -365,4 +370,5 @@ RULE = Rule(
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,
+    metadata_keys=(FRACTION_CONTAINER,),
 )

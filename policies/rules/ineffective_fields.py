@@ -36,6 +36,8 @@ READ = frozenset(
     if isinstance(value, str) and value.startswith(DOMAIN) and value != DOMAIN
 )
 """Every annotation that some rule reads."""
+NEARLY_OURS = "gpu-admission"
+"""How keys begin that may be misspelt annotations of ours."""
 MOST_UNREAD = 10
 """Unknown annotations that are reported of one object at most. To find the nearest known one takes 0.1 ms for each."""
 LONGEST_NAME = 63
@@ -205,7 +207,7 @@ def _moved(path: str, annotation: str, value: str) -> tuple[Edit, ...]:
 
 def _is_unread(key: str) -> bool:
     """Whether the key has our domain, or nearly ours, and is not an annotation that is read."""
-    if not key.startswith("gpu-admission"):
+    if not key.startswith(NEARLY_OURS):
         return False
     return key not in READ and (key.startswith(DOMAIN) or DOMAIN + _name(key) in READ)
 
@@ -258,5 +260,6 @@ RULE = Rule(
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,
+    metadata_keys=(f"{NEARLY_OURS}*",),
     not_exported="the API server itself refuses what this rule denies, with a less clear message; the rest is advice",
 )

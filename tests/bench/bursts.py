@@ -70,9 +70,16 @@ def create(
     creates: int,
     gpus: int = 1,
     turns: int = 1,
+    differ: bool = False,
 ) -> Sample:
-    """Create so many pods of so many GPUs; TURN in `namespace` goes round `turns` of them."""
+    """Create so many pods of so many GPUs; TURN in `namespace` goes round `turns` of them.
+
+    They differ in their name and in an annotation that no rule reads; if they `differ`, also in an argument, which rules read.
+    """
     body = model_server(f"model-server-{NUMBER}", gpus=gpus)
+    body["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": NUMBER}
+    if differ:
+        body["spec"]["containers"][0]["args"].append(f"--seed={NUMBER}")
     wanted = plan(plane, pods(namespace), body, requests=creates, clients=clients, turns=turns)
     return measure(wanted, counted, want=201)
 

@@ -65,6 +65,29 @@ def test_what_a_pod_costs(plane: ControlPlane, webhook: Webhook, namespace: str,
     assert webhook.calls() - calls == Counter(mutate=times, validate=times) + Counter()
 
 
+def test_without_conditions_a_pod_without_gpus_is_reviewed_as_well(
+    plane: ControlPlane, webhook: Webhook
+) -> None:
+    documents = webhook.manifests()
+    for entry in (entry for document in documents for entry in document.get("webhooks", ())):
+        if "namespaceSelector" in entry:
+            entry["namespaceSelector"]["matchLabels"] = LABEL
+        if entry["name"] in PODS_ENTRIES:
+            del entry["matchConditions"]
+    install(plane, documents, webhook.calls)
+
+    def reviewed(namespace: str) -> Counter[str]:
+        calls = webhook.calls()
+        create(plane, namespace, "cpu", gpus=False)
+        return webhook.calls() - calls
+
+    assert eventually(lambda: reviewed(CHOSEN) == Counter(mutate=1, validate=1))
+    before = excluded(plane)
+    assert reviewed(CHOSEN) == Counter(mutate=1, validate=1)
+    assert reviewed(LEFT_OUT) == Counter()
+    assert excluded(plane) == before
+
+
 @pytest.mark.usefixtures("webhook")
 def test_the_owners_of_a_namespace_cannot_take_its_label_away(plane: ControlPlane) -> None:
     for role in ("view", "edit", "admin"):

@@ -115,6 +115,27 @@ def test_a_cluster_that_opts_in_by_labels() -> None:
         assert webhook["objectSelector"] == {"matchLabels": {"queue": "gpus"}}
 
 
+NEVER = {"matchConditions": "never", "namespaceSelector": {"matchLabels": {"gpus": "reviewed"}}}
+
+
+def test_without_conditions_only_for_new_pods() -> None:
+    """A change of a stored pod is reviewed only if it concerns its placement, whatever the values say."""
+    found, usual = (
+        {entry["name"]: "matchConditions" in entry for entry in webhooks(documents)}
+        for documents in (rendered("--set-json", f"webhooks={json.dumps(NEVER)}"), rendered())
+    )
+
+    new_pods = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
+    assert {name for name, has in usual.items() if has != found[name]} == new_pods
+    assert not any(found[name] for name in new_pods)
+
+
+def test_without_conditions_namespaces_must_be_chosen() -> None:
+    want = "webhooks.matchConditions: never needs webhooks.namespaceSelector"
+    with pytest.raises(helm.HelmFailed, match=re.escape(want)):
+        template("--set", "webhooks.matchConditions=never")
+
+
 KNOWN = "webhook.clientAuthentication."
 
 

@@ -4,23 +4,26 @@ A rule that is added to the registry is tested here without another line.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import Phase as Stage
-from hypothesis import find, given, settings
+from hypothesis import example, find, given, settings
+from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Toleration
-from policies.registry import RULES, RULES_BY_ID
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Toleration
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import demand_input, quota_request_for_pod
+from policies.registry import RULES, RULES_BY_ID, fingerprints
 from policies.rule import Phase, Rule, RuleOptions
 from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory, spot
 from policies.rules.cuda_version import FULL, MAJOR
-from tests.builders import JSON, apply, context, operations, view
+from tests.builders import JSON, RESOURCE_MAPPING, apply, context, gpu_container, operations, pod, view
 from tests.cases import cases
 from tests.strategies import PODS
 
@@ -163,6 +166,108 @@ def test_findings_say_what_where_and_what_to_do(rule: Rule, options: RuleOptions
         assert finding.message
         assert finding.remedy or finding.ask or finding.severity is Severity.WARNING
         assert finding.sentence().isprintable()
+
+
+class DeclaredKeys(dict[str, str]):
+    """Annotations or labels of which only those with declared keys may be looked up."""
+
+    def __init__(self, values: dict[str, str], declared: Callable[[str], bool]) -> None:
+        super().__init__(values)
+        self._declared = declared
+
+    def _check(self, key: Any) -> Any:
+        assert self._declared(key), f"metadata_keys of the rule lack {key}"
+        return key
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._check(key))
+
+    def __getitem__(self, key: str) -> str:
+        return super().__getitem__(self._check(key))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(self._check(key), default)
+
+
+def with_declared_keys(document: JSON, rule: Rule) -> tuple[Pod, Pod]:
+    """Return the pod, in which no other key can be looked up, and the pod that has no other keys."""
+    seen, prints = view(document), fingerprints([rule], RESOURCE_MAPPING)
+    if seen.metadata is None:
+        return seen, seen
+    maps = {"labels": seen.metadata.labels, "annotations": seen.metadata.annotations}
+    kept = {name: prints.read(values) for name, values in maps.items()}
+    guarded = {
+        name: values and DeclaredKeys(values, lambda key: prints.read({key: ""}) == {key: ""})
+        for name, values in maps.items()
+    }
+    whole, reduced = (replace(seen, metadata=replace(seen.metadata, **each)) for each in (guarded, kept))
+    return whole, reduced
+
+
+ANNOTATED = pod(
+    gpu_container(resources={}),
+    annotations={
+        "gpu-fraction": "0.5",
+        "gpu-fraction-container-name": "sidecar",
+        "gpu-admission/cuda": "12.4",
+        "nvidia.com/use-gputype": "A100",
+        "nvidia.cdi.k8s.io/gpu": "nvidia.com/gpu=all",
+        "team": "ml",
+    },
+    schedulerName="kai-scheduler",
+)
+
+
+@every_rule
+@given(document=PODS)
+@example(document=ANNOTATED)
+@generated
+def test_a_rule_reads_only_the_annotations_and_labels_that_it_declares(
+    rule: Rule, options: RuleOptions, document: JSON
+) -> None:
+    def read(seen: Pod) -> Any:
+        patch = PodPatch(seen)
+        contexts = [context(phase, options_of=options_of, nodes=NODES) for phase in Phase]
+        found = [list(rule.check(seen, options, each)) for each in contexts if rule.check]
+        found += [list(rule.mutate(patch, options, each)) for each in contexts[:1] if rule.mutate]
+        return found, operations(patch)
+
+    whole, reduced = with_declared_keys(document, rule)
+    assert read(whole) == read(reduced)
+
+
+def test_a_key_that_is_not_declared() -> None:
+    seen, _ = with_declared_keys({"metadata": {"annotations": {"team": "ml"}}}, RULES[0])
+    with pytest.raises(AssertionError, match="metadata_keys of the rule lack team"):
+        seen.annotations.get("team")
+
+
+@given(document=PODS)
+@generated
+def test_demand_depends_on_its_input_alone(document: JSON) -> None:
+    """An equal input is that of a pod without everything else."""
+    seen = fingerprints(RULES, RESOURCE_MAPPING).reduced(view(document))
+
+    def plain_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+        kept = ("name", "resources", "restart_policy")
+        return containers and tuple(
+            Container(**{name: getattr(each, name) for name in kept}) for each in containers
+        )
+
+    kept = ("resources", "overhead", "node_selector", "affinity", "node_name")
+    spec = PodSpec(
+        containers=plain_containers(seen.spec.containers),
+        init_containers=plain_containers(seen.spec.init_containers),
+        **{name: getattr(seen.spec, name) for name in kept},
+    )
+    bare = Pod(metadata=Metadata(annotations=seen.annotations), given_spec=spec, status=seen.status)
+    assert demand_input(bare) == demand_input(seen)
+    for unclassified_pods in UnclassifiedPods:
+        demands = [
+            quota_request_for_pod("review", each, None, context()).after(context(), unclassified_pods)
+            for each in (view(document), bare)
+        ]
+        assert demands[0] == demands[1]
 
 
 @given(document=PODS)

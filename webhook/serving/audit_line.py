@@ -8,7 +8,6 @@ from typing import Any
 
 from policies.finding import truncate
 from policies.gpus.classes import ClassCatalogue
-from policies.placement.pinning import named_nodes
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import CLASSES, NOTHING, Vector, texts, total
@@ -101,19 +100,13 @@ def _quota_fields(
         return {}
     engine = review.evaluator.engine
     reserved = outcome.request if outcome else None
-    demand = reserved.demand if reserved else engine.demand(request, _fingerprint(review, result))
+    demand = reserved.demand if reserved else request.demand.vector
     fields = demand_fields(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         amounts = total((ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved))
         held: Vector = {key: amounts.get(key, NOTHING) for key in ledger.dimensions}
         fields["quota"] = {"held": texts(held), "hard": texts(ledger.hard)}
     return fields
-
-
-def _fingerprint(review: Review, result: ReviewResult) -> bytes | None:
-    """Return the fingerprint of a new pod that names no node, None for others. Such a pod's demand depends on nothing else."""
-    is_new, pod = review.request.operation == "CREATE", result.pod
-    return result.fingerprint if is_new and pod is not None and not named_nodes(pod) else None
 
 
 def _decision_fields(decision: Decision, *, is_patched: bool) -> dict[str, Any]:

@@ -17,15 +17,18 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.placement.nodes import NodeFacts
+from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INJECTED
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
-from policies.quota.amounts import Vector
-from policies.quota.quota_request import QuotaRequest, ReservationOutcome
+from policies.quota.catalogue import CatalogueVersion
+from policies.quota.demand import Demand
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, demand_input
 from policies.reason import Reason
+from policies.registry import RULES, fingerprints
 from policies.rule import FETCHER_IMAGE, Context, Mode
 from webhook.configuration.loader import Configuration
 
@@ -35,8 +38,8 @@ MOST_FINDINGS = 100
 MOST_REMEMBERED, LONGEST_REMEMBERED = 256, 16 * 1024
 """Decisions that are remembered for pods with equal fingerprints, and bytes of each as JSON: 4 MiB in all."""
 
-MOST_DEMANDS = 1_024
-"""Demands of pods with equal fingerprints that are remembered."""
+MOST_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
+"""Demands that are remembered for pods with an equal `demand_input`, and bytes of that, which bound their denials."""
 
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
@@ -143,20 +146,24 @@ class Engine:
         self.configuration = configuration
         self.fetcher_image = fetcher_image
         self.remembered: dict[tuple[object, ...], tuple[Decision, NodeFacts | None]] = {}
-        self._demands: dict[bytes, Vector] = {}
+        self.fingerprints = fingerprints(RULES, configuration.resource_mapping)
+        self._demands: dict[bytes, dict[CatalogueVersion, Demand]] = {}
 
-    def demand(self, request: QuotaRequest, fingerprint: bytes | None) -> Vector:
-        """Return the demand of a request in a namespace without a quota. Equal pods share it: it takes up to 0.2 ms.
+    def demands(self, pod: Pod) -> dict[CatalogueVersion, Demand]:
+        """Return the demands that new pods with an equal `demand_input` share: to compute one takes 0.1 ms.
 
-        `fingerprint` is that of a new pod whose demand depends on nothing else.
+        A pod that names nodes shares none, because its demand depends on them.
         """
-        if fingerprint is None or request.is_free:
-            return request.demand.vector
-        found = self._demands.get(fingerprint)
+        if named_nodes(pod):
+            return {}
+        text = demand_input(self.fingerprints.reduced(pod))
+        found = self._demands.get(text)
         if found is None:
+            found = {}
             if len(self._demands) >= MOST_DEMANDS:
                 self._demands.clear()
-            found = self._demands[fingerprint] = request.demand.vector
+            if len(text) <= LONGEST_DEMAND_INPUT:
+                self._demands[text] = found
         return found
 
     def recall(

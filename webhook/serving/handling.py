@@ -86,8 +86,6 @@ class ReviewResult(msgspec.Struct, frozen=True):
     name: str | None = None
     metadata: Metadata | None = None
     pod: Pod | None = None
-    fingerprint: bytes | None = None
-    """`fingerprint_of` the pod."""
 
 
 Handler = Callable[[Review], ReviewResult]

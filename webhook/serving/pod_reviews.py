@@ -3,7 +3,6 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
-from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes, names_its_node
@@ -35,7 +34,9 @@ def review_pod(review: Review) -> ReviewResult:
     if is_mirror_pod(pod, request):
         return ReviewResult(allowed(request.uid), name=name)
     policy = review.policy()
-    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    engine = evaluator.engine
+    is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED
+    fingerprint = engine.fingerprints.of(pod) if is_compared else None
     decision = too_long = evaluator.too_long(policy, pod, before)
     if decision is None:
         if phase is Phase.VALIDATE:
@@ -49,14 +50,14 @@ def review_pod(review: Review) -> ReviewResult:
             fingerprint=fingerprint,
         )
         if phase is Phase.VALIDATE:
-            configuration, nodes = evaluator.engine.configuration, evaluator.named_nodes()
-            demand = quota_request_for_pod(request.uid, pod, before, configuration, nodes)
+            nodes, demands = evaluator.named_nodes(), engine.demands(pod) if before is None else None
+            demand = quota_request_for_pod(request.uid, pod, before, engine.configuration, nodes, demands)
             decision = evaluator.reserve(decision, demand)
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
     title, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
     response = decided(request.uid, [decision], subject=title, patch=patch, trace=trace)
     seen = None if too_long else pod
-    return ReviewResult(response, [decision], name, pod.metadata, seen, fingerprint)
+    return ReviewResult(response, [decision], name, pod.metadata, seen)
 
 
 def restore_pod(review: Review) -> ReviewResult:

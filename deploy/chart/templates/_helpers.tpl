@@ -143,6 +143,9 @@ is done without, the path, and whether it reserves (never on a dry run). */}}
 {{- $root := index . 0 }}{{ $gpu := eq (index . 2) "gpu" }}{{ $webhooks := $root.Values.webhooks -}}
 name: {{ index . 1 }}
 admissionReviewVersions: [v1]
+{{- if and (ne $webhooks.matchConditions "always") (not (or $webhooks.namespaceSelector.matchLabels $webhooks.namespaceSelector.matchExpressions)) }}
+{{- fail "webhooks.matchConditions: never needs webhooks.namespaceSelector: without it, every pod of the cluster waits for the webhook" }}
+{{- end }}
 sideEffects: {{ if index . 4 }}NoneOnDryRun{{ else }}None{{ end }}
 failurePolicy: {{ if $gpu }}{{ $webhooks.failurePolicy }}{{ else }}Ignore{{ end }}
 matchPolicy: Equivalent

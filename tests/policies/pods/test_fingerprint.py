@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from policies.pods.fingerprint import LONGEST, fingerprint_of
-from tests.builders import JSON, gpu_container, pod, view
+from policies.pods.fingerprint import LONGEST
+from policies.registry import RULES, fingerprints
+from tests.builders import JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
 
 TOKEN = "kube-api-access-"
+
+fingerprint_of = fingerprints(RULES, RESOURCE_MAPPING).of
 
 
 def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> JSON:
@@ -17,7 +20,7 @@ def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) ->
     )
     volumes = [{"name": f"{TOKEN}{drawn}", "projected": {}}, *more.pop("volumes", [])]
     document = pod(container, volumes=volumes, **more)
-    document["metadata"] = {"labels": {"app": "x"}, **(metadata or {})}
+    document["metadata"] = {"labels": {"app": "x"}, "annotations": {"team": "ml"}, **(metadata or {})}
     return document
 
 
@@ -28,6 +31,32 @@ def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) ->
     owner=pod_with(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}),
     not_read_by_any_rule=pod_with(metadata={"managedFields": [{"manager": "kubectl"}]}),
     volume_of_the_token=pod_with("abcde"),
+    of_an_indexed_job=pod_with(
+        metadata={
+            "labels": {"batch.kubernetes.io/job-completion-index": "7", "job-name": "train"},
+            "annotations": {"batch.kubernetes.io/job-completion-index": "7"},
+        }
+    ),
+    of_a_stateful_set=pod_with(
+        metadata={
+            "labels": {"apps.kubernetes.io/pod-index": "7", "statefulset.kubernetes.io/pod-name": "s-7"}
+        }
+    ),
+    of_a_deployment_that_was_restarted=pod_with(
+        metadata={
+            "labels": {"pod-template-hash": "6f7d"},
+            "annotations": {"kubectl.kubernetes.io/restartedAt": "2026-11-23T12:00:00Z"},
+        }
+    ),
+    of_kueue=pod_with(
+        metadata={
+            "labels": {"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/podset": "main"},
+            "annotations": {"kueue.x-k8s.io/workload": "job-train-7"},
+        }
+    ),
+    of_a_training_operator=pod_with(
+        metadata={"labels": {"training.kubeflow.org/replica-index": "7", "app": "y"}}
+    ),
 )
 def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
     assert fingerprint_of(view(other)) == fingerprint_of(view(pod_with())) is not None
@@ -35,9 +64,13 @@ def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
 
 @cases(
     "other",
-    label=pod_with(metadata={"labels": {"app": "y"}}),
-    annotation=pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
-    empty_map_into_which_a_patch_adds=pod_with(metadata={"annotations": {}}),
+    label_of_ours=pod_with(metadata={"labels": {"gpu-admission.dev/gpu-class": "nvidia-t4"}}),
+    annotation_of_ours=pod_with(metadata={"annotations": {"gpu-admission.dev/gpu-class": "nvidia-t4"}}),
+    annotation_that_may_be_meant_as_ours=pod_with(metadata={"annotations": {"gpu-admission/gpu-class": "x"}}),
+    annotation_of_the_resource_mapping=pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
+    annotation_that_names_devices=pod_with(metadata={"annotations": {"nvidia.cdi.k8s.io/x": "gpu=all"}}),
+    empty_map_which_a_rule_may_take_for_an_untouched_pod=pod_with(metadata={"annotations": {}}),
+    missing_map_which_a_patch_adds=pod_with(metadata={"annotations": None}),
     no_metadata={**pod_with(), "metadata": None},
     image=pod_with(container={"image": "other"}),
     variable=pod_with(container={"env": [{"name": "A", "value": "1"}]}),

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.placement.nodes import NodeFacts
-from policies.pods.fingerprint import fingerprint_of
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
@@ -42,7 +41,7 @@ def decide(
 ) -> Decision:
     seen = view(document)
     by = Evaluator(engine=engine, now=NOW, nodes=lambda: nodes)
-    return by.evaluate(phase, policy, seen, **{"fingerprint": fingerprint_of(seen), **tweaks})
+    return by.evaluate(phase, policy, seen, **{"fingerprint": engine.fingerprints.of(seen), **tweaks})
 
 
 @pytest.mark.parametrize("phase", PHASES)

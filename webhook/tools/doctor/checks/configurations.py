@@ -18,6 +18,8 @@ from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, d
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 
+NEW_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
+"""The webhooks from which webhooks.matchConditions of the chart takes their conditions."""
 CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
 """The webhook to which webhooks.extraWorkloads of the chart adds rules."""
 KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
@@ -167,7 +169,7 @@ def _failure_policy(entry: Mapping[str, Any]) -> str:
 
 def _differences(
     where: str, entry: Mapping[str, Any], expected: Mapping[str, Any], own: str
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Observation]:
     actual, meant = (
         {field: given.get(field) or default for field, default in DEFAULTS.items()}
         for given in (entry, expected)
@@ -183,6 +185,13 @@ def _differences(
     if entry["name"] == CUSTOM_WORKLOADS:
         known = _comparable("rules", meant["rules"])
         actual["rules"] = [rule for rule in actual["rules"] if _comparable("rules", [rule])[0] in known]
+    if entry["name"] in NEW_PODS and not actual["matchConditions"] and _chooses_by_labels(entry):
+        actual["matchConditions"] = meant["matchConditions"]
+        refused = ", and are refused while it is away" if actual["failurePolicy"] == "Fail" else ""
+        yield (
+            f"{where} has no matchConditions (webhooks.matchConditions of the chart): pods without GPUs in the namespaces that "
+            f"its labels choose wait for the webhook{refused}"
+        )
     for field in ("matchPolicy", "reinvocationPolicy", "sideEffects", "rules", "matchConditions"):
         if _comparable(field, actual[field]) != _comparable(field, meant[field]):
             yield failure("entry-differs", where, f"{field} must be that of version {VERSION}", APPLY)
@@ -201,6 +210,11 @@ def _selector_differences(
         yield failure("own-namespace", where, message, add(own))
     elif missing := ", ".join(sorted(name for name in meant - excluded if name.startswith("kube-"))):
         yield warning("kube-namespace", where, f"namespaceSelector must exclude {missing}", add(missing))
+
+
+def _chooses_by_labels(entry: Mapping[str, Any]) -> bool:
+    selector = entry.get("namespaceSelector") or {}
+    return bool(selector.get("matchLabels")) or len(selector.get("matchExpressions") or ()) > 1
 
 
 def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
