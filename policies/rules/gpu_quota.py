@@ -167,7 +167,7 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     match found.failure:
         case FitFailure.POD_TOO_LARGE:
             pods = [each.pod for each in (workload.target or workload).pods if each.path == found.path]
-            part = min(found.hard, *_granted(pods, context)) / found.needed
+            part = min(found.hard, *_granted(found, pods, context)) / found.needed
             fix = fewer(pods[0], context.resource_mapping, part, f"{found.path}.") if pods else ()
             if fix and counts_on_gpus(pods[0]):
                 remedy, fix = fix[0].words, ()
@@ -206,11 +206,11 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     )
 
 
-def _granted(pods: Sequence[Pod], context: Context) -> Iterator[Fraction]:
+def _granted(found: FitResult, pods: Sequence[Pod], context: Context) -> Iterator[Fraction]:
     """Yield the grants that may be the next too small for fewer GPUs: an unpinned pod is charged to another class then."""
     hard = context.grant.hard if context.grant else {}
     yield from (of for key, of in hard.items() if key == GPUS)
-    if any(pinning(pod, context.classes) is None for pod in pods):
+    if found.key.startswith(CLASSES) and any(pinning(pod, context.classes) is None for pod in pods):
         yield from (of for key, of in hard.items() if key.startswith(CLASSES))
 
 
