@@ -5,7 +5,6 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from functools import partial
 from statistics import median
 
 from tests.bench import bursts
@@ -81,10 +80,6 @@ class Turn(ABC):
         self.note(RELIST, f"{LONGEST}, {where}", max(found))
 
 
-def _say(progress: Progress, prefix: str, what: str) -> None:
-    progress(prefix + what)
-
-
 def take_turns(
     turn: type[Turn],
     title: str,
@@ -103,7 +98,10 @@ def take_turns(
         for number in range(1, rounds + 1):
             for version in versions:
                 prefix = f"{title}: round {number}/{rounds}, {version.name}: "
-                say = partial(_say, progress, prefix)
+
+                def say(what: str, prefix: str = prefix) -> None:
+                    progress(prefix + what)
+
                 one = turn(plane, version, population, victims, say)
                 one.run()
                 taken[version.name].append(one.figures)

@@ -9,6 +9,7 @@ import pytest
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.webhook.controller.clock import Clock
 from webhook.controller import observed_ledgers
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.store import VersionedLedger
@@ -16,15 +17,6 @@ from webhook.quota.store import VersionedLedger
 EXPIRY, NO_QUOTA = 40.0, 5.0
 
 _versions = itertools.count(1)
-
-
-class Clock:
-    """The clock of the process. It stands still until it is moved."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def ledger_object(

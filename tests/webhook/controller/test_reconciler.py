@@ -169,6 +169,17 @@ def test_nothing_expires_by_a_list_from_before_its_bound() -> None:
     assert [cluster.counted(each) for each in SERIES] == [1, None, None]
 
 
+def test_a_new_dimension_is_counted_before_it_grants() -> None:
+    more = {"gpus": Fraction(8), "resources/nvidia.com/gpu": Fraction(6)}
+    pod = {"gpus": Fraction(1), "resources/nvidia.com/gpu": Fraction(1)}
+    ledger = replace(holding(Reservations.of()), hard=more)
+    cluster = Cluster(LATER, LATER, ledger=ledger, objects={"u1": StoredObject(pod)})
+
+    cluster.reconcile()
+
+    assert cluster.ledger_object.ledger.used == pod
+
+
 FORMER = str(CatalogueVersion("f" * 16, UnclassifiedPods.TOTAL_ONLY))
 
 

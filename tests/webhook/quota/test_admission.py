@@ -250,12 +250,13 @@ def test_marks_and_finalizers_of_claims_are_kept_from_tenants(mode: str, namespa
     plain = claim("claim1", ownerReferences=MARKED["ownerReferences"])
 
     unprotected = served.validate(gone, oldObject=kept, **change)
-    forged = served.validate(marked, oldObject=plain, userInfo=tenant, **change)
+    created = served.validate(marked, kind=CLAIM, namespace=namespace, userInfo=tenant)
+    changed = served.validate(marked, oldObject=plain, userInfo=tenant, **change)
 
     wants = "must keep resource.kubernetes.io/delete-protection while the claim is allocated"
     assert wants in message(unprotected)
     marks = "must be omitted: only system:kube-scheduler marks the claims that it makes for pods"
-    assert marks in message(forged)
+    assert [marks in message(each) for each in (created, changed)] == [True, True]
     assert served.validate(kept, oldObject=kept, **change).allowed
     assert served.validate(marked, oldObject=marked, userInfo=tenant, **change).allowed
     assert served.validate(marked, oldObject=plain, userInfo=SCHEDULER, **change).allowed
