@@ -1,8 +1,8 @@
-"""Decides whether a server may replace its serving certificate by another one. No I/O, no clock.
+"""Decides whether a server may replace its serving certificate by a candidate. No I/O, no clock.
 
-An invalid certificate never replaces a valid one. While API servers accept the current certificate, another one replaces it only
-if they accept that one, too: every published caBundle verifies it, and has done so for long enough that all API servers have
-loaded the caBundle. So no call fails if the Secret changes before the caBundle does.
+An invalid candidate never replaces a valid certificate. While API servers accept the current certificate, a candidate replaces it
+only if they accept the candidate, too: every published caBundle verifies it, and has done so for long enough that all API servers
+have loaded the caBundle. So no call fails if the Secret changes before the caBundle does.
 """
 
 import dataclasses

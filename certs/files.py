@@ -1,7 +1,7 @@
 """Self-signed certificates in a directory, for a server that runs without a cluster.
 
-A valid authority is kept, so that clients that trust it go on doing so; the server certificate is replaced when it has a
-problem or two thirds of its lifetime are over.
+The key of the authority is stored nowhere. Authority and certificate are replaced together, when the certificate has a problem or
+two thirds of its lifetime are over.
 """
 
 import datetime as dt
@@ -13,35 +13,31 @@ from pathlib import Path
 from cryptography import x509
 
 from certs.check import is_due, problems
-from certs.issue import KeyPair, issue_authority, issue_server
-from certs.secret import CA, CA_KEY, CERTIFICATE, KEY
+from certs.issue import issue_authority, issue_server
+from certs.secret import CA, CERTIFICATE, KEY
 
-AUTHORITY_LIFETIME = dt.timedelta(days=3650)
-SERVER_LIFETIME = dt.timedelta(days=365)
+LIFETIME = dt.timedelta(days=3650)
 
 _OWNER_ONLY = 0o600
 _EVERYBODY_READS = 0o644
 
 
 def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) -> tuple[Path, Path]:
-    """Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep those that are valid for `names`.
+    """Make ca.crt, tls.crt and tls.key in `directory`, or keep those that are valid for `names`.
 
     Returns the paths of tls.crt and tls.key.
 
-    Keys are readable by their owner only, and each file is replaced atomically. A server that reads between two
+    The key is readable by its owner only, and each file is replaced atomically. A server that reads between two
     replacements finds a pair that does not match, keeps its own, and reads again at the next connection.
     OSError: the directory cannot be written.
     """
     names = list(names)
     directory.mkdir(parents=True, exist_ok=True)
-    ca, ca_key, certificate, key = (directory / name for name in (CA, CA_KEY, CERTIFICATE, KEY))
+    ca, certificate, key = (directory / name for name in (CA, CERTIFICATE, KEY))
     if not _is_usable(ca, certificate, key, names, now):
-        authority = _authority(ca, ca_key, now)
-        if authority is None:
-            authority = issue_authority(common_name="gpu-admission", now=now, lifetime=AUTHORITY_LIFETIME)
-            _write(ca_key, authority.key_pem(), _OWNER_ONLY)
-            _write(ca, authority.certificate_pem(), _EVERYBODY_READS)
-        server = issue_server(authority, names=names, now=now, lifetime=SERVER_LIFETIME)
+        authority = issue_authority(common_name="gpu-admission", now=now, lifetime=LIFETIME)
+        server = issue_server(authority, names=names, now=now, lifetime=LIFETIME)
+        _write(ca, authority.certificate_pem(), _EVERYBODY_READS)
         _write(key, server.key_pem(), _OWNER_ONLY)
         _write(certificate, server.certificate_pem(), _EVERYBODY_READS)
     return certificate, key
@@ -55,17 +51,6 @@ def _is_usable(ca: Path, certificate: Path, key: Path, names: list[str], now: dt
     if problems(leaf, leaf_key, authority, names, now):
         return False
     return not is_due(x509.load_pem_x509_certificate(leaf), now)
-
-
-def _authority(ca: Path, ca_key: Path, now: dt.datetime) -> KeyPair | None:
-    """Return the present authority; None if it is due for renewal or cannot be used."""
-    try:
-        certificate = x509.load_pem_x509_certificate(ca.read_bytes())
-        pair = KeyPair.of([certificate], ca_key.read_bytes())
-    except (OSError, ValueError):
-        return None
-    is_usable = now >= certificate.not_valid_before_utc and not is_due(certificate, now)
-    return pair if is_usable else None
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

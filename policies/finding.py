@@ -50,7 +50,8 @@ def short_path(path: str) -> str:
     steps = [step for step in (*way.split("."), template) if step and step not in _EVERY_WORKLOAD]
     inside = f"{part}{rest or ''}"
     below = inside.removeprefix("spec.") if inside != "spec" or steps else "template.spec"
-    below = f"template.{below}" if part == "metadata" else below
+    if part == "metadata" and (template == "template" or not steps):
+        below = f"{template}.{below}"
     return f"{steps[-1]}…{below}" if steps else below
 
 
@@ -62,9 +63,10 @@ class Edit(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`."""
+        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`, `remove label x/y`."""
         field = _FIELD.search(self.path)
         name = field[1] or field[0] if field else self.path
+        name = f"label {name}" if ".labels[" in self.path else name
         return f"remove {name}" if self.value is None else f"set {name}: {self.value}"
 
 
@@ -109,7 +111,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def advice(self) -> str:
         """What to write, in words: the remedy, or else the fix."""
-        return self.remedy or " and ".join(dict.fromkeys(edit.words for edit in self.fix))
+        return self.remedy or self.fix_in_words
+
+    @property
+    def fix_in_words(self) -> str:
+        return " and ".join(dict.fromkeys(edit.words for edit in self.fix))
 
     def sentence(self) -> str:
         """Return all of it as one line.
@@ -118,7 +124,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         text, advice = self.message, self.advice
         if advice.endswith("?"):
-            text = f"{advice} {text[:1].upper()}{text[1:]}"
+            is_predicate = text.startswith(("must ", "should "))
+            text = f"{advice} The value {text}" if is_predicate else f"{advice} {text[:1].upper()}{text[1:]}"
         elif advice:
             text = f"{advice}; {text}"
         if self.ask:

@@ -1,5 +1,7 @@
 """Reasons of findings: stable names for programs, in audit lines, metrics, Events, SARIF and `status.details.causes`."""
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Self
 
@@ -58,7 +60,7 @@ class Reason(StrEnum):
     CLASS_NOT_PINNED = "ClassNotPinned", "a class cannot pin the pod"
     CLASS_NOT_ALLOWED = "ClassNotAllowed", "the namespace may not use a class on which the pod could run"
     MODEL_TOO_LARGE = "ModelTooLarge", "the model of a pod needs more GPU memory than the class has"
-    NO_NODE = "NoNode", "no node matches the pod, and none can be created"
+    NO_NODE = "NoNode", "no node can take the pod now, and none can be created"
     DRIVER_TOO_OLD = "DriverTooOld", "no node that can take the pod has the CUDA version"
     MISSING_TOLERATION = "MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes"
 
@@ -94,3 +96,41 @@ class Reason(StrEnum):
     WOULD_INJECT = "WouldInject", "a rule that is not enforced would change the pod"
     TOO_LARGE = "TooLarge", "an object has more or longer fields than are read"
     INVALID_DOCUMENT = "InvalidDocument", "a document of gpu-admission.dev is invalid, or not in force"
+
+
+_INJECTED = {Reason.INJECTION_MISSING, Reason.INJECTION_KEPT, Reason.WOULD_INJECT}
+_REASONS: Mapping[str, AbstractSet[Reason]] = {
+    "gpu-requests": _INJECTED
+    | {Reason.INVALID_QUANTITY, Reason.FRACTIONAL_GPU, Reason.REQUEST_NOT_LIMIT, Reason.MISSING_LIMIT}
+    | {Reason.EXCEEDS_MAX_PER_CONTAINER, Reason.EXCEEDS_MAX_PER_POD, Reason.EXCEEDS_NODE, Reason.NO_NODE}
+    | {Reason.OTHER_VENDOR, Reason.UNKNOWN_SLICE, Reason.SEVERAL_SLICES, Reason.DEVICE_VARIABLE}
+    | {Reason.DAEMONSET_HOLDS_GPUS, Reason.FRACTION_BESIDE_GPUS, Reason.FRACTION_TOO_SMALL}
+    | {Reason.INEFFECTIVE_ANNOTATION},
+    "ineffective-fields": {Reason.INEFFECTIVE_ANNOTATION, Reason.UNKNOWN_ANNOTATION, Reason.MISPLACED_FIELD}
+    | {Reason.INVALID_RESOURCE_NAME, Reason.UNKNOWN_RESOURCE_NAME},
+    "gpu-class": _INJECTED
+    | {Reason.UNKNOWN_CLASS, Reason.CLASS_NOT_OFFERED, Reason.CLASS_CONTRADICTION, Reason.CLASS_NOT_PINNED}
+    | {Reason.CLASS_NOT_ALLOWED, Reason.MODEL_TOO_LARGE, Reason.NO_NODE}
+    | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
+    "cuda-version": _INJECTED | {Reason.DRIVER_TOO_OLD, Reason.INEFFECTIVE_ANNOTATION},
+    "gpu-toleration": _INJECTED | {Reason.MISSING_TOLERATION},
+    "spot": _INJECTED | {Reason.INEFFECTIVE_ANNOTATION},
+    "readiness-delay": _INJECTED
+    | {Reason.PROBE_KILLS_LOADING, Reason.SCALES_TO_ZERO}
+    | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
+    "shared-memory": _INJECTED | {Reason.SHARED_MEMORY_NOT_ADDED},
+    "parallelism": {Reason.MORE_PROCESSES, Reason.IDLE_GPUS, Reason.SEVERAL_SLICES},
+    "model-warming": _INJECTED
+    | {Reason.MODEL_NOT_FETCHED, Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
+    "gpu-isolation": _INJECTED
+    | {Reason.EXPOSED_GPUS, Reason.PRIVILEGED_CONTAINER, Reason.TOLERATES_GPU_TAINT, Reason.DEVICE_VARIABLE},
+    "gpu-quota": {Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT, Reason.QUOTA_MISSING}
+    | {Reason.QUOTA_NOT_COUNTED, Reason.QUOTA_RECALCULATING, Reason.INEFFECTIVE_QUOTA}
+    | {Reason.LEDGER_UNREACHABLE, Reason.LEDGER_UNREADABLE, Reason.LEDGER_FULL}
+    | {Reason.UNCOUNTABLE_DEVICES, Reason.UNCLASSIFIED_POD, Reason.PROTECTED_CLAIM}
+    | {Reason.INVALID_QUANTITY, Reason.INVALID_ANNOTATION},
+}
+RULES_BY_REASON: Mapping[Reason, tuple[str, ...]] = {
+    reason: tuple(rule for rule, reasons in _REASONS.items() if reason in reasons) for reason in Reason
+}
+"""The rules whose findings have the reason; none for a reason of gpu-admission as a whole."""

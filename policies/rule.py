@@ -110,6 +110,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Advise on an object as a whole; paths start at the object. What is wrong with its pods is for `check`."""
     check_before_mutation: bool = False
     """Also check before all mutations: the API server would refuse the pod right after /mutate with a worse sentence."""
+    not_fixable: str = ""
+    """Why no finding that denies has a fix, "" if one has, or if the rule denies nothing."""
     not_exported: str = ""
     """Why `gpu-admission export` leaves the rule to the webhook, "" if it exports it."""
     metadata_keys: tuple[str, ...] = ()

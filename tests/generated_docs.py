@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from policies.reason import Reason
+from policies.reason import RULES_BY_REASON
+from policies.registry import RULES
 from tests.metrics import metrics_defined
 
 CRDS = Path(__file__).parents[1] / "deploy" / "chart" / "files" / "crds"
@@ -47,8 +48,15 @@ def check_or_write(page: Path, written: str) -> None:
 
 def reasons_table() -> str:
     """Return the table of reasons for docs/rules.md."""
-    rows = "".join(f"| `{reason}` | {reason.meaning} |\n" for reason in Reason)
-    return f"| reason | when |\n|---|---|\n{rows}"
+    rows = ""
+    for reason, rules in RULES_BY_REASON.items():
+        rows += f"| `{reason}` | {reason.meaning} | {', '.join(rules)} |\n"
+    return f"| reason | when | rules |\n|---|---|---|\n{rows}"
+
+
+def not_fixable_list() -> str:
+    """Return the rules without fixes for docs/rules.md."""
+    return "".join(f"- `{rule.id}`: {rule.not_fixable}\n" for rule in RULES if rule.not_fixable)
 
 
 def api_reference() -> str:

@@ -4,14 +4,12 @@ UPDATE_DOCS=1 writes the outputs of commands in the documentation anew.
 """
 
 import ast
-import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -26,13 +24,14 @@ from tests.generated_docs import (
     generated,
     metrics_table,
     modules_table,
+    not_fixable_list,
     reasons_table,
 )
 from webhook.commands import main
-from webhook.commands.check import check
 from webhook.commands.rules import as_yaml, default_mode, options
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.tools.export.objects import RULE_LABEL
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -149,7 +148,7 @@ QUOTED = re.compile(r'^- "(?P<rule>[^"]+)"|`(?P<code>[^`]+)`', re.MULTILINE)
 WORD = re.compile(r"[a-z]+(?=[,;:.)]*$)")
 COMMAND = re.compile(r"(kubectl|gpu-admission|make|helm|kubeadm|kustomize) (?!takes|was)|[.{]|PATH ")
 FORMS = {
-    'field (container) = "value" (what that means): what to write; why; or ask whom for what [rule]',
+    'field (container) = "value" (what that means): what to write; why; or ask the contact to … [rule]',
     "ask the platform team to …",
     "no-op as we are",
     "maximum nvidia.com/gpu usage per Container is …",
@@ -268,8 +267,8 @@ def named(pattern: str) -> set[tuple[str, str]]:
     }
 
 
-def test_no_unknown_annotation_is_named() -> None:
-    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1")}
+def test_no_unknown_annotation_or_label_is_named() -> None:
+    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1"), RULE_LABEL}
 
     assert [each for each in named(r"(gpu-admission\.dev/[a-z][a-z-]*)") if each[0] not in known] == []
 
@@ -304,41 +303,6 @@ def test_every_make_target_is_documented() -> None:
     assert [target for target in targets if f"| `make {target}` |" not in page and target != "help"] == []
 
 
-def test_the_options_of_check_are_documented() -> None:
-    page = (ROOT / "docs" / "check.md").read_text()
-    options = (parameter for parameter in check.params if isinstance(parameter, click.Option))
-    known = {name for option in options for name in option.opts}
-    documented = {
-        name for row in re.findall(r"^\| (`-.*?) \|", page, re.MULTILINE) for name in row.split(", ")
-    }
-
-    assert documented == {f"`{name}`" for name in known}
-
-
-def test_what_check_prints_as_json_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "check.md").read_text()
-    files = ["examples/workloads/pod-fractional.yaml", "examples/workloads/training-job.yaml", "nowhere.yaml"]
-    sources = [argument for file in files for argument in ("-f", file)]
-    printed = CliRunner().invoke(main, ["check", *sources, "-o", "json"]).stdout
-
-    assert {name for name in names_in(json.loads(printed)) if f"`{name}`" not in page} == set()
-
-
-def names_in(document: Any) -> Iterator[str]:
-    """Yield the keys of all objects, but for those of a patch operation, which RFC 6902 and the pod define."""
-    if isinstance(document, dict):
-        yield from (
-            f"{key}[]" if isinstance(value, list) and key != "operations" else key
-            for key, value in document.items()
-        )
-        for key, value in document.items():
-            yield from names_in(value) if key != "operations" else ()
-    elif isinstance(document, list):
-        for item in document:
-            yield from names_in(item)
-
-
 def test_what_is_not_exported_is_what_the_registry_says() -> None:
     rows = [f"| {rule.id} | {rule.not_exported} |" for rule in RULES if rule.not_exported]
     page = ROOT / "docs" / "export.md"
@@ -369,6 +333,15 @@ def test_every_message_of_the_troubleshooting_is_written() -> None:
     assert [piece for piece in pieces if piece not in written] == []
 
 
+def test_the_page_of_the_installation_names_every_webhook() -> None:
+    manifest = (ROOT / "deploy" / "static" / "first-install" / "install.yaml").read_text()
+    webhooks = set(re.findall(r"^- name: ([a-z.-]+)\.gpu-admission\.dev$", manifest, re.MULTILINE))
+    page = (ROOT / "deploy" / "README.md").read_text()
+
+    assert len(webhooks) > 10
+    assert {name for name in webhooks if f"`{name}`" not in page} == set()
+
+
 # ---- generated tables
 
 
@@ -380,6 +353,10 @@ def test_every_metric_is_documented() -> None:
 
 def test_the_reasons_of_findings_are_documented() -> None:
     check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "reasons", reasons_table()))
+
+
+def test_rules_without_fixes_are_documented_with_the_cause() -> None:
+    check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "not-fixable", not_fixable_list()))
 
 
 @pytest.mark.parametrize("room", ["policies", "webhook"])

@@ -110,8 +110,8 @@ class Play:
     def nowhere(self) -> None:
         self._stage.scene(
             "A class that no node has",
-            "Admitted: nvidia-h100 is a known class, and nodes come and go. The pod is pinned to it, stays Pending, and "
-            "the scheduler says why. An unknown class is rejected.",
+            "Admitted, because nodes come and go: nvidia-h100 is a known class. A warning names the classes that have "
+            "nodes; the pod is pinned to its class, and stays Pending. An unknown class is rejected.",
         )
         self.kubectl("apply", "-f", f"{WORKLOADS}/pod-h100.yaml")
         wait_for("the scheduler to give up on pod needs-h100", self._is_unschedulable)
@@ -148,7 +148,7 @@ class Play:
     def pause(self) -> None:
         self._stage.scene(
             "Break glass",
-            "A pause ends by itself. Meanwhile the rules only log: the pod whose class nobody knows is admitted.",
+            "A pause ends by itself. Meanwhile the rules only log: the pod with an unknown class is admitted.",
         )
         self.command("pause", "default", "--for", "30m", "--reason", "'incident 4711'")
         pod = f"{WORKLOADS}/pod-unknown-class.yaml"

@@ -44,12 +44,12 @@ class Amount(msgspec.Struct, frozen=True):
         self,
         reason: Reason,
         message: str,
-        remedy: str,
+        remedy: str = "",
         severity: Severity = Severity.DENIAL,
         amount: str | float | None = None,
         name: str = "",
     ) -> Finding:
-        """Return a finding. `amount`, `name`: what would do in place of the requested amount or resource."""
+        """Return a finding. `amount`, `name`: what would do in place of the requested one; `remedy` may say more."""
         return Finding(
             rule=ID,
             reason=reason,

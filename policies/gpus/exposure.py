@@ -14,8 +14,9 @@ _HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.
 DOCKER_RESOURCE = "DOCKER_RESOURCE_"
 """Prefix of variables (swarm's generic resources) that AMD's runtime reads as AMD_VISIBLE_DEVICES."""
 
+_OF_VENDORS = of_all(lambda vendor: vendor.node_paths)
 NODE_PATHS = (
-    *of_all(lambda vendor: vendor.node_paths),
+    *_OF_VENDORS,
     # Every device by its number
     "/dev/char/",
     # Cards that are passed through to virtual machines.
@@ -87,6 +88,11 @@ def leads_to_gpus(path: str) -> bool:
     shown = canonical(path)
     near = any(shown.startswith(each) or each.startswith(shown) for each in NODE_PATHS)
     return bool(path) and (near or _OTHER_ROOT.search(shown) is not None)
+
+
+def is_device(path: str) -> bool:
+    """Whether a path of the node is a device of a vendor: a container that requests a GPU gets it without a mount."""
+    return canonical(path).startswith(tuple(each for each in _OF_VENDORS if each.startswith("/dev/")))
 
 
 def is_of_the_gpu_stack(path: str) -> bool:

@@ -16,9 +16,15 @@ import msgspec
 from policies.finding import Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import NVIDIA_GPU, GPUResource, Measure, ResourceMapping
+from policies.gpus.resource_mapping import (
+    IMPLICIT_DEVICE_CLASS,
+    NVIDIA_GPU,
+    GPUResource,
+    Measure,
+    ResourceMapping,
+)
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import ANY, is_covered, offers
+from policies.placement.class_choice import ANY, OPEN_POD, few, is_covered, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
@@ -71,6 +77,8 @@ class Availability:
     ) -> None:
         self._catalogue, self._use, self._nodes = catalogue, use, nodes
         pinned = pinning(pod, catalogue)
+        self._is_annotated = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
+        """Whether rule gpu-class denies the pod if the class of its annotation lacks a resource that another class has."""
         if pinned is None:
             is_read = use.reads_annotation and not pod.spec.node_name
             self._pinned_by: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
@@ -95,7 +103,11 @@ class Availability:
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
         requested = vendor(resource.name)
-        if not self.pinned or any(vendor(c.resource) == requested for c in self.classes):
+        if (
+            not self.pinned
+            or self._is_annotated
+            or any(vendor(c.resource) == requested for c in self.classes)
+        ):
             return None
         of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
         if not of_vendor:
@@ -121,11 +133,11 @@ class Availability:
         return self._unknown_slices[key]
 
     def _unknown_slice(self, resource: GPUResource, profile: str, is_closed: bool) -> Complaint | None:
-        if self.other_vendor(resource):
-            return None
         with_profile = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         if any(gpu_class in self.classes for gpu_class in with_profile):
-            return self._slice_without_node(resource)
+            return None
+        if self.other_vendor(resource) or (self._is_annotated and with_profile):
+            return None
         of_vendor = [c for c in self._catalogue if vendor(c.resource) == vendor(resource.name)]
         with_list = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
         if not with_list:
@@ -157,14 +169,42 @@ class Availability:
             message = f"should be a slice that some GPU class has: none lists {profile}"
         return Complaint(Reason.UNKNOWN_SLICE, message, remedy, severity, name=next(iter(nearest), ""))
 
-    def _slice_without_node(self, resource: GPUResource) -> Complaint | None:
-        """Warn of a slice that a class has, and no node: the pod holds quota, and is never placed."""
-        if not self._slice_count_labels or f"{resource.name}{_COUNT_SUFFIX}" in self._slice_count_labels:
+    def without_node(self, resource: GPUResource, resource_mapping: ResourceMapping) -> Complaint | None:
+        """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed."""
+        name = resource.name
+        is_claimed = (
+            name.startswith(IMPLICIT_DEVICE_CLASS) or name in resource_mapping.extended_names.values()
+        )
+        if not resource.measure.is_count or is_claimed or not self._is_missing(name):
             return None
-        nearest = self._nearest_slices(resource, self.classes)
-        remedy = f"request {' or '.join(nearest)}" if nearest else ""
-        message = f"no node has {resource.name} now: the pod stays pending, and holds quota"
-        return Complaint(Reason.NO_NODE, message, remedy, Severity.WARNING)
+        nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
+        is_open = not self.pinned
+        offered = nearest or sorted(
+            each for each in self._gpus_on_nodes if is_open or vendor(each) == vendor(name)
+        )
+        message = f"no schedulable node has {name} now: the pod stays pending, and holds quota"
+        return Complaint(
+            Reason.NO_NODE, message, f"request {few(offered)}" if offered else "", Severity.WARNING
+        )
+
+    def _is_missing(self, name: str) -> bool:
+        """Whether no schedulable node has the resource. False if that is not known, or an autoscaler may create such nodes."""
+        if self._nodes is None or name in self._nodes.resources:
+            return False
+        globs = self._use.autoscaled_classes
+        if globs and any(vendor(c.resource) == vendor(name) and is_covered(c, globs) for c in self.classes):
+            return False
+        if self._gpus_on_nodes:
+            return True
+        labels = self._slice_count_labels
+        return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
+
+    @cached_property
+    def _gpus_on_nodes(self) -> frozenset[str]:
+        """The resources of GPU vendors that schedulable nodes have. Empty if they are not known, or none has any."""
+        there = self._nodes.resources if self._nodes is not None else ()
+        vendors = {vendor(gpu_class.resource) for gpu_class in self._catalogue} if there else set()
+        return frozenset(name for name in there if vendor(name) in vendors)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
         """Complain if no node can have so many slices: the slices of one card times the cards of a node.
@@ -249,8 +289,8 @@ class Availability:
             if known is not None and known.measure is Measure.SLICES:
                 ways.append(f"{name}: 1 (a slice)")
         shared = resource_mapping.resource(f"{resource.name}.shared")
-        # Labels do not say whether a node has shares.
-        if shared is not None and shared.measure is Measure.SHARES and self._nodes is None:
+        is_there = self._nodes is None or (shared is not None and shared.name in self._gpus_on_nodes)
+        if shared is not None and shared.measure is Measure.SHARES and is_there:
             ways.append(f"{shared.name}: 1 (a time-sliced share)")
         return ways
 
@@ -269,9 +309,22 @@ class Availability:
 
     def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> str:
         """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
-        usable = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
+        having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
+        usable = (each for each in having if self._has_nodes(each))
         first = next(usable, None)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
+
+    def contradicts_annotation(self, resource: GPUResource) -> bool:
+        """Whether the classes of the annotation lack the resource. Rule gpu-class reports it."""
+        return self._is_annotated and not any(offers(c, resource, self._catalogue) for c in self.classes)
+
+    def _has_nodes(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes of the class exist or can be created; True if the nodes are not known."""
+        nodes = self._nodes
+        if nodes is None or is_covered(gpu_class, self._use.autoscaled_classes):
+            return True
+        labels = gpu_class.node_labels
+        return any(nodes.could_take(OPEN_POD, each.key, (*each.values, gpu_class.family)) for each in labels)
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
@@ -286,8 +339,7 @@ class Availability:
 
     def _is_on_nodes(self, profile: str) -> bool:
         """Whether a node has slices of the profile; True if that is not known."""
-        labels = self._slice_count_labels
-        return not labels or f"{MIG_SLICE}{profile.replace('+', '.')}{_COUNT_SUFFIX}" in labels
+        return not self._is_missing(f"{MIG_SLICE}{profile.replace('+', '.')}")
 
     def _nearest_slices(self, resource: GPUResource, classes: Sequence[GPUClass]) -> list[str]:
         if self._compared >= _MOST_COMPARED:

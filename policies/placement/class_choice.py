@@ -114,9 +114,15 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         return is_open and is_there and all(self.allows(each) and self.offers(each) for each in named)
 
     def usable(self) -> tuple[GPUClass, ...]:
-        """Return the allowed classes that have the requested resources. If some of them have nodes, return only those."""
+        """Return the allowed classes that have the requested resources. If the nodes are known, return only those with nodes."""
         having = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
-        return tuple(each for each in having if self._with_nodes(each, having)) or tuple(having)
+        found = tuple(each for each in having if self._with_nodes(each, having))
+        return found if found or self._knows_classes_of_nodes else tuple(having)
+
+    @property
+    def _knows_classes_of_nodes(self) -> bool:
+        """Whether nodes have the label that pins pods to classes, or can be created."""
+        return self.nodes is not None and self.can_name_nodes(tuple(self.catalogue))
 
     def values_of(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
@@ -151,13 +157,17 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_any(self) -> tuple[str, str]:
         """Return a remedy for the author and a request to the administrator, if no class is usable."""
-        others = {each.resource for each in self.allowed_of(self.catalogue)}
-        others -= {each.name for each in self.resources}
-        having = [each.name for each in self.catalogue if self.may_offer(each)]
+        allowed = self.allowed_of(self.catalogue)
+        if self._knows_classes_of_nodes:
+            allowed = tuple(each for each in allowed if self._with_nodes(each, allowed))
+        others = {each.resource for each in allowed} - {each.name for each in self.resources}
+        having = [each for each in self.catalogue if self.may_offer(each)]
         remedy = f"request {few(sorted(others))}: 1" if others else ""
         if not having:
             return remedy, f"for a GPUClass with {self.requested_words}"
-        return remedy, f"to allow {few(having)} in namespace {self.namespace}"
+        if without_nodes := self.allowed_of(having):
+            return remedy, f"for nodes of {few([each.name for each in without_nodes])}"
+        return remedy, f"to allow {few([each.name for each in having])} in namespace {self.namespace}"
 
     def meant(self, word: str) -> str:
         """Return the nearest class or family, or "" if the pod cannot use that."""
@@ -170,7 +180,9 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def none_usable(self) -> str:
-        return f"no class that namespace {self.namespace} may use has {self.requested_words}"
+        having = any(self.may_offer(each) for each in self.allowed_of(self.catalogue))
+        nodes = "with nodes " if having else ""
+        return f"no class {nodes}that namespace {self.namespace} may use has {self.requested_words}"
 
     @property
     def has_claims(self) -> bool:

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from policies.pods.pod import Toleration
+
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
 
@@ -16,6 +18,17 @@ NodeReference = tuple[str, str]
 """NODE_NAME and a node's name, or HOSTNAME and the value of that label."""
 
 
+class NodeState(msgspec.Struct, frozen=True):
+    """Whether a node takes new pods, and which."""
+
+    is_schedulable: bool = True
+    """False: the node is cordoned."""
+    taints: tuple[Toleration, ...] = ()
+    """Taints that keep pods away for as long as the node exists."""
+    resources: frozenset[str] = frozenset()
+    """Names of the extended resources that it has."""
+
+
 class NamedNode(msgspec.Struct, frozen=True):
     """A node with the labels of classes. `hostname` is empty if the node does not have that label."""
 
@@ -24,6 +37,8 @@ class NamedNode(msgspec.Struct, frozen=True):
     hostname: str
     labels: Labels
     namespace: str = ""
+    state: NodeState | None = None
+    """None if only the metadata was read."""
 
     @property
     def references(self) -> frozenset[NodeReference]:

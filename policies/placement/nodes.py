@@ -11,7 +11,7 @@ from itertools import chain
 
 import msgspec
 
-from policies.placement.named_nodes import Labels
+from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod
@@ -34,6 +34,8 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Other labels with one of these prefixes can also have any value."""
     pool: str = ""
     """The name of the autoscaler's node pool; "" for an existing node."""
+    states: frozenset[NodeState] | None = None
+    """The states of the schedulable nodes with these labels. None if they are not known."""
 
     def values(self, key: str) -> frozenset[str] | None:
         """Return the possible values of the label: ABSENT if there is no such label, None for any value."""
@@ -46,6 +48,22 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     keys: Container[str]
     label_sets: frozenset[Labels] = frozenset()
     pools: tuple[NodeOffer, ...] = ()
+    states: Mapping[Labels, frozenset[NodeState]] = {}
+    """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
+
+    @cached_property
+    def resources(self) -> frozenset[str]:
+        """Names of the extended resources of all schedulable nodes. Empty if they are not known, or a pool may add others."""
+        if self.pools:
+            return frozenset()
+        return frozenset(name for of in self.states.values() for state in of for name in state.resources)
+
+    def states_for(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterable[NodeState] | None:
+        """Return the states of the schedulable nodes that match as in `taking`. None if they are not known, or a pool matches."""
+        if not self.resources or self._has_too_many_requirements(pod):
+            return None
+        offers = list(self.taking(pod, key, values))
+        return (state for offer in offers for state in offer.states or ())
 
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
@@ -93,7 +111,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _nodes(self) -> tuple[NodeOffer, ...]:
         return tuple(
-            NodeOffer({key: frozenset((value,)) for key, value in labels}) for labels in self.label_sets
+            NodeOffer({key: frozenset((value,)) for key, value in labels}, states=self.states.get(labels))
+            for labels in self.label_sets
         )
 
     @cached_property
@@ -104,6 +123,20 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for label in labels:
                 found[label].append(offer)
         return found
+
+
+def node_facts(
+    keys: Container[str], nodes: Iterable[tuple[Labels, NodeState | None]], pools: tuple[NodeOffer, ...] = ()
+) -> NodeFacts:
+    """Return the facts about nodes with these labels and states. If a state is not known, no state is."""
+    label_sets, states, is_known = set[Labels](), defaultdict[Labels, set[NodeState]](set), True
+    for labels, state in nodes:
+        label_sets.add(labels)
+        is_known = is_known and state is not None
+        if state is not None and state.is_schedulable:
+            states[labels].add(state)
+    known = {labels: frozenset(of) for labels, of in states.items()} if is_known else {}
+    return NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=pools, states=known)
 
 
 def _meets_all(offer: NodeOffer, requirements: Iterable[LabelRequirement]) -> bool:

@@ -24,6 +24,8 @@ MODEL_PATH = DOMAIN + "model-path"
 MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 SPOT = DOMAIN + "spot"
+MODELS = frozenset({MODEL_FAMILY, MODEL_PARAMS})
+"""The annotations that declare a model."""
 
 CANARY = DOMAIN + "canary"
 """Only on dry runs: the webhook adds CANARY_ANSWER. The rules do the same as without it."""

@@ -11,6 +11,11 @@ Parts = tuple[str | int, ...]
 
 ANNOTATIONS = "metadata.annotations"
 
+_MAPS = {"annotations", "labels", "limits", "nodeSelector", "requests", "resources", "securityContext"}
+_LISTS = {"env", "envFrom", "tolerations", "volumeMounts", "volumes"}
+OPTIONAL = frozenset(_MAPS | _LISTS)
+"""Fields that mean the same when they are empty as when they are left out. Others stay as `{}`: `emptyDir: {}` is a volume."""
+
 _PART = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
@@ -53,23 +58,30 @@ def with_value(data: Any, parts: Parts, value: Any) -> Any:
 
 
 def with_edit(data: Any, parts: Parts, value: Any) -> Any:
-    """Return a copy of the data with the value in its place, or without what is there if the value is None.
+    """Return a copy of the data with the value in its place; None removes what is there, and optional fields that are empty then.
 
     Missing parents become maps, and what is in the place of a parent stays.
     """
-    key, *below = parts
-    is_there = key in data if isinstance(data, dict) else isinstance(data, list) and key in range(len(data))
-    if not isinstance(data, dict | list) or (not is_there and (value is None or isinstance(data, list))):
+    if not parts:
+        return value
+    part, rest = parts[0], parts[1:]
+    if isinstance(part, int):
+        if not isinstance(data, list) or part >= len(data):
+            return data
+        changed = with_edit(data[part], rest, value)
+        return [*data[:part], *(() if changed is None else (changed,)), *data[part + 1 :]]
+    if not isinstance(data, dict | None):
         return data
-    copied: Any = data.copy()
-    if below:
-        child = copied[key] if is_there else None
-        copied[key] = with_edit({} if child is None else child, tuple(below), value)
-    elif value is None:
-        del copied[key]
+    members = dict(data or {})
+    key = next((key for key in members if str(key) == part), part)
+    if value is None and key not in members:
+        return data
+    changed = with_edit(members.get(key), rest, value)
+    if changed is None or (value is None and not changed and part in OPTIONAL):
+        del members[key]
     else:
-        copied[key] = value
-    return copied
+        members[key] = changed
+    return members
 
 
 def annotation_path(key: str) -> str:

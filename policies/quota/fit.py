@@ -12,6 +12,7 @@ from math import ceil, floor
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.placement.pinning import named_nodes
 from policies.pods.workload import PodCount, Workload
@@ -34,10 +35,11 @@ _EXISTING = {
     ("apps.kruise.io", "CloneSet"): "replicas",
     ("apps.kruise.io", "StatefulSet"): "replicas",
     ("argoproj.io", "Rollout"): "replicas",
+    ("batch", "CronJob"): "active",
     ("batch", "Job"): "active",
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "replicas",
 }
-"""The status field that counts existing pods (in a LeaderWorkerSet: groups) in any phase."""
+"""The status field that counts existing pods (in a LeaderWorkerSet: groups) in any phase; of a CronJob, the list of its Jobs."""
 
 
 class TemplateDemand(msgspec.Struct, frozen=True):
@@ -69,8 +71,8 @@ class FitFailure(Enum):
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
-    `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start. `path` is the path of their
-    template, empty if there are several.
+    `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start; in an empty quota, `fitting`.
+    `path` is the path of their template, empty if there are several.
     """
 
     failure: FitFailure
@@ -80,6 +82,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     left: Fraction
     hard: Fraction
     starting: int = 0
+    fitting: int = 0
     pods: int = 1
 
 
@@ -165,6 +168,8 @@ def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector 
     if field is None:
         return None
     found = _map(workload.data.get("status")).get(field, 0)
+    if isinstance(found, list):
+        return {key: amount * len(found) for key, amount in running(requested).items()}
     written = _map(workload.data.get("spec")).get("replicas", 1) if field == "replicas" else None
     of = written if isinstance(written, int) else sum(each.count.running or 0 for each in requested)
     if not isinstance(found, int) or not of:
@@ -209,6 +214,7 @@ def _shortage(
         left=left[key],
         hard=hard[key],
         starting=sum(number for _, number in _fitting(wanted, left)),
+        fitting=sum(number for _, number in _fitting(wanted, hard)),
         pods=sum(pods for _, pods in wanted),
     )
 
@@ -243,7 +249,9 @@ def _surge(
         unavailable = _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False)
         if replicas and surge and unavailable == 0:
             beside = total([held, demand.times(replicas)])
-            return _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
+            found = _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
+            # One pod fewer leaves room for that of the update.
+            return found and replace(found, starting=replicas - 1)
     return None
 
 

@@ -12,14 +12,14 @@ from math import ceil, floor
 from msgspec.structs import replace
 
 from policies.finding import Edit, Finding
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, format_amount, total, unit
 from policies.quota.demand import RULE_ID, pod_demand
 from policies.quota.ledger.decide import Shortfall
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
 from policies.quota.spec import NAME, hard_field
 from policies.reason import Reason
@@ -32,6 +32,7 @@ MOST_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
+AND_WAIT = "and wait until others release it"
 NAMES_LISTED = 2
 """Classes and resources in one amount; the line is short."""
 
@@ -62,13 +63,14 @@ def exceeded(
     smaller = _fewer(request, shortfalls)
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
     keys = [each.key for each in shortfalls]
-    ways = [
-        *dict.fromkeys(edit.words for edit in fix),
-        *_ways(request, ledger, shortfalls, fits_in_part=bool(smaller)),
-    ]
+    edits = dict.fromkeys(edit.words for edit in fix)
+    named, unnamed = (
+        [*edits, *_ways(request, ledger, shortfalls, fits_in_part=bool(smaller), holders=holders)]
+        for holders in (ledger.holders, {})
+    )
     ask = f"to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'}"
-    lengths = ((NAMES_LISTED, len(ways)), (1, len(ways)), (1, 1))
-    texts = [(_facts(shortfalls, now, most), ", or ".join(ways[:number])) for most, number in lengths]
+    lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
+    texts = [(_facts(shortfalls, now, most), ", or ".join(ways)) for most, ways in lengths]
     before = f"exceeded quota: {namespace}/{NAME}, "
     short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= LONGEST)
     facts, remedy = next(short, texts[-1])
@@ -159,27 +161,38 @@ def fewer(pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = "") ->
     path: of a pod template, before the paths of the pod. Empty if nothing whole is left, or if several containers, or a resource
     that is not counted in whole amounts, share the demand.
     """
-    requested = tuple(mapping.requests(pod))
-    if len(requested) != 1 or not requested[0].resource.measure.is_count or mapping.fractions_of(pod):
+    if (requested := _only_count(pod, mapping)) is None:
         return ()
-    place, name = requested[0].place, requested[0].resource.name
-    amount = floor(requested[0].quantity.value * part)
+    place, name = requested.place, requested.resource.name
+    amount = floor(requested.quantity.value * part)
     container = place.container
     written = (("limits", container.limits), ("requests", container.requests))
     paths = [f"{path}{place.path}.resources.{kind}[{name}]" for kind, amounts in written if name in amounts]
     return tuple(Edit(each, amount) for each in paths) if amount else ()
 
 
+def _only_count(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
+    """Return the only request of the pod, if it is one of a resource that is counted in whole amounts."""
+    requested = tuple(mapping.requests(pod))
+    is_only = len(requested) == 1 and requested[0].resource.measure.is_count and not mapping.fractions_of(pod)
+    return requested[0] if is_only else None
+
+
 def _ways(
-    request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall], *, fits_in_part: bool
+    request: QuotaRequest,
+    ledger: QuotaLedger,
+    shortfalls: Sequence[Shortfall],
+    *,
+    fits_in_part: bool,
+    holders: Mapping[str, Sequence[Holder]],
 ) -> Iterator[str]:
-    """Yield what else the author can do. `fits_in_part`: a smaller request fits now."""
+    """Yield what else the author can do. `fits_in_part`: a smaller request fits now. `holders` may be named."""
     never = [each for each in shortfalls if each.requested > each.hard]
     if never:
         if not fits_in_part:
             largest = _at_most(request, {each.key: each.hard for each in never}, never)
             is_full = any(_left(each) < each.hard for each in never)
-            yield from (f"{each}, and wait until others release it" if is_full else each for each in largest)
+            yield from (f"{each}, {AND_WAIT}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
         if request.controlled_by.startswith("Deployment/"):
@@ -189,8 +202,43 @@ def _ways(
         return
     if not fits_in_part:
         yield from _at_most(request, {each.key: _left(each) for each in shortfalls}, shortfalls)
+    yield f"wait until {_release(request, shortfalls, holders)}"
+
+
+def _release(
+    request: QuotaRequest, shortfalls: Sequence[Shortfall], holders: Mapping[str, Sequence[Holder]]
+) -> str:
+    """Return who must release what: `Job/train releases 2 GPUs`, `others release 3 nvidia.com/mig-1g.10gb`.
+
+    The amounts are whole: cards, or slices of the pod's own profile.
+    """
     missing = {each.key: each.requested - _left(each) for each in shortfalls}
-    yield f"wait until others release {amounts_in_words(missing)}"
+    scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
+    names = _covering(holders.get(scarcest.key, ()), missing[scarcest.key], request.controlled_by)
+    who = f"{' and '.join(names) or 'others'} release{'s' if len(names) == 1 else ''}"
+    if all(each.denominator == 1 for each in missing.values()):
+        return f"{who} {amounts_in_words(missing)}"
+    if request.pod and (own := _only_count(request.pod, request.catalogues.resource_mapping)):
+        slices = max(ceil(missing[each.key] * own.quantity.value / each.requested) for each in shortfalls)
+        if scarcest.requested < own.quantity.value:
+            return f"{who} {slices} {own.resource.name}"
+    whole = {key: Fraction(ceil(amount)) for key, amount in missing.items()}
+    if all(whole[each.key] <= each.used + each.reserved for each in shortfalls):
+        return f"{who} {amounts_in_words(whole)}"
+    return f"{who} all that {'it holds' if len(names) == 1 else 'they hold'}"
+
+
+def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str) -> list[str]:
+    """Return the largest holders that hold what is missing, besides the author's own; none if that takes too many names."""
+    names: list[str] = []
+    for each in holders:
+        if each.name == controlled_by:
+            continue
+        names.append(each.name)
+        missing -= Fraction(each.amount)
+        if missing <= 0:
+            return names if len(names) <= NAMES_LISTED else []
+    return []
 
 
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:

@@ -228,5 +228,6 @@ RULE = Rule(
     options=CUDAVersionOptions,
     mutate=mutate,
     check=check,
+    not_fixable="it denies an annotation that is not a CUDA version, and only its author knows the version",
     not_exported="it looks up the version that a pod needs and the drivers of the nodes; CEL cannot look anything up",
 )

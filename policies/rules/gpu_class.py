@@ -20,32 +20,125 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Severity
+from policies.gpus.classes import ClassCatalogue
+from policies.gpus.fraction_annotations import FRACTION_DEVICE
+from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
+from policies.placement.availability import Availability, ClassUse
+from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, Case, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
-    OPEN_POD,
+    ANY,
     RULE_ID,
+    ClassSelection,
     about_annotation,
     few,
+    is_covered,
+    suggestion,
     warning,
 )
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
+from policies.placement.hardware import hardware_keys
+from policies.placement.label_keys import EXCEPT
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
 from policies.pods.field_paths import annotation_path
+from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
-from policies.pods.pod import NodeSelectorRequirement, Pod
+from policies.pods.pod import Metadata, NodeSelectorRequirement, Pod
 from policies.reason import Reason
-from policies.rule import Context, Mode, Phase, Rule
-from policies.rules.gpu_class_case import DAEMONSET, NODE_NAME, Case, GPUClassOptions, is_wider
+from policies.rule import Context, Mode, Phase, Rule, RuleOptions
+
+
+class GPUClassOptions(RuleOptions, frozen=True):
+    label_key: str = "accelerator"
+    default: str | None = None
+    allowed: tuple[str, ...] = (ANY,)
+    """Globs over the names of allowed classes and families. `*` allows all."""
+    autoscaled_classes: tuple[str, ...] = ()
+    """Globs over classes whose nodes are made on demand, so no warning if there are no nodes."""
+    hardware_labels: tuple[str, ...] = ()
+    """Globs over keys of node labels that choose hardware, before the built-in ones. With `!` they choose none."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if not is_qualified_name(self.label_key):
+            yield "labelKey", f'must be a label key, not "{self.label_key}"'
+        if self.default is not None and not self.default:
+            yield "default", "must not be empty: set null for no default"
+        if not self.allowed:
+            yield "allowed", 'must not be empty: set ["*"] to allow every class'
+        labels = ((f"hardwareLabels[{at}]", glob) for at, glob in enumerate(self.hardware_labels))
+        for path, glob in (*self._globs(), *labels):
+            if not glob.removeprefix(EXCEPT):
+                yield path, "must not be empty"
+
+    def _globs(self) -> Iterator[tuple[str, str]]:
+        for name, globs in (("allowed", self.allowed), ("autoscaledClasses", self.autoscaled_classes)):
+            yield from ((f"{name}[{index}]", glob) for index, glob in enumerate(globs))
+
+    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+        if self.label_key not in catalogue.label_keys:
+            yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
+        for path, glob in self._globs():
+            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
+                yield path, f'"{glob}" matches no class{suggestion(glob, catalogue, ": ")}'
+        default = self.default
+        named = catalogue.resolve(default) if default else ()
+        if default and not named:
+            yield (
+                "default",
+                f'must be a class or a family, not "{default}"{suggestion(default, catalogue, ": ")}',
+            )
+        elif default and not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
+            yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
+
+
+def class_use(context: Context) -> ClassUse:
+    """Return what this rule does about the classes of pods."""
+    options = context.options_of(RULE_ID)
+    if not isinstance(options, GPUClassOptions):
+        return ClassUse(reads_annotation=False)
+    return ClassUse(
+        allowed=options.allowed,
+        default=options.default,
+        autoscaled_classes=options.autoscaled_classes,
+        reads_annotation=options.mode is Mode.ENFORCE and not context.made_by_daemonset,
+    )
+
+
+def _case(pod: Pod, options: GPUClassOptions, context: Context) -> Case:
+    mapping = context.resource_mapping
+    resources = {request.resource for request in mapping.requests(pod)}
+    if pod.annotations and mapping.pod_fraction(pod):
+        resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
+    selection = ClassSelection(
+        pod=pod,
+        catalogue=context.classes,
+        namespace=context.namespace,
+        allowed=options.allowed,
+        default=options.default,
+        label_key=options.label_key,
+        resources=tuple(sorted(resources, key=lambda resource: resource.name)),
+        hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
+        nodes=context.nodes,
+        autoscaled_classes=options.autoscaled_classes,
+    )
+    placed_by = None
+    if context.made_by_daemonset:
+        placed_by = DAEMONSET
+    elif pod.spec.node_name:
+        placed_by = NODE_NAME
+    elif pod.is_gated or context.is_update:
+        placed_by = GATE
+    return Case(selection, mapping, placed_by)
 
 
 def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_requests_gpus(pod):
         return
-    values = Case(pod, options, context).missing_values()
+    values = _case(pod, options, context).missing_values()
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
@@ -57,25 +150,56 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
     if is_bound or not context.resource_mapping.pod_requests_gpus(pod):
         return
-    case = Case(pod, options, context)
+    found = list(_findings(_case(pod, options, context), options, context))
+    for each in found:
+        yield each if _is_accepted(each, found, pod, options, context) else _without_fix(each)
+
+
+def _is_accepted(
+    finding: Finding, found: list[Finding], pod: Pod, options: GPUClassOptions, context: Context
+) -> bool:
+    """Whether the finding fixes nothing, or its fix of the annotation brings no other finding about classes."""
+    if not finding.fix or finding.path != ANNOTATION_PATH:
+        return True
+    annotations = {key: value for key, value in pod.annotations.items() if key != GPU_CLASS}
+    if (name := finding.fix[0].value) is not None:
+        annotations[GPU_CLASS] = str(name)
+    fixed = replace(pod, metadata=replace(pod.metadata or Metadata(), annotations=annotations))
+    case = _case(fixed, options, context)
+    known = {each.reason for each in found if each is not finding}
+    if any(each.reason not in known for each in _findings(case, options, context)):
+        return False
+    availability = Availability(fixed, context.classes, class_use(context), context.nodes)
+    mapping = context.resource_mapping
+    resources = {each for place in fixed.places for each in mapping.named_resources(place.container)}
+    return (name is None or case.has_room(str(name))) and not any(
+        availability.other_vendor(each) or availability.unknown_slice(each) for each in resources
+    )
+
+
+def _without_fix(finding: Finding) -> Finding:
+    """Return the finding without the fix, and without the words that promise it. "Did you mean …?" promises nothing."""
+    return replace(finding, fix=(), remedy=finding.remedy if finding.remedy.endswith("?") else "")
+
+
+def _findings(case: Case, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     for bad in case.bad_annotations:
         yield bad.finding(RULE_ID)
     if case.refusal is not None:
-        instead = [str(edit.value) for edit in case.refusal.fix]
-        yield case.refusal if all(map(case.has_room, instead)) else replace(case.refusal, fix=())
+        yield case.refusal
     yield from _unsatisfiable(case)
     yield from _contradiction(case)
     yield from _without_label(case)
     yield from _too_small(case)
     yield from _no_node(case)
-    yield from _entitlement(case)
+    yield from _entitlement(case, options, context)
 
 
 def _unsatisfiable(case: Case) -> Iterator[Finding]:
     """Warn of constraints that no class in the catalogue meets."""
-    catalogue, key = case.context.classes, case.options.label_key
+    catalogue, key = case.selection.catalogue, case.selection.label_key
     value = (case.pod.spec.node_selector or {}).get(key)
-    known = case.context.nodes.values_of(key) if case.context.nodes else ()
+    known = case.selection.nodes.values_of(key) if case.selection.nodes else ()
     is_unknown = value is not None and key in catalogue.label_keys and value not in known
     if value is not None and is_unknown and not classes_of_label(key, value, catalogue):
         near = case.selection.meant(value)
@@ -98,12 +222,12 @@ def _unsatisfiable(case: Case) -> Iterator[Finding]:
 
 def _contradiction(case: Case) -> Iterator[Finding]:
     """Report a contradiction between the pod's own constraints and its annotation."""
-    choice, pinned, key = case.choice, case.pinned, case.options.label_key
+    choice, pinned, key = case.choice, case.pinned, case.selection.label_key
     if choice is None or not case.is_requested:
         return
     values = choice.label_values(key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
-    named = {gpu_class.name for gpu_class in case.context.classes.resolve(choice.requested)}
+    named = {gpu_class.name for gpu_class in case.selection.catalogue.resolve(choice.requested)}
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
@@ -133,7 +257,7 @@ def _contradiction(case: Case) -> Iterator[Finding]:
 
 def _without_label(case: Case) -> Iterator[Finding]:
     """Report that the choice does not pin the pod."""
-    choice, key = case.choice, case.options.label_key
+    choice, key = case.choice, case.selection.label_key
     if choice is None or case.pinned is not None:
         return
     values = choice.label_values(key)
@@ -159,7 +283,7 @@ def _without_label(case: Case) -> Iterator[Finding]:
 
 
 def _too_small(case: Case) -> Iterator[Finding]:
-    need, catalogue = case.need, case.context.classes
+    need, catalogue = case.need, case.selection.catalogue
     chosen = case.choice.classes if case.choice else ()
     classes = catalogue.named(case.pinned.classes) if case.pinned else chosen
     if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
@@ -188,7 +312,7 @@ def _too_small(case: Case) -> Iterator[Finding]:
 
 def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield only the warning of `check` about a class without nodes."""
-    yield from _no_node(Case(pod, options, context))
+    yield from _no_node(_case(pod, options, context))
 
 
 def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
@@ -196,7 +320,7 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     options = context.options_of(RULE_ID)
     if not isinstance(options, GPUClassOptions):
         return {}
-    case = Case(pod, options, context)
+    case = _case(pod, options, context)
     if case.pinned is not None or case.is_requested or case.placed_by is not None:
         return {}
     usable = [
@@ -211,7 +335,7 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
 
 def _no_node(case: Case) -> Iterator[Finding]:
     """Warn if the pod is pinned to a class without nodes, and none can be made."""
-    nodes, key, catalogue = case.context.nodes, case.options.label_key, case.context.classes
+    nodes, key, catalogue = case.selection.nodes, case.selection.label_key, case.selection.catalogue
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
     if case.choice and case.is_out_of_reach():
@@ -235,8 +359,9 @@ def _no_node(case: Case) -> Iterator[Finding]:
     if not classes or case.is_made_on_demand(classes):
         return
     if nodes.could_take(case.pod, key, values):
+        yield from _not_schedulable(case, nodes, values, requested)
         return
-    remedy, ask = _instead(case, nodes, chosen)
+    remedy, ask = case.instead(nodes, chosen)
     yield warning(
         reason=Reason.NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
@@ -245,39 +370,36 @@ def _no_node(case: Case) -> Iterator[Finding]:
     )
 
 
-def _instead(case: Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
-    """Return remedy and request to the platform team."""
-    key, catalogue = case.options.label_key, case.context.classes
-    values = case.lacking() or tuple(v for k, v in (case.pod.spec.node_selector or {}).items() if k == key)
-    if values and nodes.could_take(OPEN_POD, key, values):
-        return "remove what else the pod's nodeSelector or affinity demands", ""
-    known_otherwise = sorted(
-        f"{each}={value}"
-        for labels in nodes.label_sets
-        if key not in dict(labels)
-        for each, value in labels
-        if classes_of_label(each, value, catalogue) & pinned
-    )
-    if known_otherwise:
-        return "", f"to label nodes with {known_otherwise[0]}, which lack {key}"
-    there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
-    selection = case.selection
-    usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
-    if case.need is not None:
-        usable = [each for each in usable if case.need.weights_fit(each, catalogue)]
-    if selection.can_name_nodes(usable):
-        return f"{case.naming(usable)}, of which there are nodes", ""
-    return "", f"for nodes of {few(sorted(pinned))}"
+def _not_schedulable(
+    case: Case, nodes: NodeFacts, values: tuple[str, ...], requested: str
+) -> Iterator[Finding]:
+    """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
+    names = {each.name for each in case.selection.resources if each.measure.is_count}
+    states = nodes.states_for(case.pod, case.selection.label_key, values)
+    if states is None or not names <= nodes.resources:  # gpu-requests reports what no node has
+        return
+    states = list(states)
+    if not any(names <= state.resources for state in states):
+        has = (
+            f"no schedulable node of it has {few(sorted(names))} now"
+            if states
+            else "all its nodes are cordoned now"
+        )
+        yield warning(
+            reason=Reason.NO_NODE,
+            message=f"class {requested}: {has}, so the pod stays pending, and holds quota",
+            ask="" if states else "to uncordon one of them",
+        )
 
 
-def _entitlement(case: Case) -> Iterator[Finding]:
+def _entitlement(case: Case, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Deny a pod that runs, or could run, on a class that its namespace may not use."""
-    selection, pinned, namespace = case.selection, case.pinned, case.context.namespace
+    selection, pinned, namespace = case.selection, case.pinned, context.namespace
     if not selection.is_restricted:
         return
-    is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
+    is_certain = context.phase is not Phase.TEMPLATE and options.mode is Mode.ENFORCE
     if pinned is not None:
-        outside = [c.name for c in case.context.classes.named(pinned.classes) if not selection.allows(c)]
+        outside = [c.name for c in case.selection.catalogue.named(pinned.classes) if not selection.allows(c)]
         if not outside:
             return
         message = f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
@@ -290,8 +412,8 @@ def _entitlement(case: Case) -> Iterator[Finding]:
         message = selection.none_usable
     else:
         message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
-        if case.choice is None and case.options.default and selection.chosen_hardware:
-            message += f" ({selection.chosen_hardware} keeps the default {case.options.default} out)"
+        if case.choice is None and options.default and selection.chosen_hardware:
+            message += f" ({selection.chosen_hardware} keeps the default {options.default} out)"
     remedy, ask = case.another()
     yield Finding(
         rule=RULE_ID, reason=Reason.CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask

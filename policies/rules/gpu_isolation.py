@@ -39,6 +39,7 @@ VARIABLE = NVIDIA_VISIBLE_DEVICES
 REQUEST_GPUS = "request nvidia.com/gpu: 1 in resources.limits"
 EXPOSED = " must be ", " or unset in a container that requests no GPU: its GPUs belong to other pods"
 EXPOSED_REMEDY = f"{REQUEST_GPUS} or remove the variable"
+REQUEST_INSTEAD = f"{REQUEST_GPUS} instead"
 REPLACED = " must be ", " or unset beside a GPU request: it replaces the GPUs that the node assigns"
 REMOVE_VARIABLE = "remove the variable"
 UNREAD = "can replace the GPUs that the node assigns: what it holds is not known at admission"
@@ -90,7 +91,12 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
         if exposure.names_devices(key):
             path = annotation_path(key)
             yield _denial(
-                reason=Reason.EXPOSED_GPUS, path=path, value=value, message=ANNOTATED, remedy=REQUEST_GPUS
+                reason=Reason.EXPOSED_GPUS,
+                path=path,
+                value=value,
+                message=ANNOTATED,
+                fix=(Edit(path),),
+                remedy=REQUEST_INSTEAD,
             )
     requests_gpu = context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
@@ -178,7 +184,8 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                     container=place.container.name,
                     value=mount.mount_path,
                     message=LISTED,
-                    remedy=REQUEST_GPUS,
+                    fix=(Edit(f"{place.path}.volumeMounts[{index}]"),),
+                    remedy=REQUEST_INSTEAD,
                 )
     for index, path, container in mounted_paths(pod):
         if exposure.leads_to_gpus(path):
@@ -187,8 +194,18 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
-                remedy=REQUEST_GPUS,
+                fix=tuple(_without_volume(pod, index)) if exposure.is_device(path) else (),
+                remedy=REQUEST_INSTEAD,
             )
+
+
+def _without_volume(pod: Pod, index: int) -> Iterator[Edit]:
+    yield Edit(f"spec.volumes[{index}]")
+    name = (pod.spec.volumes or ())[index].name
+    for place in pod.places:
+        for at, mount in enumerate(place.container.volume_mounts or ()):
+            if mount.name == name:
+                yield Edit(f"{place.path}.volumeMounts[{at}]")
 
 
 def is_of_the_gpu_stack(pod: Pod) -> bool:

@@ -10,7 +10,7 @@ Runs last, at the validation of creations and of pod updates, and only if nothin
 to fit. Templates have no demand. In modes warn and audit it reserves what fits, and only reports the rest.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
@@ -20,14 +20,16 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.pinning import pinning
+from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.quota.amounts import GPUS, format_amount, unit
+from policies.quota.amounts import CLASSES, GPUS, format_amount, unit
 from policies.quota.claims import template_findings
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from policies.quota.shortage import HELD_SECONDS, ClassPins, exceeded, fewer
+from policies.quota.shortage import AND_WAIT, HELD_SECONDS, ClassPins, exceeded, fewer
 from policies.quota.spec import NAME, hard_field
 from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
@@ -165,8 +167,7 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     match found.failure:
         case FitFailure.POD_TOO_LARGE:
             pods = [each.pod for each in (workload.target or workload).pods if each.path == found.path]
-            granted = context.grant.hard.get(GPUS, found.hard) if context.grant else found.hard
-            part = min(found.hard, granted) / found.needed
+            part = min(found.hard, *_granted(pods, context)) / found.needed
             fix = fewer(pods[0], context.resource_mapping, part, f"{found.path}.") if pods else ()
             if fix and counts_on_gpus(pods[0]):
                 remedy, fix = fix[0].words, ()
@@ -177,13 +178,14 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
             if not is_denied:
                 return
             path, remedy, ask = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1", ""
+            if found.starting:
+                remedy += f", or replicas: {found.starting}"
             facts = f"an update needs {needs} for a pod beside the others, and will not finish: {namespace} will have {free}"
         case _:
             is_growth = found.failure is FitFailure.TOO_LITTLE_TO_GROW
             subject = f"may grow to {found.pods} pods and then " if is_growth else ""
             path = _MAXIMUM.get(workload.kind, path)
-            if field := _pods_field(found, workload):
-                path, fix = field, (Edit(field, found.starting),)
+            path, fix, remedy = _fewer_pods(found, workload, path)
             facts = f"{subject}needs {needs}; {namespace} has {free}: "
             if found.needed > found.hard:
                 facts = f"{subject}needs {needs}, which can never fit: {grants}; "
@@ -204,13 +206,26 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     )
 
 
-def _pods_field(found: FitResult, workload: Workload) -> str:
-    """Return the one field with the number of pods, if fewer of them would start, else ""."""
-    if found.starting and workload.target:
-        return _MAXIMUM.get(workload.kind, "")
-    if found.starting and found.failure is FitFailure.TOO_LITTLE:
-        return _PODS.get((workload.group, workload.kind), "")
-    return ""
+def _granted(pods: Sequence[Pod], context: Context) -> Iterator[Fraction]:
+    """Yield the grants that may be the next too small for fewer GPUs: an unpinned pod is charged to another class then."""
+    hard = context.grant.hard if context.grant else {}
+    yield from (of for key, of in hard.items() if key == GPUS)
+    if any(pinning(pod, context.classes) is None for pod in pods):
+        yield from (of for key, of in hard.items() if key.startswith(CLASSES))
+
+
+def _fewer_pods(found: FitResult, workload: Workload, path: str) -> tuple[str, tuple[Edit, ...], str]:
+    """Return the field with the number of pods, else `path`, and its fix: the number that starts now.
+
+    If none does, the number that fits an empty quota is a remedy.
+    """
+    field = _MAXIMUM.get(workload.kind, "") if workload.target else ""
+    if not workload.target and found.failure is FitFailure.TOO_LITTLE:
+        field = _PODS.get((workload.group, workload.kind), "")
+    edit = Edit(field, found.starting or found.fitting)
+    if not field or not 0 < (found.starting or found.fitting) < found.pods:
+        return path, (), ""
+    return (field, (edit,), "") if found.starting else (field, (), f"{edit.words} or less, {AND_WAIT}")
 
 
 _PODS = {
@@ -218,6 +233,8 @@ _PODS = {
     ("apps", "Deployment"): "spec.replicas",
     ("apps", "ReplicaSet"): "spec.replicas",
     ("apps", "StatefulSet"): "spec.replicas",
+    ("argoproj.io", "Rollout"): "spec.replicas",
+    ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
     ("batch", "Job"): "spec.parallelism",
 }
 """The field with the number of pods."""

@@ -28,11 +28,13 @@ from policies.gpus.fraction_annotations import (
     fraction_container,
     fraction_problems,
 )
-from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
+from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.placement.availability import Availability, ClassUse, Complaint
-from policies.placement.class_choice import ANY, RULE_ID
+from policies.placement.accepted_fixes import AcceptedFixes
+from policies.placement.availability import Availability, Complaint
+from policies.placement.bounds import Bounds
+from policies.placement.class_choice import ANY
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
@@ -40,8 +42,8 @@ from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
 from policies.pods.workload import Workload
 from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
-from policies.rules.gpu_class_case import GPUClassOptions
-from policies.rules.gpu_requests_fixes import Acceptable
+from policies.rules.gpu_class import class_use
+from policies.rules.parallelism import counts_on_gpus
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
@@ -107,15 +109,20 @@ warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     use = class_use(context)
     availability = Availability(pod, context.classes, use, context.nodes)
-    acceptable = Acceptable(
-        pod=pod,
+    bounds = Bounds(
         availability=availability,
-        context=context,
+        resource_mapping=context.resource_mapping,
+        max_per_container=options.max_per_container,
+        max_per_pod=options.max_per_pod,
+        gpus_per_node=options.gpus_per_node,
+        known_profiles_only=options.known_profiles_only,
+    )
+    fixes = AcceptedFixes(
+        pod=pod,
+        bounds=bounds,
         is_restricted=ANY not in use.allowed,
-        per_container=options.max_per_container,
-        per_pod=options.max_per_pod,
-        per_node=options.gpus_per_node,
-        is_closed=options.known_profiles_only,
+        has_default=use.default is not None,
+        counts_on_gpus=counts_on_gpus,
     )
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
@@ -129,24 +136,12 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             shape = [f for each in differing if each for f in number_findings(each, availability, context)]
             found = shape or [
                 *pair_findings(limit, request, options, context),
-                *size_findings(counted, options, availability),
+                *size_findings(counted, bounds),
             ]
-            yield from (acceptable.kept(each, counted) for each in found)
+            yield from (fixes.kept(each, counted) for each in found)
         yield from variable_findings(place, context)
-    yield from total_findings(pod, requests, options, availability, context, acceptable)
+    yield from total_findings(pod, requests, bounds, fixes)
     yield from annotation_findings(pod, context)
-
-
-def class_use(context: Context) -> ClassUse:
-    options = context.options_of(RULE_ID)
-    if not isinstance(options, GPUClassOptions):
-        return ClassUse(reads_annotation=False)
-    return ClassUse(
-        allowed=options.allowed,
-        default=options.default,
-        autoscaled_classes=options.autoscaled_classes,
-        reads_annotation=not context.made_by_daemonset,
-    )
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
@@ -186,9 +181,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     resource, least = amount.resource, quantity.value
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return amount.finding(
-            Reason.FRACTIONAL_GPU, f"must be a whole number of {noun}", f"set {NAME}: {least}", amount=least
-        )
+        return amount.finding(Reason.FRACTIONAL_GPU, f"must be a whole number of {noun}", amount=least)
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part = Fraction(quantity.nano, NANO)
     if part > 1:
@@ -199,7 +192,8 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
         ways = [f"{NAME}: {least}", *smaller]
     message = f"must be a whole number of {noun}, not {requested}"
-    return amount.finding(Reason.FRACTIONAL_GPU, message, f"set {', or '.join(ways)}", amount=least)
+    remedy = f"set {', or '.join(ways)}" if part > 1 or ways[1:] else ""
+    return amount.finding(Reason.FRACTIONAL_GPU, message, remedy, amount=least)
 
 
 # ---- limit and request together
@@ -230,52 +224,35 @@ def pair_findings(
 # ---- how many
 
 
-def size_findings(
-    amount: Amount, options: GPURequestsOptions, availability: Availability
-) -> Iterator[Finding]:
-    """Report too many for one container, and resources that the class does not have."""
+def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
+    """Report too many for one container, and resources that no class or node has."""
     resource, count = amount.resource, amount.value
     if count == 0:
         return
-    most = limit_of(options.max_per_container, resource, availability.pinned)
-    if resource.measure.is_count and most is not None and count > most:
-        yield amount.finding(
-            Reason.EXCEEDS_MAX_PER_CONTAINER,
-            f"must be at most {most} per container by policy",
-            f"set {NAME}: {most} or less",
-            amount=most,
-        )
-    complaint = availability.other_vendor(resource) or availability.unknown_slice(
-        resource, is_closed=options.known_profiles_only
-    )
-    if complaint is not None:
-        yield amount.finding(*complaint)
+    for complaint in (bounds.on_container(resource, count), bounds.on_resource(resource)):
+        if complaint is not None:
+            yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
         yield amount.finding(
             Reason.SEVERAL_SLICES,
             "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
-            f"set {NAME}: 1",
-            Severity.WARNING,
+            severity=Severity.WARNING,
             amount=1,
         )
 
 
 def total_findings(
-    pod: Pod,
-    requests: Mapping[GPUResource, Sequence[Amount]],
-    options: GPURequestsOptions,
-    availability: Availability,
-    context: Context,
-    acceptable: Acceptable,
+    pod: Pod, requests: Mapping[GPUResource, Sequence[Amount]], bounds: Bounds, fixes: AcceptedFixes
 ) -> Iterator[Finding]:
     """Report what is too much for one pod or one node, by the arithmetic of the scheduler.
 
     `requests` are the positive amounts of the containers.
     """
-    if not pod.spec.overhead and not any(_may_exceed(of, options, availability) for of in requests.values()):
+    together = {resource: sum(each.value for each in of) for resource, of in requests.items()}
+    if not pod.spec.overhead and not any(bounds.may_exceed(*each) for each in together.items()):
         return  # all containers together stay below every limit
     try:
-        totals = gpu_requests(pod, context.resource_mapping)
+        totals = gpu_requests(pod, bounds.resource_mapping)
     except QuantityError:
         return  # reported where it is written
     for resource, total in totals.items():
@@ -283,33 +260,10 @@ def total_findings(
             continue
         of_resource = requests.get(resource, [])
         single = of_resource[0] if len(of_resource) == 1 else None
-        most = limit_of(options.max_per_pod, resource, availability.pinned)
-        per_container = limit_of(options.max_per_container, resource, availability.pinned)
-        reported = single and per_container is not None and total.value > per_container
-        complaints = [
-            availability.too_many_slices(resource, total.value, options.gpus_per_node),
-            availability.too_many_cards(resource, total.value),
-        ]
-        if most is not None and total.value > most and not reported:
-            by_policy = f"must be at most {most} per pod by policy"
-            remedy = f"request {NAME}: {most} or less"
-            complaints.insert(0, Complaint(Reason.EXCEEDS_MAX_PER_POD, by_policy, remedy, amount=most))
-        if not reported and not any(complaints):
-            complaints.append(
-                availability.more_than_any_machine(resource, total.value, options.gpus_per_node)
-            )
-        for complaint in filter(None, complaints):
+        is_reported = single is not None and bounds.on_container(resource, total.value) is not None
+        for complaint in bounds.on_pod(resource, total.value, is_reported=is_reported):
             found = total_finding(single, resource, total, complaint)
-            yield acceptable.kept(found, single) if single else found
-
-
-def _may_exceed(requests: Sequence[Amount], options: GPURequestsOptions, availability: Availability) -> bool:
-    """Whether all containers together may request more of a resource than the limit, or than a node has."""
-    resource, together = requests[0].resource, sum(request.value for request in requests)
-    most = limit_of(options.max_per_pod, resource, availability.pinned)
-    bounds = (most, options.gpus_per_node, availability.cards_per_node(resource))
-    is_above = any(bound is not None and together > bound for bound in bounds)
-    return is_above or resource.measure is Measure.SLICES
+            yield fixes.kept(found, single) if single else found
 
 
 def total_finding(

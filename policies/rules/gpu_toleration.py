@@ -3,23 +3,26 @@
 Reads: requests for GPUs, existing tolerations, the class to which the pod is pinned.
 Adds:  a toleration of the taint that is named as the requested resource; for slices, shares and parts of a card as the resource
        of the vendor's whole cards. Then the tolerations that the policy lists, for all GPU pods and by vendor, and those of the
-       class. None is added that an existing one covers. Where a list has a key, only the list speaks about that key.
-Warns: of the template of a DaemonSet that lacks one of them: no pod is made for a node whose taints it does not tolerate.
+       class. None is added that an existing one covers. If a list has a toleration of that key, it replaces the first one.
+Warns: of the template of a DaemonSet that lacks one of them: no pod is made for a node whose taints it does not tolerate. If the
+       nodes are known, of a pod that tolerates the taints of none of the nodes on which it could run.
 
-A pod gets nothing if it has only DRA claims that may be for other devices.
+A pod gets nothing if it requests only DRA claims that are not known to be for GPUs.
 """
 
 from collections.abc import Iterator, Mapping
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import vendor
+from policies.placement.class_choice import is_covered
 from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
-from policies.pods.tolerations import covers, describe_toleration, toleration_problems
+from policies.pods.tolerations import covers, describe_toleration, tolerates, toleration_problems
 from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
+from policies.rules.gpu_class import class_use
 
 ID = "gpu-toleration"
 
@@ -74,6 +77,39 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
         return
     for toleration in wanted:
         patch.add_toleration(toleration)
+    if wanted:
+        yield from _untolerated(patch.pod, context)
+
+
+def _untolerated(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Warn if each schedulable node with the requested resources has a taint that the pod does not tolerate."""
+    requests = context.resource_mapping.requests(pod)
+    names = {each.resource.name for each in requests if each.resource.measure.is_count}
+    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
+    if context.nodes is None or not names or is_placed:
+        return
+    pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
+    classes = context.classes.named(pinned.classes) if pinned else context.classes
+    if globs and any(is_covered(gpu_class, globs) for gpu_class in classes):
+        return
+    tolerations, taint = pod.spec.tolerations or (), None
+    for state in context.nodes.states_for(pod) or ():
+        if names <= state.resources:
+            untolerated = [each for each in state.taints if not any(tolerates(t, each) for t in tolerations)]
+            if not untolerated:
+                return
+            taint = taint or untolerated[0]
+    if taint is not None:
+        words = describe_toleration(taint)
+        yield Finding(
+            rule=ID,
+            reason=Reason.NO_NODE,
+            severity=Severity.WARNING,
+            path="spec.tolerations",
+            message=f"no node with {' and '.join(sorted(names))} can take the pod now: each has a taint that the pod does not "
+            f"tolerate, such as {words}",
+            remedy=f"add {words} if the pod may run there",
+        )
 
 
 def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:
@@ -94,8 +130,8 @@ def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[T
     pinned = pinning(pod, classes)
     for gpu_class in classes.named(pinned.classes) if pinned else ():
         listed += gpu_class.tolerations
-    said = {each.key for each in listed}
-    return [*(resource_taint(key) for key in keys if key not in said), *listed]
+    listed_keys = {each.key for each in listed}
+    return [*(resource_taint(key) for key in keys if key not in listed_keys), *listed]
 
 
 RULE = Rule(

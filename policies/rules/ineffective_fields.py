@@ -107,7 +107,6 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
             value=API_VERSIONS[workload.group],
             message=f"has no kind {workload.kind}",
             fix=(Edit("apiVersion", API_VERSIONS[group]),),
-            remedy=f"write apiVersion: {API_VERSIONS[group]}",
         )
 
 
@@ -137,7 +136,9 @@ def _resource_finding(
     is_free = meant not in place.container.limits and meant not in place.container.requests
     fix = _renamed(place, name, meant) if meant and is_free else ()
     if is_refused:
-        message = "must be the name of an extended resource, domain/name in small letters: the API server refuses this one"
+        message = (
+            "the API server refuses this name: those of extended resources are domain/name in small letters"
+        )
         yield _denial(
             reason=Reason.INVALID_RESOURCE_NAME,
             path=path,
@@ -148,7 +149,7 @@ def _resource_finding(
         )
     else:
         message = (
-            "is a resource of no device plugin that is known: the pod stays pending unless a node has it"
+            "no device plugin that is known has this resource: the pod stays pending unless a node has it"
         )
         yield _warning(
             reason=Reason.UNKNOWN_RESOURCE_NAME,
@@ -181,7 +182,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
         yield _warning(
             reason=Reason.UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
-            message="is not an annotation that gpu-admission reads",
+            message="no rule reads an annotation of this name",
             fix=() if meant in annotations else _moved(annotation_path(key), meant or "", value),
             remedy=f"did you mean {meant}?" if meant else "remove it",
         )

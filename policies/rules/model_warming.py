@@ -62,7 +62,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
             yield "runAsUser", f"{self.run_as_user} {known}"
 
     def advice(self) -> Iterator[tuple[str, str]]:
-        who = "whoever may read the policy or the pods can read"
+        who = "all users who may read the policy or pods can see"
         for scheme in Sources.__struct_fields__:
             for name in self.sources.of(scheme).plain_secrets():
                 text = f"holds a secret in plain text, which {who}; name credentialsSecret instead"
@@ -219,5 +219,6 @@ RULE = Rule(
     summary="models are fetched, once, before their servers start",
     options=ModelWarmingOptions,
     mutate=mutate,
+    not_fixable="it denies URIs, paths and claim names that cannot be used, and only their author knows the right ones",
     not_exported="it adds a container that fetches the model; without it, the server loads the model itself",
 )

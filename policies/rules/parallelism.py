@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import of_all
-from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS
+from policies.pods.annotations import MODELS
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
@@ -75,8 +75,6 @@ ONE_SLICE = (
 )
 """Maintainers in NVIDIA/k8s-device-plugin#728, and #446: of several the server used the first, and training did not start. Of two
 kinds of slices the container saw only one."""
-
-MODELS = frozenset({MODEL_FAMILY, MODEL_PARAMS})
 
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 

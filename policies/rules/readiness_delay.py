@@ -216,5 +216,6 @@ RULE = Rule(
     options=ReadinessDelayOptions,
     mutate=mutate,
     check_workload=check_workload,
+    not_fixable="it denies load times that are not numbers of seconds, and only their author knows the time",
     not_exported="it estimates the load time over the whole pod; without it, probes stay as written",
 )

@@ -1,12 +1,12 @@
-"""Give pods that run on several GPUs a /dev/shm that is large enough for what their processes exchange (NCCL, data loaders).
+"""Give pods on several GPUs a /dev/shm that is large enough for the data that their processes exchange (NCCL, data loaders).
 
 Reads:   how many whole GPUs the pod runs on, memory limits, volumes and mounts.
 Adds:    from two GPUs on, one memory emptyDir of `sizeLimit`, mounted at /dev/shm of every container that requests a GPU.
-Warns:   where `sizeLimit` is a part of the memory limit and there is none, or the volume's name is taken.
+Warns:   if `sizeLimit` is a percentage and a memory limit is missing, or the pod has another volume of that name.
 
-A container runtime's own /dev/shm has 64 MiB, and is shared by all containers of the pod; so is this volume by those that get it.
-What is written to it counts as memory of the container that writes. Nothing happens where the user has mounted something there,
-with hostIPC, which shows the node's own /dev/shm and connects the pod with others, or on Windows, which has none.
+A container runtime's own /dev/shm has 64 MiB, and all containers of the pod share it; the containers with GPUs share this volume.
+Data in it counts as memory of the container that writes it. The rule does nothing if the pod mounts something there itself, with
+hostIPC, which shows the node's own /dev/shm, or on Windows, which has no /dev/shm.
 """
 
 import re
@@ -36,7 +36,7 @@ _warning = partial(Finding, rule=ID, severity=Severity.WARNING, path="spec.volum
 class SharedMemoryOptions(RuleOptions, frozen=True):
     mode: Mode = Mode.DISABLED
     size_limit: int | str = "50%"
-    """A part of the container's memory limit ("50%", of the smallest one if several), or a quantity ("16Gi")."""
+    """A percentage of the containers' smallest memory limit ("50%"), or a quantity ("16Gi")."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         text = str(self.size_limit)
@@ -61,15 +61,15 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     mounts = [mount for place in pod.places for mount in shared_memory_mounts(place)]
     if any(mount.name != VOLUME for mount in mounts):
         return
-    users = [
+    with_gpus = [
         place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
     ]
-    lacking = [place for place in users if not shared_memory_mounts(place)]
-    if not lacking:
+    without_mount = [place for place in with_gpus if not shared_memory_mounts(place)]
+    if not without_mount:
         return
     volume = pod.volume_named(VOLUME)
     if volume is None:
-        size = size_in_bytes(str(options.size_limit), users, pod)
+        size = size_in_bytes(str(options.size_limit), with_gpus, pod)
         if size is None:
             yield _warning(
                 reason=Reason.SHARED_MEMORY_NOT_ADDED,
@@ -88,7 +88,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
             remedy="rename that volume",
         )
         return
-    for place in lacking:
+    for place in without_mount:
         patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
 
 
@@ -105,13 +105,13 @@ def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:
     return [mount for mount in mounts if cleaned_path(mount.mount_path) in {MOUNT_PATH, "/dev", "/"}]
 
 
-def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) -> int | None:
-    """Return the size of the volume. None if it is a part of a missing memory limit."""
+def size_in_bytes(size_limit: str, with_gpus: Sequence[ContainerPlace], pod: Pod) -> int | None:
+    """Return the size of the volume. None if it is a percentage and a memory limit is missing."""
     percentage = _PERCENTAGE.fullmatch(size_limit)
     if percentage is None:
         return parse_quantity(size_limit).value
-    of_pod = (pod.spec.resources and pod.spec.resources.limits) or {}
-    limits = [memory_limit(place.container.limits) or memory_limit(of_pod) for place in users]
+    pod_limits = (pod.spec.resources and pod.spec.resources.limits) or {}
+    limits = [memory_limit(place.container.limits) or memory_limit(pod_limits) for place in with_gpus]
     known = [limit.value for limit in limits if limit is not None]
     return min(known) * int(percentage[1]) // 100 if len(known) == len(limits) else None
 

@@ -157,5 +157,6 @@ RULE = Rule(
     options=SpotOptions,
     mutate=mutate,
     check=check,
+    not_fixable="it denies an annotation that is not true or false, and only its author knows which was meant",
     not_exported="it places a pod by the nodes that exist, and CEL cannot look anything up",
 )

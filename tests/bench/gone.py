@@ -1,6 +1,6 @@
 """A way to the API server on which a watch of pods can end as one does whose revision is too old: with 410 Gone, once.
 
-`python -I tests/bench/gone.py API-SERVER-PORT CA-FILE` takes plain HTTP on loopback, at the port that it says. At SIGUSR1 it ends
+`python -m tests.bench.gone API-SERVER-PORT CA-FILE` takes plain HTTP on loopback, at the port that it says. At SIGUSR1 it ends
 the watches of pods that there are, and refuses the next one that would go on where one ended.
 """
 
@@ -12,7 +12,8 @@ import signal
 import ssl
 import sys
 
-CHUNK = 65536
+from tests.controlplane.forwarder import copy
+
 WATCH = re.compile(rb"GET /api/v1/pods\?[^ ]*watch=(?:1|true)")
 CONTINUED = re.compile(rb"[?&]resourceVersion=[1-9]")
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -65,14 +66,6 @@ class Way:
         self._watching.discard(sink)
         back.close()
         sink.close()
-
-
-async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await source.read(CHUNK):
-            sink.write(data)
-            await sink.drain()
-    sink.close()
 
 
 async def serve(server_port: int, ca_file: str) -> None:

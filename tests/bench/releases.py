@@ -6,17 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 
 from tests.bench import bursts
-from tests.bench.measure import LoadFailed
+from tests.bench.measure import ROOT, LoadFailed
 from tests.bench.pods import model_server
 from tests.bench.seeding import SEED
 from tests.controlplane import ControlPlane
 
 PAUSE = 0.01
 """Between two attempts to create a pod in a full namespace."""
-GONE = Path(__file__).with_name("gone.py")
 
 _numbers = count(1)
 
@@ -59,8 +57,8 @@ class Releases:
 def way(plane: ControlPlane) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Have a way to the API server that can end watches with 410 Gone; return its address and its process."""
     server_port = plane.url.rpartition(":")[2]
-    command = [sys.executable, "-I", str(GONE), server_port, str(plane.ca_file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
+    command = [sys.executable, "-m", "tests.bench.gone", server_port, str(plane.ca_file)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         try:
             assert process.stdout is not None
             yield f"http://127.0.0.1:{process.stdout.readline().strip()}", process

@@ -5,45 +5,22 @@ all that differs has the same length, so that the protobuf around it stays valid
 etcd, as of what another API server writes.
 """
 
-import http.client
 import json
-import socket
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from pathlib import Path
 from random import Random
-from typing import Any
 from uuid import UUID
 
 from tests.bench.pods import JSON, model_server
 from tests.controlplane import ControlPlane
+from tests.controlplane.etcd import Etcd
 
 SEED = "seed"
 CONTAINER = "fedcba9876543210" * 4
 """The id of the container of a pod that is made."""
 BATCH = 100
 """Objects in a transaction, of 128 at most (etcd's --max-txn-ops) and 1.5 MiB (--max-request-bytes)."""
-
-
-class _Etcd(http.client.HTTPConnection):
-    """The JSON gateway of an etcd that listens on a Unix socket (https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/)."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=60)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(str(self._path))
-
-    def call(self, path: str, body: Mapping[str, Any]) -> Any:
-        self.request("POST", f"/v3/kv/{path}", json.dumps(body), {"Content-Type": "application/json"})
-        answer = self.getresponse()
-        said = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"etcd: {said.decode(errors='replace')}")
-        return json.loads(said)
 
 
 def running_pod(name: str, node: str) -> tuple[JSON, JSON]:
@@ -101,8 +78,8 @@ def seed(plane: ControlPlane, key: str, numbers: range, renamed: Callable[[int],
 
     Raises ValueError where a text and its replacement differ in length.
     """
-    etcd = _Etcd(plane.processes.folder / "etcd.sock")
-    (stored,) = etcd.call("range", {"key": _base64(key.encode())})["kvs"]
+    etcd = Etcd(plane)
+    (stored,) = json.loads(etcd.call("/v3/kv/range", {"key": _base64(key.encode())}).read())["kvs"]
     value = b64decode(stored["value"])
 
     def copies() -> Iterator[Mapping[str, str]]:
@@ -116,7 +93,7 @@ def seed(plane: ControlPlane, key: str, numbers: range, renamed: Callable[[int],
 
     remaining = copies()
     while batch := list(islice(remaining, BATCH)):
-        etcd.call("txn", {"success": [{"requestPut": copy} for copy in batch]})
+        etcd.call("/v3/kv/txn", {"success": [{"requestPut": copy} for copy in batch]}).read()
     etcd.close()
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from certs.check import problems
-from certs.files import AUTHORITY_LIFETIME, SERVER_LIFETIME, ensure_self_signed
+from certs.files import LIFETIME, ensure_self_signed
 from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 NAMES = ["localhost", "127.0.0.1"]
-MODES = {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
+MODES = {"ca.crt": 0o644, "tls.crt": 0o644, "tls.key": 0o600}
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -21,7 +21,7 @@ def wrong(directory: Path, names: list[str], now: dt.datetime) -> list[str]:
     return problems(found["tls.crt"], found["tls.key"], found["ca.crt"], names, now)
 
 
-def test_a_directory_without_files_gets_all_four(tmp_path: Path) -> None:
+def test_a_directory_without_files_gets_all_three(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "certs"
     assert ensure_self_signed(folder, NAMES, NOW) == (folder / "tls.crt", folder / "tls.key")
     assert wrong(folder, NAMES, NOW) == []
@@ -35,14 +35,13 @@ def damage(name: str, text: str) -> Callable[[Path], object]:
 @cases(
     ("change", "names", "days", "replaced"),
     valid_files_are_kept=(None, NAMES, 100, set()),
-    a_new_name=(None, [*NAMES, "a.svc"], 0, {"tls.crt", "tls.key"}),
-    due_for_renewal=(None, NAMES, 0.7 * SERVER_LIFETIME.days, {"tls.crt", "tls.key"}),
-    the_authority_is_due_too=(None, NAMES, 0.7 * AUTHORITY_LIFETIME.days, set(MODES)),
-    a_lost_key=(lambda folder: (folder / "tls.key").unlink(), NAMES, 0, {"tls.crt", "tls.key"}),
-    a_damaged_certificate=(damage("tls.crt", "?"), NAMES, 0, {"tls.crt", "tls.key"}),
+    a_new_name=(None, [*NAMES, "a.svc"], 0, set(MODES)),
+    due_for_renewal=(None, NAMES, 0.7 * LIFETIME.days, set(MODES)),
+    a_lost_key=(lambda folder: (folder / "tls.key").unlink(), NAMES, 0, set(MODES)),
+    a_damaged_certificate=(damage("tls.crt", "?"), NAMES, 0, set(MODES)),
     a_damaged_authority=(damage("ca.crt", "?"), NAMES, 0, set(MODES)),
 )
-def test_only_unusable_files_are_replaced(
+def test_unusable_files_are_replaced(
     tmp_path: Path,
     change: Callable[[Path], object] | None,
     names: list[str],
@@ -60,13 +59,3 @@ def test_only_unusable_files_are_replaced(
     assert {name for name in after if after[name] != before[name]} == replaced
     assert wrong(tmp_path, names, now) == []
     assert set(after) == set(MODES), "no temporary file is left"
-
-
-def test_a_lost_key_of_the_authority_matters_only_when_it_has_to_sign(tmp_path: Path) -> None:
-    ensure_self_signed(tmp_path, NAMES, NOW)
-    (tmp_path / "ca.key").unlink()
-    before = content(tmp_path)
-    ensure_self_signed(tmp_path, NAMES, NOW)
-    assert content(tmp_path) == before
-    ensure_self_signed(tmp_path, ["another"], NOW)
-    assert wrong(tmp_path, ["another"], NOW) == []

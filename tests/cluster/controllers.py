@@ -19,7 +19,6 @@ from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import WatchTimings
 from webhook.cluster.leader import LeaderElector, LeaseTimings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
@@ -97,7 +96,6 @@ class Running:
         lease: str | None = None,
         expiry: float = 40.0,
         no_quota: float = 0.2,
-        timings: WatchTimings | None = None,
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
@@ -115,7 +113,6 @@ class Running:
             namespace="default",
             recount_seconds=300.0,
             observed=ObservedLedgers(expiry=expiry, no_quota=no_quota),
-            timings=timings,
             write_usage=write_usage,
         )
         self._stopping = threading.Event()

@@ -121,7 +121,7 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
     options = ExportOptions(now=datetime.now(UTC), mutations=mutations(client))
     # Read back from the text that people apply.
-    exported = yaml.safe_load_all(as_text(export_policies(made, options), "yaml"))
+    exported = yaml.safe_load_all(as_text(export_policies(made, options)))
     for document in (*map(namespace, NAMESPACES), *filter(None, exported)):
         answer = client.apply(document)
         assert answer.status < 300, answer.body

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and the API server that can cut connections, fall silent, and stop at a large request."""
+"""A TCP proxy between a client and the API server that can cut connections, and stop at a large request."""
 
 import contextlib
 import json
@@ -29,8 +29,6 @@ class Proxy:
     ) -> None:
         self.target = target
         self._hold = hold
-        self._speaks = threading.Event()
-        self._speaks.set()
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(listen)
         self._address = self._listener.getsockname()
@@ -42,7 +40,6 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._speaks.set()
         self.close()
 
     def close(self) -> None:
@@ -64,12 +61,6 @@ class Proxy:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def fall_silent(self) -> None:
-        """Let the connections that there are stand and forward nothing any more: half-open. New ones work."""
-        before, self._speaks = self._speaks, threading.Event()
-        self._speaks.set()
-        before.clear()
-
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
@@ -79,21 +70,18 @@ class Proxy:
             self.accepted += 1
             server = socket.create_connection(self.target)
             self._open |= {client, server}
-            speaks = self._speaks
             for source, sink, hold in ((client, server, self._hold), (server, client, lambda _: None)):
-                threading.Thread(target=self._forward, args=(source, sink, speaks, hold), daemon=True).start()
+                threading.Thread(target=self._forward, args=(source, sink, hold), daemon=True).start()
 
     def _forward(
         self,
         source: socket.socket,
         sink: socket.socket,
-        speaks: threading.Event,
         hold: Callable[[bytes], object],
     ) -> None:
         with contextlib.suppress(OSError):
             while chunk := source.recv(CHUNK):
                 hold(chunk)
-                speaks.wait()
                 sink.sendall(chunk)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)

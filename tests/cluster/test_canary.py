@@ -150,11 +150,11 @@ WITHOUT = "a GPU pod was admitted without a call of pods.{}.gpu-admission.dev"
     ),
     the_bundle_is_another_authority=(
         *(_other_authority, MUTATING, "call-failed", "x509: certificate signed by unknown authority"),
-        "gpu-admission certs check",
+        "gpu-admission doctor",
     ),
     the_bundle_of_the_validating_one_is=(
         *(_other_authority, VALIDATING, "call-failed", f'failed calling webhook "{VALIDATE}"'),
-        "gpu-admission certs check",
+        "gpu-admission doctor",
     ),
 )
 def test_a_canary_finds_what_is_broken(

@@ -1,6 +1,7 @@
 """`gpu-admission classes` on a real API server: what is free, what a namespace may use, and what a tenant does not see."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cluster.configuration import install_configuration_kinds
+from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane, accepted, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main
@@ -76,7 +78,7 @@ def test_what_a_namespace_may_use(quotas: ControlPlane, name: str, allowed: bool
 @pytest.mark.usefixtures("team")
 def test_what_is_free(quotas: ControlPlane) -> None:
     """3 of the 8 cards of the node that takes pods; nothing of the one that is cordoned."""
-    lines = run(quotas).stdout.splitlines()
+    lines = run(quotas, "--all").stdout.splitlines()
     ledger_objects = {line.split()[0]: line.split() for line in lines if line.strip()}
 
     assert ledger_objects["CLASS"] == ["CLASS", "FAMILY", "GIB", "ALLOWED", "NODES", "GPUS", "FREE"]
@@ -89,6 +91,53 @@ def test_what_is_free(quotas: ControlPlane) -> None:
     assert "  nvidia.com/mig-1g.18gb: 14 of 14 free" in lines[at:]
     assert lines.index(next(line for line in lines if line.startswith("amd-mi300x"))) > at
     assert max(len(line) for line in lines if not line.startswith("  ")) <= 80
+
+
+@pytest.mark.usefixtures("team")
+def test_classes_that_have_nodes_or_can_have_them_are_listed(quotas: ControlPlane) -> None:
+    def names() -> list[str]:
+        lines = run(quotas).stdout.splitlines()
+        return [
+            line.split()[0] for line in lines if line.startswith(("nvidia-", "amd-")) and "family" not in line
+        ]
+
+    with_nodes = names()
+    assert {L40S, MIG} <= {*with_nodes}
+    assert "nvidia-a10" not in with_nodes
+    assert re.search(r"and \d+ classes without nodes; --all lists them", run(quotas).stdout)
+
+    def autoscale(classes: list[str] | None) -> None:
+        rules = {"gpu-class": {"autoscaledClasses": classes}}
+        accepted(quotas.client().patch(f"{POLICIES}/{POLICY}", {"spec": {"rules": rules}}))
+
+    autoscale(["nvidia-a10"])
+    assert eventually(lambda: names() == [*with_nodes, "nvidia-a10"])
+    autoscale(None)
+
+
+@pytest.mark.usefixtures("team")
+def test_a_tenant_without_nodes_sees_the_classes_that_documents_name(quotas: ControlPlane) -> None:
+    rules = ("--verb=get,list", "--resource=gpuquotas.gpu-admission.dev")
+    policies = ("--verb=get,list", "--resource=gpupolicies.gpu-admission.dev")
+    quotas.kubectl("create", "role", "sees-quota", "-n", NAMESPACE, *rules)
+    quotas.kubectl(
+        "create", "rolebinding", "sees-quota", "-n", NAMESPACE, "--role=sees-quota", "--user=engineer"
+    )
+    quotas.kubectl("create", "clusterrole", "sees-policies", *policies)
+    quotas.kubectl(
+        "create", "clusterrolebinding", "sees-policies", "--clusterrole=sees-policies", "--user=engineer"
+    )
+    try:
+        assert eventually(lambda: "policy of-classes" in run(quotas, user="engineer").stdout)
+        shown = run(quotas, user="engineer").stdout
+        named = [line.split()[0] for line in shown.splitlines() if line.startswith("nvidia-")]
+        assert named == [MIG, L40S, "nvidia-t4"]
+        assert "that neither quota, policy nor document names; --all lists them" in " ".join(shown.split())
+    finally:
+        for name in ("clusterrolebinding/sees-policies", "clusterrole/sees-policies"):
+            quotas.kubectl("delete", name)
+        for name in ("rolebinding/sees-quota", "role/sees-quota"):
+            quotas.kubectl("delete", name, "-n", NAMESPACE)
 
 
 @pytest.mark.usefixtures("team")

@@ -1,20 +1,12 @@
 """The controller on a real API server: it counts what is stored, and gives back what ends."""
 
-import threading
-import time
 from collections.abc import Iterator
-from itertools import groupby
 
 import pytest
 
-from policies.quota.amounts import GPUS
 from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.controlplane import ControlPlane, claims_api
-from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kind
-from webhook.cluster.informer import Informer
-from webhook.configuration.loader import load_directory
-from webhook.controller.records import LedgerRecord, ledger_record, ledgers
-from webhook.controller.usage_counter import UsageCounter
+from tests.controlplane.gpuquota import Namespace, install_quota_kind
 
 
 @pytest.fixture(scope="module")
@@ -58,37 +50,6 @@ def test_what_ends_is_given_back_within_seconds(team: Namespace, end: str) -> No
     assert uses(team, 1)
 
 
-def test_a_burst_of_ends_is_counted_with_few_writes(team: Namespace, quotas: ControlPlane) -> None:
-    team.quota({"gpus": "100"})
-    for number in range(60):
-        team.pod(f"ends-{number}", 1)
-    assert uses(team, 60)
-    ledger_objects = Informer(
-        api_client(quotas),
-        ledgers("default"),
-        ledger_record,
-        lambda _, ledger_object: seen.append(ledger_object),
-    )
-    seen: list[LedgerRecord | None] = []
-    stopping = threading.Event()
-    ledger_objects.start(stopping)
-    assert eventually(lambda: ledger_objects.synced)
-    began = time.monotonic()
-    before = len(seen)
-    for number in range(60):
-        team.delete_pod(f"ends-{number}")
-    assert uses(team, 0)
-    took = time.monotonic() - began
-    stopping.set()
-
-    written = [
-        ledger_object
-        for ledger_object in seen[before:]
-        if ledger_object is not None and ledger_object.namespace == team.name
-    ]
-    assert len(written) <= 5 + took / 0.2 + 1
-
-
 def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
     team.quota({"gpus": "8"})
     team.pod("trainer", 5)
@@ -106,67 +67,6 @@ def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
     assert [(event["type"], event["reason"], event["message"]) for event in events] == [
         ("Warning", "Exceeded", "gpus: 5 used of 3, 2 too many")
     ]
-
-
-def test_a_new_dimension_is_counted_before_it_grants(team: Namespace) -> None:
-    team.quota({"gpus": "8"})
-    team.pod("trainer", 5)
-    assert uses(team, 5)
-
-    team.change_quota({"hard": {"gpus": "8", "resources": {"nvidia.com/gpu": "6"}}})
-
-    assert eventually(team.in_force)
-    assert (team.used() or {})["resources/nvidia.com/gpu"] == 5
-
-
-def test_a_replaced_quota_counts_what_its_namespace_holds(team: Namespace) -> None:
-    first = team.quota({"gpus": "8"})
-    team.pod("trainer", 5)
-    assert uses(team, 5)
-
-    team.delete_quota()
-    second = team.quota({"gpus": "9"})
-
-    assert first != second
-    assert eventually(
-        lambda: (
-            (ledger_object := team.ledger_object()).quota_uid == second and ledger_object.hard == {GPUS: 9}
-        )
-    )
-    assert uses(team, 5)
-    assert eventually(lambda: team.status().hard == {GPUS: 9} and is_ready(team))
-
-
-Changes = list[tuple[str, bool]]
-
-
-@pytest.fixture
-def changes(quotas: ControlPlane) -> Iterator[Changes]:
-    reported: Changes = []
-    counter = UsageCounter(api_client(quotas), load_directory(None), lambda *change: reported.append(change))
-    counter.start()
-    assert eventually(lambda: counter.synced)
-    yield reported
-    counter.stop()
-
-
-def test_only_what_ends_gives_something_back(changes: Changes, quotas: ControlPlane) -> None:
-    team = Namespace(quotas)
-
-    def reported() -> list[bool]:
-        """Return each change, and repeated ones once."""
-        return [key for key, _ in groupby(back for namespace, back in changes if namespace == team.name)]
-
-    team.pod("finishes")
-    assert eventually(lambda: reported() == [False]), reported()
-    team.set_phase("finishes", "Running")
-    team.set_phase("finishes", "Succeeded")
-    assert eventually(lambda: reported() == [False, True]), reported()
-    team.delete_pod("finishes")
-    assert eventually(lambda: reported() == [False, True, False]), reported()
-    team.pod("goes")
-    team.delete_pod("goes")
-    assert eventually(lambda: reported() == [False, True, False, True]), reported()
 
 
 @pytest.mark.slow

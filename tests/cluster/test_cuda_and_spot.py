@@ -25,11 +25,13 @@ POLICY = default_policy(
     }
 )
 TOO_NEW = (
-    f'Warning: metadata.annotations[{CUDA}] = "13.0": use an image with an older CUDA; should be at most 12.6, the newest CUDA '
+    f'Warning: pod versions/waiting: metadata.annotations[{CUDA}] = "13.0": use an image with an older CUDA; should be '
+    f"at most 12.6, the newest CUDA "
     "of the nodes that can take the pod; or ask the platform team for newer drivers [cuda-version]"
 )
 SERVER = (
-    f'Warning: metadata.annotations[{SPOT}] = "true": declare gpu-admission.dev/model-phase: "training" where it does not '
+    f'Warning: pod versions/server: metadata.annotations[{SPOT}] = "true": declare gpu-admission.dev/model-phase: '
+    f'"training" where it does not '
     "serve; has no effect: the pod restarts always, so it may; or ask the platform team for serving: true [spot]"
 )
 

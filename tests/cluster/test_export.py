@@ -1,6 +1,5 @@
 """What `gpu-admission export` writes, on a real API server: the rules hold without our webhook, and it fits in."""
 
-import json
 from collections.abc import Iterator
 from functools import partial
 
@@ -122,15 +121,17 @@ def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
     plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=90s")
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(Document("GPUPolicy", "stored", spec).data))
     of_it = ("--kubeconfig", str(plane.kubeconfig()), "--kubernetes", f"1.{minor_version()}")
-    result = CliRunner().invoke(main, ["export", *of_it, "-o", "json"])
+    result = CliRunner().invoke(main, ["export", *of_it])
     plane.kubectl("delete", "gpupolicy", "stored")
 
     assert result.exit_code == 0, result.stderr
-    names = {each["metadata"]["name"] for each in json.loads(result.stdout)["items"]}
-    assert {"gpu-admission.stored.gpu-requests", "gpu-admission.built-in.gpu-requests"} <= names
-    # kubectl takes the List with what is beside its items.
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(result.stdout)]
+    assert {"gpu-admission.stored.gpu-requests", "gpu-admission.built-in.gpu-requests"} <= set(names)
     applied = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=result.stdout)
-    assert len(applied.stdout.splitlines()) == len(json.loads(result.stdout)["items"])
+    assert len(applied.stdout.splitlines()) == len(names)
+    by_label = ("-l", "gpu-admission.dev/rule=gpu-requests")
+    applied = plane.kubectl("apply", "--dry-run=server", *by_label, "-f", "-", stdin=result.stdout)
+    assert len(applied.stdout.splitlines()) == sum("gpu-requests" in each for each in names)
 
 
 # ---- ephemeral containers

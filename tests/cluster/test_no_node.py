@@ -17,12 +17,27 @@ NAMESPACE = "waiting"
 CLASS = "gpu-admission.dev/gpu-class"
 POLICY = default_policy({"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}})
 H200 = (
-    "Warning: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "
+    "Warning: pod waiting/trainer: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class "
+    "nvidia-h200: no node matches "
     "nodeSelector accelerator=nvidia-h200, so the pod stays pending [gpu-class]"
 )
 L4 = (
-    "Warning: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays "
+    "Warning: pod waiting/trainer: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays "
     "pending; ask the platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator [gpu-class]"
+)
+
+CORDONED = (
+    "Warning: pod waiting/trainer: class nvidia-t4: all its nodes are cordoned now, so the pod stays pending, and holds quota; "
+    "ask the platform team to uncordon one of them [gpu-class]"
+)
+TAINTED = (
+    "Warning: pod waiting/trainer: spec.tolerations: add reserved=team-a:NoSchedule if the pod may run there; no node with "
+    "nvidia.com/gpu can take the pod now: each has a taint that the pod does not tolerate, such as reserved=team-a:NoSchedule "
+    "[gpu-toleration]"
+)
+NO_AMD = (
+    'Warning: pod waiting/trainer: spec.containers[0].resources.limits[amd.com/gpu] (container "main") = "1": request '
+    "nvidia.com/gpu; no schedulable node has amd.com/gpu now: the pod stays pending, and holds quota [gpu-requests]"
 )
 
 
@@ -63,7 +78,11 @@ def warned(plane: ControlPlane, document: JSON) -> list[str]:
         pytest.param(asking("nvidia-b200"), [], id="a-class-that-the-policy-says-is-made-on-demand"),
         pytest.param(
             deployment("web", gpu_container(), namespace=NAMESPACE, annotations={CLASS: "nvidia-h200"}),
-            [H200.replace("set", "spec.template: set", 1).replace("nodeSelector ", "")],
+            [
+                H200.replace("pod waiting/trainer: ", "Deployment waiting/web: spec.template: ").replace(
+                    "nodeSelector ", ""
+                )
+            ],
             id="a-template",
         ),
     ],
@@ -85,6 +104,23 @@ def test_a_node_that_comes_ends_the_warning_and_one_that_goes_brings_it_back(pla
 
     plane.kubectl("delete", "node", "h200")
     assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_class_whose_only_node_is_cordoned_a_taint_and_a_resource_that_no_node_has(
+    plane: ControlPlane,
+) -> None:
+    plane.kubectl("cordon", "t4")
+    assert eventually(lambda: warned(plane, asking("nvidia-t4")) == [CORDONED])
+    plane.kubectl("uncordon", "t4")
+    assert eventually(lambda: warned(plane, asking("nvidia-t4")) == [])
+
+    plane.kubectl("taint", "node", "t4", "reserved=team-a:NoSchedule")
+    assert eventually(lambda: warned(plane, asking("nvidia-t4")) == [TAINTED])
+    plane.kubectl("taint", "node", "t4", "reserved-")
+
+    amd = named("trainer", pod(gpu_container(resource="amd.com/gpu")), NAMESPACE)
+    assert eventually(lambda: warned(plane, amd) == [NO_AMD])
 
 
 TEMPLATE = {"metadata": {"labels": {"accelerator": "nvidia-h200"}}}

@@ -92,7 +92,7 @@ def test_a_sound_container_added_to_a_pod_that_we_never_mutated_is_told_what_it_
         accepted, said = creating(plane, "late", container())
 
     assert accepted, said
-    assert "Warning: toleration nvidia.com/gpu:NoSchedule is missing from the final pod" in said
+    assert ": toleration nvidia.com/gpu:NoSchedule is missing from the final pod" in said
     assert "[gpu-toleration]" in said
 
 
@@ -137,7 +137,7 @@ def test_what_is_stripped_every_time_does_not_loop_and_is_told(
 
     assert accepted, said
     assert TOLERATION not in stored(plane, "stripped", NAMESPACE)["spec"]["tolerations"]
-    assert "Warning: toleration nvidia.com/gpu:NoSchedule is missing from the final pod" in said
+    assert ": toleration nvidia.com/gpu:NoSchedule is missing from the final pod" in said
     assert "a mutating webhook after gpu-admission took it out" in said
     assert other.calls == 2
     lines = [line for line in webhook.audit() if line["name"] == "stripped"]

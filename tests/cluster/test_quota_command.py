@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import time
 from fractions import Fraction
@@ -16,6 +17,9 @@ from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
 from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
+
+MIG = "nvidia.com/mig-1g.10gb"
+SLICES = {"name": "main", "image": "trainer", "resources": {"limits": {MIG: "3"}}}
 
 
 def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
@@ -34,6 +38,7 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
         team.pod("small", 2)
         assert uses(team, 10)
         assert eventually(lambda: (team.used() or {})["classes/nvidia-a100"] == 8)
+        team.set_phase("big", "Running")
         catalogue_version = str(team.ledger_object().class_catalogue)
         team.reserve(creation_request("in-flight", {GPUS: Fraction(1)}, catalogue_version))
         assert shows(team, 10, 1)
@@ -43,18 +48,19 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
     text = run(quotas, "-n", team.name)
     assert text.exit_code == 0
     lines = text.output.splitlines()
-    held = lines.index("  held by 2 objects:")
+    held = lines.index("  held by 1 pending pod, the longest first:")
     # Between them stands what nothing charges, if other tests have such DeviceClasses.
-    assert lines[:6] + lines[held:] == [
-        f"{team.name}  exceeded",
-        f"  {'':30} {'':24} used + reserved of hard",
-        f"  {'gpus':30} ███████████████▒········ 10 + 1 of 16",
+    assert lines[:6] + [re.sub(r"since [\d-]*:?[\d :]+ UTC", "since T", line) for line in lines[held:]] == [
+        f"{team.name}  Exceeded",
+        f"  {'':30} {'▄ pending ▒ reserved':24} used + reserved of hard",
+        f"  {'gpus':30} ████████████▄▄▄▒········ 10 + 1 of 16, 2 pending",
         f"  {'classes/nvidia-a100':30} ████████████████████████ 8 + 0 of 4",
-        "  pending: spec was changed; no controller has put it in force yet",
+        "  spec was changed, and no controller has put it in force yet",
         "  exceeded: classes/nvidia-a100: 8 used of 4, 4 too many",
-        "  held by 2 objects:",
+        "  held by 1 pending pod, the longest first:",
+        "    Pod small since T: gpus 2",
+        "  held by 1 object:",
         f"    Pod big on of-{team.name}: gpus 8, classes/nvidia-a100 8",
-        "    Pod small: gpus 2",
     ]
     everything = json.loads(run(quotas, "-o", "json").output)["quotas"]
     found = next(each for each in everything if each["namespace"] == team.name)
@@ -78,7 +84,7 @@ def test_what_cannot_be_shown_is_said(quotas: ControlPlane) -> None:
     assert 'in the namespace "default"' in forbidden.output
     team.quota({"gpus": "16"})
     uncounted = run(quotas, "-n", team.name).output
-    assert "not counted yet" in uncounted
+    assert f"{team.name}  NotCounted: every GPU pod is denied" in uncounted
     assert "? + 0 of 16" in uncounted
 
 
@@ -86,19 +92,25 @@ def test_a_tenant_who_may_not_list_nodes_is_told_no_class_that_is_not_charged(qu
     """What pins no class is charged to every class until it is on a node, then to that of its node."""
     team = Namespace(quotas)
     create_gpu_node(quotas.client(), f"of-{team.name}", labels={"accelerator": "nvidia-l4"})
+    a100 = {"accelerator": "nvidia-a100-80gb"}
+    create_gpu_node(quotas.client(), f"mig-{team.name}", labels=a100, resources={MIG: "14"})
     with Running(quotas):
         team.quota({"gpus": "16", "classes": {"nvidia-a100": "4", "nvidia-l4": "8"}})
         team.pod("bound", 1)
         team.bind("bound", f"of-{team.name}")
         team.pod("waiting", 2)
-        assert eventually(lambda: (team.used() or {}).get("classes/nvidia-l4") == 3)
+        team.pod("slices", containers=[SLICES])
+        team.bind("slices", f"mig-{team.name}")
+        assert eventually(lambda: (team.used() or {}).get("gpus") == Fraction(24, 7))
     _may_read(quotas, team)
 
-    lines = run(quotas, "-n", team.name, user="engineer").output.splitlines()
+    lines = run(quotas, "-n", team.name, user="engineer").output.replace("\n      ", " ").splitlines()
 
-    assert lines[lines.index("  held by 2 objects:") + 1 :] == [
-        "    Pod waiting: gpus 2, classes/nvidia-a100 2, classes/nvidia-l4 2",
+    held = [line.partition(" since ")[0] + line.partition(" UTC")[2] for line in lines if "    Pod " in line]
+    assert sorted(held) == [
         f"    Pod bound on of-{team.name}: gpus 1",
+        f"    Pod slices on mig-{team.name}: resources/nvidia.com/mig-1g.10gb 3",
+        "    Pod waiting: gpus 2, classes/nvidia-a100 2, classes/nvidia-l4 2",
     ]
 
 
@@ -120,7 +132,7 @@ def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_pa
     shown = CliRunner().invoke(quota, ["--kubeconfig", str(tmp_path / "config")])
 
     assert shown.exit_code == 0, shown.output
-    assert shown.output.startswith(f"{team.name}  not counted yet")
+    assert shown.output.startswith(f"{team.name}  NotCounted: every GPU pod is denied")
 
 
 def test_metrics_of_the_command(quotas: ControlPlane) -> None:

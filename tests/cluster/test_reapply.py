@@ -342,9 +342,11 @@ def test_a_shorter_value_of_ones_own_is_answered_with_a_warning(plane: ControlPl
     assert plane.kubectl("apply", "-f", file).stderr == ""
 
     assert plane.kubectl("apply", "-f", file).stderr.splitlines() == [
-        'Warning: spec.containers[0].readinessProbe.initialDelaySeconds = "5": stays 72: it was raised when the pod was created, '
+        'Warning: pod reapplied/warned: spec.containers[0].readinessProbe.initialDelaySeconds = "5": stays 72: it '
+        "was raised when the pod was created, "
         "and cannot be changed since [readiness-delay]",
-        'Warning: spec.terminationGracePeriodSeconds = "40": stays 120: it was raised when the pod was created, and cannot be '
+        'Warning: pod reapplied/warned: spec.terminationGracePeriodSeconds = "40": stays 120: it was raised when '
+        "the pod was created, and cannot be "
         "changed since [spot]",
     ]
 

@@ -50,7 +50,8 @@ NODES: dict[str, tuple[JSON, JSON, str]] = {
 TAINTS = {taint for _, _, taint in NODES.values()}
 
 NOT_ADDED = (
-    "Warning: name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100 (the default of the policy) is "
+    "Warning: pod vendors/trainer: name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100 "
+    "(the default of the policy) is "
     "not added: no node matches both accelerator=nvidia-a100 and the pod's own nodeSelector and affinity [gpu-class]"
 )
 

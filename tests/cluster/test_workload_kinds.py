@@ -187,7 +187,7 @@ def test_its_author_is_told_where_it_is_wrong_and_a_policy_can_refuse_it(
     refused, reason = apply(plane, custom(api_version, kind, "wrong", spec, "strict"))
 
     assert accepted, said
-    assert f"Warning: its pods would be denied: {short_path(path)}" in said
+    assert f"Warning: {kind} kinds/wrong: its pods would be denied: {short_path(path)}" in said
     assert '= "500m"' in said
     stored = f"/apis/{api_version}/namespaces/kinds/{kind.lower()}s/wrong"
     assert plane.client().get(stored)[1]["spec"] == spec  # reviewed, never changed
@@ -245,7 +245,8 @@ def test_a_kind_without_a_row_is_said_to_be_unread(plane: ControlPlane) -> None:
 
     assert accepted, said
     assert (
-        f"Warning: {short_path(f'spec.workers.template.{WRONG}')}: name their paths in workloadKinds of a GPUResourceMapping; "
+        f"Warning: Unmapped strict/unread: {short_path(f'spec.workers.template.{WRONG}')}: name their paths in "
+        f"workloadKinds of a GPUResourceMapping; "
         "Unmapped contains GPU resources that gpu-admission does not read" in said
     )
 

@@ -21,7 +21,7 @@ from tests.controlplane.client import accepted
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.replicas import FORWARDER
 from tests.controlplane.webhook import (
-    CONFIGURATIONS,
+    CONFIGURATION_PATHS,
     NAMESPACE,
     ROOT,
     manifests,
@@ -205,8 +205,8 @@ class Installation:
 
     def bundles(self) -> list[bytes]:
         found = []
-        for kind in CONFIGURATIONS:
-            _, body = self.client.get(f"{REGISTRATION}/{kind}s/{NAME}")
+        for path in CONFIGURATION_PATHS:
+            _, body = self.client.get(path)
             clients = [webhook["clientConfig"] for webhook in body.get("webhooks", ())]
             found += [base64.b64decode(client.get("caBundle", "")) for client in clients]
         return found

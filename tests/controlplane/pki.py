@@ -9,35 +9,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from certs.issue import issue_authority
+
 LIFETIME = dt.timedelta(days=7)  # longer than any `run` left open over a weekend
 
 
 class Authority:
-    """Signs certificates with a P-256 key of its own; good enough for OpenSSL's X.509 strict mode."""
+    """Signs certificates with a key of its own; good enough for OpenSSL's X.509 strict mode."""
 
     def __init__(self, name: str, *, lifetime: dt.timedelta = LIFETIME) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=True,
-            crl_sign=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        certificate = (
-            self._builder(self._name, self._key.public_key(), lifetime)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(self._identifier, critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
+        begun = dt.datetime.now(dt.UTC) - LIFETIME  # so that one that has expired can be issued
+        self._pair = issue_authority(common_name=name, now=begun, lifetime=LIFETIME + lifetime)
+        self.certificate = self._pair.certificate_pem()
 
     def issue(
         self,
@@ -54,40 +37,31 @@ class Authority:
         `lifetime` counts from now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
         alternatives = [
             *(x509.DNSName(name) for name in names),
             *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
             *(x509.UniformResourceIdentifier(uri) for uri in uris),
         ]
-        usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
-        usages = [] if client is None else [x509.ExtendedKeyUsage([usage])]
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
+        now = dt.datetime.now(dt.UTC)
+        end = now + lifetime
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._pair.key.public_key())
         builder = (
-            self._builder(subject, key.public_key(), lifetime)
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])]))
+            .issuer_name(self._pair.certificate.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(min(now, end) - dt.timedelta(minutes=5))
+            .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
             .add_extension(issuer, critical=False)
         )
-        for each in usages:
-            builder = builder.add_extension(each, critical=False)
-        certificate = builder.sign(self._key, hashes.SHA256())
+        if client is not None:
+            usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
+            builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        certificate = builder.sign(self._pair.key, hashes.SHA256())
         return certificate.public_bytes(serialization.Encoding.PEM) + _pem(key)
-
-    def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, lifetime: dt.timedelta
-    ) -> x509.CertificateBuilder:
-        now = dt.datetime.now(dt.UTC)
-        end = now + lifetime
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(min(now, end) - dt.timedelta(minutes=5))
-            .not_valid_after(end)
-        )
 
 
 def signing_key() -> bytes:

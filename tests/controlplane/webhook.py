@@ -4,12 +4,12 @@ The Service gets a loopback clusterIP of the plane's range, and the process list
 finds it through the same `clientConfig.service` as in production.
 """
 
-import base64
 import ssl
 import subprocess
 import sys
 import time
 import urllib.request
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +23,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controlplane.build import locate
+from tests.controlplane.client import JSON_PATCH, Client, accepted
 from tests.controlplane.plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,9 @@ STRICT = Path("deploy", "static", "strict")
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+CONFIGURATION_PATHS = [
+    f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission" for kind in CONFIGURATIONS
+]
 PROBE = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -259,7 +263,7 @@ def strict_manifests(source: Path = ROOT) -> list[dict[str, Any]]:
 
 def manifests(address: str, authority: Path, source: Path = ROOT) -> list[dict[str, Any]]:
     """Return what registers us, of deploy/, for a Service at `address`: nothing but clusterIP and caBundle differs."""
-    bundle = base64.b64encode(authority.read_bytes()).decode()
+    bundle = b64encode(authority.read_bytes()).decode()
     documents: list[dict[str, Any]] = []
     for document in strict_manifests(source):
         if document["kind"] not in REGISTRATION:
@@ -289,8 +293,17 @@ def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callabl
         plane.client().post("/api/v1/namespaces/default/pods", PROBE, {"dryRun": "All"})
 
 
+def set_bundles(client: Client, bundle: bytes | None) -> None:
+    """Write the caBundle of every webhook of ours, and nothing else; None removes it."""
+    for path in CONFIGURATION_PATHS:
+        count = len(client.get(path)[1]["webhooks"])
+        fields = [f"/webhooks/{number}/clientConfig/caBundle" for number in range(count)]
+        change = {"op": "remove"} if bundle is None else {"op": "add", "value": b64encode(bundle).decode()}
+        accepted(client.patch(path, [{**change, "path": each} for each in fields], content_type=JSON_PATCH))
+
+
 def uninstall(plane: ControlPlane) -> None:
-    for kind in CONFIGURATIONS:
-        plane.client().delete(f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission")
+    for path in CONFIGURATION_PATHS:
+        plane.client().delete(path)
     # Its clusterIP cannot change, and another webhook of this plane may listen elsewhere.
     plane.client().delete(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission")

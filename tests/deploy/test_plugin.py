@@ -75,10 +75,3 @@ def test_kubectl_runs_the_one_file(plugin: Path, tmp_path: Path) -> None:
     assert kubectl("gpu-admission", "--version").startswith("gpu-admission, version ")
     assert kubectl("gpu-admission", "--help").startswith("Usage: kubectl gpu-admission ")
     assert "nvidia-t4 " in kubectl("gpu-admission", "classes", "--standalone")
-    completion = plugin.with_name("kubectl_complete-gpu_admission")
-    completion.write_text(kubectl("gpu-admission", "completion", "kubectl"))
-    completion.chmod(0o755)
-    assert kubectl("__complete", "gpu-admission", "class").splitlines() == [
-        "classes\tList the GPU classes, what is allowed and...",
-        ":4",
-    ]

@@ -6,7 +6,8 @@ from typing import Any
 
 from policies.finding import Edit, Finding, short_path
 from policies.policy import Policy, PolicySet, PolicySpec
-from policies.reason import Reason
+from policies.reason import RULES_BY_REASON, Reason
+from policies.registry import RULES, RULES_BY_ID
 from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,14 @@ ROOT = Path(__file__).parents[2]
         "spec.leaderWorkerTemplate.workerTemplate.spec.volumes",
         "workerTemplate…volumes",
     ),
+    metadata_of_a_template_by_its_name=(
+        "spec.leaderWorkerTemplate.leaderTemplate.metadata.annotations[a/b]",
+        "leaderTemplate…metadata.annotations[a/b]",
+    ),
+    metadata_of_several=(
+        "spec.pytorchReplicaSpecs.Worker.template.metadata.annotations[a/b]",
+        "Worker…template.metadata.annotations[a/b]",
+    ),
     a_key=("metadata.annotations[template.spec.x]", "metadata.annotations[template.spec.x]"),
 )
 def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
@@ -46,6 +55,10 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
         {"fix": (Edit("spec.limits[a/b]", 1), Edit("spec.env[2]"))},
         "set a/b: 1 and remove env[2]; must hold [r]",
     ),
+    a_label_that_becomes_an_annotation=(
+        {"fix": (Edit("metadata.labels[a/b]"), Edit("metadata.annotations[a/b]", "c"))},
+        "remove label a/b and set a/b: c; must hold [r]",
+    ),
     a_fix_of_two_fields_said_once=(
         {"fix": (Edit("limits[a]", 1), Edit("requests[a]", 1))},
         "set a: 1; must hold [r]",
@@ -54,7 +67,7 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
         {"fix": (Edit("a", 1),), "remedy": "set a: 1 or less"},
         "set a: 1 or less; must hold [r]",
     ),
-    a_question=({"remedy": "did you mean a?"}, "did you mean a? Must hold [r]"),
+    a_question=({"remedy": "did you mean a?"}, "did you mean a? The value must hold [r]"),
     whom_to_ask=({"ask": "for more"}, "must hold; ask the platform team for more [r]"),
     what_why_whom=(
         {"remedy": "set a: 1", "ask": "for more"},
@@ -84,6 +97,29 @@ def test_reasons_are_camel_case_and_each_is_used() -> None:
 
     assert not [each for each in Reason if not re.fullmatch("([A-Z][a-z]*)+", each)]
     assert not [each for each in Reason if f"Reason.{each.name}" not in product]
+
+
+def test_the_reasons_in_the_file_of_a_rule_are_those_of_the_rule() -> None:
+    of_rules = {rule for rules in RULES_BY_REASON.values() for rule in rules}
+    assert of_rules <= set(RULES_BY_ID)
+    for rule in RULES_BY_ID:
+        source = (ROOT / "policies" / "rules" / f"{rule.replace('-', '_')}.py").read_text()
+        named = {Reason[each] for each in re.findall(r"\bReason\.([A-Z_]+)", source)}
+        assert [each for each in named if rule not in RULES_BY_REASON[each]] == [], rule
+
+
+def test_rules_that_mutate_give_the_reasons_of_injection() -> None:
+    mutating = {rule.id for rule in RULES if rule.mutate}
+    for reason in (Reason.INJECTION_MISSING, Reason.INJECTION_KEPT, Reason.WOULD_INJECT):
+        assert set(RULES_BY_REASON[reason]) == mutating
+
+
+def test_few_reasons_are_of_no_rule() -> None:
+    assert [reason for reason, rules in RULES_BY_REASON.items() if not rules] == [
+        Reason.UNREAD_GPUS,
+        Reason.TOO_LARGE,
+        Reason.INVALID_DOCUMENT,
+    ]
 
 
 @cases(

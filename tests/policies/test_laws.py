@@ -21,7 +21,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import demand_input, quota_request_for_pod
 from policies.registry import RULES, RULES_BY_ID, fingerprints
 from policies.rule import Phase, Rule, RuleOptions
-from policies.rules import gpu_class, gpu_class_case, gpu_requests, readiness_delay, shared_memory, spot
+from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory, spot
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, RESOURCE_MAPPING, apply, context, gpu_container, operations, pod, view
 from tests.cases import cases
@@ -33,7 +33,7 @@ MORE_OPTIONS: dict[str, list[RuleOptions]] = {
             complete_limits=True, max_per_container=1, max_per_pod=1, gpus_per_node=1
         )
     ],
-    gpu_class.RULE.id: [gpu_class_case.GPUClassOptions(default="nvidia-a100", allowed=("nvidia-*",))],
+    gpu_class.RULE.id: [gpu_class.GPUClassOptions(default="nvidia-a100", allowed=("nvidia-*",))],
     readiness_delay.RULE.id: [
         readiness_delay.ReadinessDelayOptions(model_load_seconds=600, strategy=strategy)
         for strategy in readiness_delay.Strategy

@@ -203,12 +203,8 @@ class ApiClient:
         The API server sends all metadata, managedFields included (`AsPartialObjectMetadata` in
         `k8s.io/apimachinery/pkg/api/meta`). Its tables without objects have neither uid nor resourceVersion.
         """
-
-        def identity(each: Identified) -> Identity:
-            return each.metadata
-
         limited = {"limit": str(IDENTITIES_PAGE)}
-        return self._list(path, _IDENTITIES.decode, identity, limited, METADATA_LIST)
+        return self._list(path, _IDENTITIES.decode, lambda each: each.metadata, limited, METADATA_LIST)
 
     def _list(
         self,

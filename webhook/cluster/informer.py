@@ -91,6 +91,9 @@ class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     pause_most: float = 10.0
 
 
+TIMINGS = WatchTimings()
+
+
 class _Event(msgspec.Struct):
     type: str
     object: msgspec.Raw
@@ -146,7 +149,7 @@ class Informer(MergedCollection[K]):
         self.resource = resource
         self._api = api
         self._project = project
-        self._timings = timings or WatchTimings()
+        self._timings = timings or TIMINGS
         self.awaited = awaited
         self._is_listing = False
         self._turns = threading.Condition()

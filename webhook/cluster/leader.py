@@ -65,10 +65,6 @@ class LeaderElector:
     def is_leader(self) -> bool:
         return monotonic() < self._leader_until
 
-    @property
-    def holder(self) -> str:
-        return (self._lease.spec.holder_identity if self._lease else "") or ""
-
     def run(self, stopping: threading.Event) -> None:
         """Try to hold the Lease until `stopping`. Then release it, so that the next leader does not wait. Body of a thread."""
         while not stopping.is_set():

@@ -1,16 +1,35 @@
-"""Nodes in informers: names, and the labels by which pods and GPU classes select them."""
+"""Nodes in informers: names, the labels by which pods and GPU classes select them, and which pods they take."""
 
 from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode
+from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeState
 from policies.pods.pod import ResourceList, Toleration
+from policies.pods.tolerations import describe_toleration
 from webhook.cluster.informer import Resource
-from webhook.cluster.objects import PartialObject, decode_metadata
+from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
+WHOLE_NODES = Resource("/api/v1", "nodes")
+
+_HARD = frozenset({"NoSchedule", "NoExecute"})
+TEMPORARY = (
+    # Conditions of a node, its cordon (spec.unschedulable says it, too), and its start (k8s.io/api core/v1 well_known_taints.go)
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    # cluster-autoscaler: nodes that go, or are starting (utils/taints)
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    # Karpenter: karpenter.sh/unregistered, karpenter.sh/disrupted
+    "karpenter.sh/",
+)
+"""Prefixes of the keys of taints that come and go by themselves."""
+STARTING = "/agent-not-ready"
+"""Suffix of the taints that agents of storage and networks remove (ebs.csi.aws.com, efs.csi.aws.com, node.cilium.io)."""
 
 
 class _NodeSpec(msgspec.Struct):
@@ -52,19 +71,69 @@ class StoredNode(PartialObject, frozen=True):
 decode_node = msgspec.json.Decoder(StoredNode).decode
 
 
+class _StateSpec(msgspec.Struct):
+    taints: tuple[Toleration, ...] | None = None
+    unschedulable: bool = False
+
+
+class _StateStatus(msgspec.Struct):
+    capacity: dict[str, str] | None = None
+
+
+class _NodeWithState(msgspec.Struct):
+    """As little as `NodeState` needs: a node of 15 KB is sent every five minutes (nodeStatusReportFrequency)."""
+
+    metadata: ObjectMeta
+    spec: _StateSpec = msgspec.field(default_factory=_StateSpec)
+    status: _StateStatus = msgspec.field(default_factory=_StateStatus)
+
+    @property
+    def state(self) -> NodeState:
+        # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
+        has = (name for name, amount in (self.status.capacity or {}).items() if "/" in name and amount != "0")
+        taints = (
+            Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints or ()
+        )
+        kept = sorted((each for each in taints if _is_lasting(each)), key=describe_toleration)
+        return NodeState(not self.spec.unschedulable, tuple(kept), frozenset(has))
+
+
+def _is_lasting(taint: Toleration) -> bool:
+    key = taint.key or ""
+    return taint.effect in _HARD and not key.startswith(TEMPORARY) and not key.endswith(STARTING)
+
+
+_decode_with_state = msgspec.json.Decoder(_NodeWithState).decode
+
+
 def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
     """Return a function that reads a node in JSON, with its labels of these keys. Nodes with equal labels share them."""
     interned: dict[Labels, Labels] = {}
+    return lambda raw: _named_node(decode_metadata(raw), keys, interned)
+
+
+def state_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
+    """Return a function that reads likewise a whole node, with its state. Nodes with equal states share them."""
+    interned: dict[Labels, Labels] = {}
+    states: dict[NodeState, NodeState] = {}
 
     def read(raw: msgspec.Raw) -> NamedNode:
-        metadata = decode_metadata(raw)
-        labels = tuple((key, value) for key, value in metadata.sorted_labels if key in keys)
-        hostname = (metadata.labels or {}).get(HOSTNAME, "")
-        return NamedNode(
-            metadata.uid,
-            metadata.name,
-            metadata.name if hostname == metadata.name else hostname,
-            interned.setdefault(labels, labels),
-        )
+        node = _decode_with_state(raw)
+        state = node.state
+        return _named_node(node.metadata, keys, interned, states.setdefault(state, state))
 
     return read
+
+
+def _named_node(
+    metadata: ObjectMeta, keys: Container[str], interned: dict[Labels, Labels], state: NodeState | None = None
+) -> NamedNode:
+    labels = tuple((key, value) for key, value in metadata.sorted_labels if key in keys)
+    hostname = (metadata.labels or {}).get(HOSTNAME, "")
+    return NamedNode(
+        uid=metadata.uid,
+        name=metadata.name,
+        hostname=metadata.name if hostname == metadata.name else hostname,
+        labels=interned.setdefault(labels, labels),
+        state=state,
+    )

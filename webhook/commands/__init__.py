@@ -16,7 +16,6 @@ COMMANDS = (
     "certs",
     "check",
     "classes",
-    "completion",
     "config",
     "console",
     "controller",
@@ -39,8 +38,6 @@ MODULES = {"resume": "pause"}
 
 
 PROGRAM = "gpu-admission"
-COMPLETION_VARIABLE = "_GPU_ADMISSION_COMPLETE"
-"""Set by the completion script of a shell when it asks for words."""
 
 
 class LazyGroup(click.Group):
@@ -84,4 +81,4 @@ def main() -> None:
 def run() -> None:
     """Run the command line under the name by which it was called: kubectl runs `kubectl-gpu_admission` as a plugin."""
     is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
-    main(prog_name=f"kubectl {PROGRAM}" if is_plugin else PROGRAM, complete_var=COMPLETION_VARIABLE)
+    main(prog_name=f"kubectl {PROGRAM}" if is_plugin else PROGRAM, complete_var="_GPU_ADMISSION_COMPLETE")

@@ -1,4 +1,4 @@
-"""`gpu-admission certs`: show, check and rotate the certificates of the webhook."""
+"""`gpu-admission certs`: show and rotate the certificates of the webhook. `doctor` checks them."""
 
 import contextlib
 import time
@@ -24,12 +24,8 @@ from webhook.cluster.objects import (
     timestamp,
 )
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.doctor import report, run_checks
 from webhook.commands.output import Screen, echo, print_json
 from webhook.commands.parameters import now, output_option
-from webhook.tools.doctor.checks import certificates
-from webhook.tools.doctor.checks.configurations import configurations_exist
-from webhook.tools.doctor.cluster import Names
 
 FAILED = 1
 ATTEMPTS = 5
@@ -53,7 +49,7 @@ secret_option = click.option(
 
 @click.group()
 def certs() -> None:
-    """Show, check and rotate the certificates of the webhook."""
+    """Show and rotate the certificates of the webhook. `doctor` checks them."""
 
 
 @certs.command()
@@ -76,22 +72,6 @@ def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
         print_json(shown)
     else:
         print_state(Screen(), shown)
-
-
-@certs.command()
-@secret_option
-@cluster_options
-@output_option("text", "json")
-def check(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
-    """Check Secrets, chain, names, expiry and caBundles.
-
-    And what is served, as `doctor` does.
-
-    Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the cluster cannot be
-    reached.
-    """
-    installation = Names(namespace=secret_name.namespace, secret=secret_name.name)
-    report(run_checks((configurations_exist, *certificates.CHECKS), cluster, installation), output)
 
 
 @certs.command()

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from difflib import unified_diff
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
 import click
+import msgspec
 from rich.console import Console
 from rich.progress import track as rich_track
 
@@ -27,7 +28,7 @@ from webhook.commands.cluster_options import (
     fail,
     named_cluster_options,
 )
-from webhook.commands.output import Screen, counted, echo, print_json
+from webhook.commands.output import Screen, counted, echo, echo_document, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
@@ -39,7 +40,7 @@ from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
 from webhook.tools.check.run_context import device_classes
-from webhook.tools.check.sources import sentences
+from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")
 
@@ -97,7 +98,11 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
     is_flag=True,
     help="Show a diff that fixes the findings that have a single fix, and write it after you confirm.",
 )
-@click.option("--yes", is_flag=True, help="With --fix: write without asking.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="With --fix: write without asking; of stdin print the fixed documents instead of the diff.",
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 also if there are warnings.")
 @now_option("Evaluate exemptions and pauses as of this time")
 def check(
@@ -134,6 +139,7 @@ def check(
         namespace=namespace or (cluster.namespace() if cluster.is_named else "default"),
         ignore=ignore,
         is_whole=output == "yaml",
+        stdin=cache(read_stdin),
         track=track,
     )
     with cluster.client() if cluster.is_named else nullcontext() as api:
@@ -164,7 +170,8 @@ def _checked(
         configuration = load()
         if cluster and cluster.unread_documents:
             rights = ", ".join(cluster.unread_documents)
-            fail(f"the cluster's documents cannot be read: you may not {rights}; --config names others")
+            advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
+            fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
         found = reading(kinds=configuration.workload_kinds, texts=texts)
         if classes := device_classes(found.manifests):
             configuration = load(device_classes=classes)
@@ -179,44 +186,54 @@ def _checked(
 def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
     """Print the diff on stdout and the fixed and remaining findings on stderr. Write the files if the user agrees.
 
+    With `yes`, stdout is for the documents of stdin, changed or not, and the diff goes to stderr, too.
     Return False if there are fixes that were not written.
     """
-    screen, remarks = Screen(), Screen(stderr=True)
+    stream = next((each.manifest for each in fixes.results if each.manifest.is_stream), None) if yes else None
+    screen, remarks = Screen(stderr=stream is not None), Screen(stderr=True)
     for file, text in fixes.texts.items():
         before, after = fixes.originals[file].splitlines(), text.splitlines()
         for line in unified_diff(before, after, file, file, lineterm=""):
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
     for repair in fixes.repaired:
         place = _place(repair.manifest, repair.violation.finding.path)
-        remarks.paragraph(f"fix: {place}: {repair.violation.finding.brief(VALUE_LENGTH)}", style="green")
+        finding = msgspec.structs.replace(repair.violation.finding, remedy="")
+        remarks.paragraph(f"fix: {place}: {finding.brief(VALUE_LENGTH)}", style="green")
     for repair, why in fixes.left():
         line = f"left: {_place(repair.manifest, repair.violation.finding.path)}: {why}: {repair.violation.finding.sentence()}"
         remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
     _print_input(fixes.found)
     remarks.paragraph(_summary_of_fixes(fixes), hanging=0, style="bold")
-    files = counted(len(fixes.texts), "file")
-    if not fixes.texts:
+    texts = dict(fixes.texts)
+    if stream is not None:
+        echo_document(texts.pop(stream.file, stream.text))
+    files = counted(len(texts), "file")
+    if not texts:
         return True
     if not yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
         remarks.paragraph("nothing is written: add --yes", hanging=0)
         return False
     if not yes and not click.confirm(f"Write {files}?", err=True):
         return False
-    for file, text in fixes.texts.items():
-        try:
-            write(file, fixes.originals[file], text)
-        except OSError as error:
-            fail(f"{file}: {error.strerror or error}")
+    _write(texts, fixes.originals)
     remarks.paragraph(f"{files} written", hanging=0)
     return True
 
 
+def _write(texts: Mapping[str, str], originals: Mapping[str, str]) -> None:
+    for file, text in texts.items():
+        try:
+            write(file, originals[file], text)
+        except OSError as error:
+            fail(f"{file}: {error.strerror or error}")
+
+
 def _summary_of_fixes(fixes: Fixes) -> str:
     left = [each for each, _ in fixes.left() if each.violation.outcome is Outcome.DENIED]
-    repaired = counted(len(fixes.repaired), "finding")
-    return (
-        f"{repaired} can be fixed in {counted(len(fixes.texts), 'file')}, {counted(len(left), 'denial')} left"
+    repaired = (
+        f"{counted(len(fixes.repaired), 'finding')} can be fixed in {counted(len(fixes.texts), 'file')}"
     )
+    return f"{repaired if fixes.repaired else 'nothing to fix'}, {counted(len(left), 'denial')} left"
 
 
 def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:

@@ -27,13 +27,17 @@ COLUMN = len("ALLOWED")
     default="",
     help="Whose classes; left out: the context's, or default without a cluster.",
 )
+@click.option("--all", "everything", is_flag=True, help="List classes without nodes, too, as -o json does.")
 @output_option("text", "json")
 @config_option("the cluster's documents, or the built-in ones alone")
 @optional_cluster_options
-def classes(namespace: str, output: str, config: Path | None, cluster: ClusterChoice | None) -> None:
+def classes(
+    namespace: str, output: str, config: Path | None, cluster: ClusterChoice | None, *, everything: bool
+) -> None:
     """List the GPU classes, what is allowed and what is free.
 
-    Built-in classes are listed, too. Free are the whole cards that no pod requests on nodes that take pods.
+    Without --all, only classes that have nodes, or of which nodes can be made, are listed; where nodes cannot be read, those that
+    quota, policy or documents name. Free are the whole cards that no pod requests on nodes that take pods.
 
     Exit codes: 0, or 2 if the cluster or the documents cannot be used.
     """
@@ -54,10 +58,10 @@ def classes(namespace: str, output: str, config: Path | None, cluster: ClusterCh
     if output == "json":
         print_json(plain(listing))
     else:
-        show(Screen(), listing)
+        show(Screen(), listing, everything=everything or cluster is None)
 
 
-def show(screen: Screen, listing: ClassListing) -> None:
+def show(screen: Screen, listing: ClassListing, *, everything: bool) -> None:
     """Print the classes as text; nodes only where they could be read."""
     screen.line(f"namespace {listing.namespace}", "bold")
     if listing.policy:
@@ -66,7 +70,8 @@ def show(screen: Screen, listing: ClassListing) -> None:
     has_nodes = any(each.capacity is not None for each in listing.classes)
     columns = f" {'NODES':>6} {'GPUS':>6} {'FREE':>6}" if has_nodes else ""
     screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED{columns}", "bold")
-    for each in listing.classes:
+    shown = listing.classes if everything else listing.at_hand
+    for each in shown:
         start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {ALLOWED[each.allowed]:<{COLUMN}}"
         style = "" if each.has_nodes or not has_nodes else "dim"
         screen.line((start + _amounts(each.capacity)).rstrip(), style)
@@ -75,7 +80,10 @@ def show(screen: Screen, listing: ClassListing) -> None:
     for name, capacity in listing.unclassified.items():
         what = f"family {name}" if name else "of no known class"
         screen.line(f"{what:<46}  {'':<{COLUMN}}{_amounts(capacity)}")
-    reasons = dict.fromkeys(each.because for each in listing.classes if each.because)
+    if rest := len(listing.classes) - len(shown):
+        why = "without nodes" if has_nodes else "that neither quota, policy nor document names"
+        screen.paragraph(f"and {counted(rest, 'class', 'classes')} {why}; --all lists them", style="dim")
+    reasons = dict.fromkeys(each.because for each in shown if each.because)
     if reasons or listing.omitted:
         screen.line()
     for because in reasons:
@@ -96,6 +104,8 @@ def _free(amount: Fraction | None) -> str:
 
 def _notes(each: ListedClass) -> list[str]:
     notes = [f"MIG {', '.join(each.mig_profiles)}"] if each.mig_profiles else []
+    if each.can_be_made and not each.has_nodes:
+        notes.append("nodes are made when pods need them")
     if each.capacity is None:
         return notes
     for name, (has, free) in each.capacity.resources.items():

@@ -1,7 +1,7 @@
 """`gpu-admission doctor`: what is wrong with an installation, and how to fix it."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import groupby
@@ -14,13 +14,16 @@ from rich.console import Console
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
-from webhook.tools.doctor.check import CheckResult, DoctorCheck, DoctorSeverity, run_check
+from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity, run_check
 from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.checks.configurations import NOT_INSTALLED
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 UNHEALTHY = 1
 DEFAULTS = Names()
 STYLES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
+MOST_ALIKE = 3
+"""Findings that only differ in the object and are printed one by one; -o json has all."""
 INDENT = 9
 """The width of `warning` and two blanks."""
 
@@ -44,28 +47,18 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
     Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
     cluster cannot be reached.
     """
-    report(run_checks(CHECKS, cluster, Names(**names), config), output)
-
-
-def run_checks(
-    checks: Sequence[DoctorCheck], cluster: ClusterChoice, names: Names, config: Path | None = None
-) -> list[CheckResult]:
-    """Run the checks on the installation; the command ends if the cluster cannot be reached."""
     with cluster.client() as api:
         api.get("/version")
-    installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))
+    installed = InstalledCluster(api, Names(**names), config=config, now=datetime.now(UTC))
     console, results = Console(stderr=True, highlight=False), []
     status = console.status("")
     # Only a terminal shows which check is running.
     with status if console.is_terminal else nullcontext():
-        for number, check in enumerate(checks, start=1):
-            status.update(f"{number}/{len(checks)} {check.title}")
+        for number, check in enumerate(CHECKS, start=1):
+            status.update(f"{number}/{len(CHECKS)} {check.title}")
             results.append(run_check(check, installed))
-    return results
-
-
-def report(results: Sequence[CheckResult], output: str) -> None:
-    """Print the results; the command ends with status 1 unless all is well."""
+            if any(finding.id == NOT_INSTALLED for finding in results[-1].findings):
+                break
     if output == "json":
         print_json(document(results))
     else:
@@ -79,8 +72,9 @@ def print_text(results: Sequence[CheckResult]) -> None:
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda each: each.severity is not DoctorSeverity.ERROR)
     for remedy, fixed in groupby(findings, key=lambda each: each.remedy):
-        for each in fixed:
-            text = f"{each.severity.value:<7}  {each.object} {each.message} [{each.id}]"
+        for each, others in _alike(fixed):
+            more = f" (and {others} more)" if others else ""
+            text = f"{each.severity.value:<7}  {each.object}{more} {each.message} [{each.id}]"
             screen.paragraph(text, hanging=INDENT, style=STYLES[each.severity])
         screen.paragraph(f"fix: {remedy}", indent=INDENT)
     for result in results:
@@ -95,6 +89,16 @@ def print_text(results: Sequence[CheckResult]) -> None:
         text = f"not checked: {counted(forbidden, 'check')} {need} rights of an administrator (-o json says which)"
         screen.paragraph(text, style="yellow")
     screen.line(summary(results), "green" if is_healthy(results) else "")
+
+
+def _alike(findings: Iterable[DoctorFinding]) -> Iterator[tuple[DoctorFinding, int]]:
+    """Yield each finding with 0; of many that only differ in the object the first, with the number of the others."""
+    for _, alike in groupby(findings, key=lambda each: (each.id, each.message)):
+        first, *others = alike
+        if len(others) < MOST_ALIKE:
+            yield from ((each, 0) for each in (first, *others))
+        else:
+            yield first, len(others)
 
 
 def summary(results: Sequence[CheckResult]) -> str:

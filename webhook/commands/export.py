@@ -6,20 +6,13 @@ from pathlib import Path
 
 import click
 
-from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.cluster_options import ClusterChoice, end_with, optional_cluster_options
 from webhook.commands.output import echo
-from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.commands.parameters import config_option, now_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.tools.export.admission_policies import (
-    EXPRESSIBLE,
-    ExportOptions,
-    as_text,
-    export_policies,
-    summary,
-)
+from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
 
 OLDEST = (1, 33)
 """Older API servers lack parts of CEL that are used here (comprehensions with two variables, 1.32, usable from 1.33 on)."""
@@ -41,21 +34,9 @@ def version(_context: click.Context, _parameter: click.Parameter, value: str) ->
     return numbers
 
 
-def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Return the named rules, separated by commas; all that can be exported if the option is omitted."""
-    names = tuple(part.strip() for part in value.split(",")) if value is not None else EXPRESSIBLE
-    for name in names:
-        if name not in EXPRESSIBLE:
-            what = "cannot be exported" if name in RULES_BY_ID else "is not a rule"
-            raise click.BadParameter(f'"{name}" {what}; use {", ".join(EXPRESSIBLE)}')
-    return names
-
-
 @click.command()
 @config_option("the cluster's documents")
 @optional_cluster_options
-@output_option("yaml", "json")
-@click.option("--rules", callback=rule_ids, metavar="RULE,…", help="Export only these.")
 @click.option(
     "--kubernetes",
     metavar="VERSION",
@@ -77,8 +58,6 @@ def export(
     *,
     config: Path | None,
     cluster: ClusterChoice | None,
-    output: str,
-    rules: tuple[str, ...],
     kubernetes: tuple[int, int],
     excluded: tuple[str, ...],
     now: datetime,
@@ -93,11 +72,9 @@ def export(
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
     mutations = next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
-    options = ExportOptions(
-        now=now, mutations=mutations, rules=rules, excluded=tuple(dict.fromkeys(excluded))
-    )
+    options = ExportOptions(now=now, mutations=mutations, excluded=tuple(dict.fromkeys(excluded)))
     exported = export_policies(_configuration(config, cluster), options)
-    echo(as_text(exported, output), nl=False)
+    echo(as_text(exported), nl=False)
     echo("\n".join(summary(exported)), err=True)
 
 

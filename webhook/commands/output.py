@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any
 
@@ -78,9 +79,25 @@ def one_line(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
+def since(first: datetime | None, now: datetime) -> str:
+    """Return ` since 07:13 UTC`, with the day unless it is today; "" without a time."""
+    if first is None:
+        return ""
+    moment = first.astimezone(UTC)
+    return f" since {moment:{'%H:%M' if moment.date() == now.date() else '%Y-%m-%d %H:%M'}} UTC"
+
+
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
     """Print text of any lines: all output of commands comes here or through a Screen."""
     click.echo(printable_lines(text), nl=nl, err=err)
+
+
+def echo_document(text: str) -> None:
+    """Print a document as it is, byte by byte; on a terminal as `echo`."""
+    if sys.stdout.isatty():
+        echo(text, nl=False)
+    else:
+        click.echo(text.encode(), nl=False)
 
 
 def print_json(value: Any, *, indent: int = 2) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from webhook.cluster.objects import NAMESPACE
 from webhook.serving.deadline import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,6 +75,10 @@ class Since(Moment):
 def now() -> datetime:
     return datetime.now(UTC)
 
+
+install_namespace_option = click.option(
+    "--install-namespace", default=NAMESPACE, show_default=True, help="Where gpu-admission is installed."
+)
 
 namespaces_option = click.option(
     "-n",

@@ -1,46 +1,57 @@
 """`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import msgspec
 
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, parse_amount, texts
-from policies.quota.demand import UnclassifiedPods
+from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.cluster.nodes import NODES, node_reader
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, one_line, print_json
-from webhook.commands.parameters import config_option, output_option
-from webhook.configuration.dynamic_resources import served_resource
+from webhook.commands.output import Screen, counted, one_line, print_json, print_omitted, since
+from webhook.commands.parameters import config_option, install_namespace_option, output_option
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import NOT_COUNTED, TRUE
-from webhook.controller.records import PODS, QUOTAS, RecordReader
+from webhook.controller.conditions import READY, TRUE
+from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.tools.doctor.cluster import Names
+from webhook.tools.status.holders import PENDING_AFTER, HolderOfQuota, cluster_nodes, holders_of_quota
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order
+from webhook.tools.status.quotas import key_order, quota_status
+from webhook.tools.status.reading import figures_until, of_namespace, read_pending
+from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 
 NAME_COLUMN = 30
 BAR = 24
-USED, RESERVED, FREE = "█", "▒", "·"
+USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
+LEGEND = f"{PENDING} pending {RESERVED} reserved"
+MOST_QUOTAS = 40
+"""Lines of the table: a screen."""
+STATES = {
+    QuotaState.READY: "green",
+    QuotaState.STALE: "yellow",
+    QuotaState.EXCEEDED: "red",
+    QuotaState.NOT_COUNTED: "red",
+}
 
 
-class HolderOfQuota(NamedTuple):
-    """A live pod or claim and its demand; `node` is empty if it is not bound."""
+class QuotaReport(NamedTuple):
+    """A quota, its summary, and the objects that hold it; None for all namespaces, or where the quota cannot be read."""
 
-    kind: str
-    name: str
-    node: str
-    demand: Vector
+    record: QuotaRecord
+    summary: QuotaSummary
+    objects: list[HolderOfQuota] | None
 
 
-QuotaReport = tuple[QuotaRecord, list[HolderOfQuota] | None]
-"""A quota and the objects that use it, most GPUs first; None for all namespaces, or where the quota cannot be read."""
+class QuotaReports(NamedTuple):
+    """Quotas by namespace. `until`: since when no controller writes their status, if none does. `omitted`: missing rights."""
+
+    reports: Sequence[QuotaReport]
+    until: datetime | None
+    omitted: Sequence[str]
 
 
 @click.command()
@@ -50,149 +61,166 @@ QuotaReport = tuple[QuotaRecord, list[HolderOfQuota] | None]
     default="",
     help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
 )
+@click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
+@install_namespace_option
 @output_option("text", "json")
 @config_option("the cluster's documents")
 @cluster_options
-def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoice) -> None:
+def quota(
+    namespace: str,
+    output: str,
+    config: Path | None,
+    install_namespace: str,
+    cluster: ClusterChoice,
+    *,
+    problems: bool,
+) -> None:
     """Show used, reserved and granted GPUs per namespace.
 
     Exits with 2 if there is no GPUQuota, or the cluster or the documents cannot be used.
     """
-    home = cluster.namespace()
+    home, names, now = cluster.namespace(), Names(namespace=install_namespace), datetime.now(UTC)
     with cluster.client() as api:
-        configuration = Permitted(api).configuration(config)
+        reader = Permitted(api)
+        configuration = reader.configuration(config)
         try:
-            reports = list(_reports(api, configuration, namespace))
+            found = _read(reader, configuration, namespace, names, now)
         except errors.Forbidden:
             if namespace:
                 raise
             namespace = home
-            reports = list(_reports(api, configuration, namespace))
-    if not reports:
+            found = _read(reader, configuration, namespace, names, now)
+    if not found.reports:
         fail(f"there is no GPUQuota in namespace {namespace}" if namespace else "there is no GPUQuota")
+    shown = [each for each in found.reports if each.summary.has_problem or not problems]
     if output == "json":
-        print_json(document(reports))
+        print_json(document(found._replace(reports=shown)))
+    elif namespace:
+        print_text(Screen(), found, now)
     else:
-        print_text(reports)
+        print_table(Screen(), found, [each.summary for each in shown], problems=problems)
 
 
-def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> Iterator[QuotaReport]:
+def _read(
+    reader: Permitted, configuration: Configuration, namespace: str, names: Names, now: datetime
+) -> QuotaReports:
     try:
-        listed = api.list(QUOTAS.path(namespace), decode_quota)
+        records = reader.api.list(QUOTAS.path(namespace), decode_quota).items
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
-    for record in sorted(listed.items, key=lambda record: record.namespace):
+    nodes = cluster_nodes(reader.api, configuration)
+    pending = read_pending(reader, configuration, [namespace] if namespace else [], records, nodes)
+    until = figures_until(reader, names, now)
+    reports = []
+    for record in sorted(records, key=lambda record: record.namespace):
+        held = of_namespace(pending, record.namespace)
+        summary = quota_status(record, None, held, now - PENDING_AFTER, is_stale=until is not None)
         objects = None
         if namespace and record.spec is not None:
-            found = _holders(api, configuration, namespace, record.spec.unclassified_pods)
-            counted = (each for each in found if each.demand)
-            objects = sorted(counted, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
-        yield record, objects
-
-
-def _holders(
-    api: ApiClient, configuration: Configuration, namespace: str, unclassified_pods: UnclassifiedPods
-) -> Iterator[HolderOfQuota]:
-    nodes = _nodes(api, configuration)
-    reader = RecordReader(configuration)
-    counted = {}
-    for pod in api.list(PODS.path(namespace), reader.read_pod).items:
-        if pod.is_terminal:
-            continue
-        placed, counts_as = pod, unclassified_pods
-        if nodes is None and pod.node_name:
-            # It counts for the class of its node, which the caller may not read: only a class that it pins is certain.
-            placed, counts_as = msgspec.structs.replace(pod, node_name=""), UnclassifiedPods.TOTAL_ONLY
-        demand = reader.demand_of_pod(placed, counts_as, nodes or NO_NODES)
-        counted[pod.uid, pod.extended_claim] = demand
-        yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
-    resource = served_resource(api, "resourceclaims")
-    if resource is not None:
-        for claim in api.list(resource.path(namespace), reader.read_claim).items:
-            demand = reader.demand_of_claim(claim, unclassified_pods, counted)
-            yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
-
-
-def _nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | None:
-    """Return the nodes; None if the caller may not list them."""
-    keys = configuration.classes.label_keys
-    try:
-        return NodeIndex(keys, api.list(NODES.path(), node_reader(keys)).items)
-    except errors.Forbidden:
-        return None
+            counts_as = record.spec.unclassified_pods
+            objects = holders_of_quota(reader.api, configuration, namespace, counts_as, nodes)
+        reports.append(QuotaReport(record, summary, objects))
+    return QuotaReports(reports, until, reader.omitted)
 
 
 # ---- what is printed
 
 
-def print_text(reports: Sequence[QuotaReport]) -> None:
-    screen = Screen()
-    for index, report in enumerate(reports):
-        if index:
-            screen.line()
-        _report_text(screen, *report)
+def stale_figures(until: datetime) -> str:
+    """Return the sentence about the status of quotas that no controller writes."""
+    return (
+        f"figures are from {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC: no controller has led since, and what came or went "
+        "later is not counted; gpu-admission doctor says how to fix it"
+    )
 
 
-def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> None:
+def print_table(
+    screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], *, problems: bool
+) -> None:
+    """Print a line for each quota, the worst first, and what the others hold in all."""
+    if found.until is not None:
+        screen.paragraph(stale_figures(found.until), style="red")
+    quotas = sorted(shown, key=lambda each: each.urgency)
+    most = len(quotas) if problems else MOST_QUOTAS
+    screen.line(_line("NAMESPACE", "STATUS", ("USED", "PENDING", "RESERVED", "HARD"), "FULL"), "bold")
+    for each in quotas[:most]:
+        full = ", ".join(unit(row.key) for row in each.rows if row.held >= row.hard)
+        screen.line(_line(each.namespace, each.state.value, _cells(each.row), full), STATES[each.state])
+    if rest := quotas[most:]:
+        wrong = sum(each.has_problem for each in rest)
+        what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
+        screen.paragraph(f"and {counted(len(rest), 'namespace')} more, {what}; -n shows one, -o json all")
+    totals = quota_totals(each.summary for each in found.reports)
+    screen.line(_line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
+    print_omitted(screen, found.omitted)
+
+
+def _cells(row: QuotaRow | None) -> tuple[str, ...]:
+    """Return the cells of a row of GPUs, of a quota that does not limit them `-`."""
+    if row is None:
+        return ("-",) * 4
+    amounts = (row.used, None if row.used is None else row.pending, row.reserved, row.hard)
+    return tuple("?" if each is None else format_amount(each) for each in amounts)
+
+
+def _line(name: str, state: str, cells: Sequence[str], full: str = "") -> str:
+    return f"{name:<26} {state:<10} {''.join(f'{each:>9}' for each in cells)}  {full}".rstrip()
+
+
+def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
+    """Print the quota of one namespace in full."""
+    for report in found.reports:
+        _report_text(screen, report, found.until, now)
+    print_omitted(screen, found.omitted)
+
+
+def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, now: datetime) -> None:
+    record, summary, objects = report
     if record.spec is None:
         screen.line(record.namespace, "bold")
         screen.paragraph(f"error: {record.problem}", indent=2, style="red")
         return
-    screen.line(f"{record.namespace}  {_state(record)}", "bold")
-    screen.line(f"  {'':<{NAME_COLUMN}} {'':<{BAR}} used + reserved of hard", "dim")
-    for key in sorted(record.hard, key=key_order):
-        _dimension(screen, record, key)
+    denies = ": every GPU pod is denied" if summary.state is QuotaState.NOT_COUNTED else ""
+    screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
+    if until is not None:
+        screen.paragraph(stale_figures(until), indent=2, style="red")
+    screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
+    for row in summary.rows:
+        name = one_line(row.key, NAME_COLUMN)
+        screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
     if record.is_pending:
         screen.paragraph(
-            "pending: spec was changed; no controller has put it in force yet", indent=2, style="yellow"
+            "spec was changed, and no controller has put it in force yet", indent=2, style="yellow"
         )
     for condition in record.status.conditions:
-        if (condition.status == "True") != (condition.type == "Ready"):
+        if (condition.status == TRUE) != (condition.type == READY):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
     if objects is not None:
-        _objects(screen, objects, {*record.hard, GPUS})
-        return
-    for key, holders in sorted(record.status.holders.items(), key=lambda each: key_order(each[0])):
-        if holders:
-            largest = ", ".join(
-                f"{holder.name} {format_amount(parse_amount(holder.amount))}" for holder in holders
-            )
-            screen.paragraph(f"most of {key}: {largest}", indent=2)
+        _objects(screen, objects, {*record.hard, GPUS}, now)
 
 
-def _state(record: QuotaRecord) -> str:
-    ready = record.status.condition("Ready")
-    if ready is None or ready.status != TRUE:
-        is_counted = ready is not None and ready.reason != NOT_COUNTED
-        return f"{'not ready' if is_counted else 'not counted yet'}: every GPU pod is denied"
-    holds = {each.type for each in record.status.conditions if each.status == TRUE}
-    words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if kind in holds]
-    return ", ".join(words) or "ready"
+def row_style(row: QuotaRow) -> str:
+    return "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
 
 
-def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
-    used = None if record.status.used is None else record.status.used.get(key, NOTHING)
-    reserved, hard = record.status.reserved.get(key, NOTHING), record.hard[key]
-    is_exceeded, is_full = (used or NOTHING) > hard, (used or NOTHING) + reserved >= hard
-    style = "red" if is_exceeded else "yellow" if is_full else "green"
-    name = one_line(key, NAME_COLUMN)
-    screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(used, reserved, hard)}", style)
+def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
+    """Return the bar of a dimension and its amounts; those of use are unknown before the first count."""
+    shown = "?" if row.used is None else format_amount(row.used)
+    pending = f", {format_amount(row.pending)} pending" if row.pending else ""
+    amounts = f"{shown} + {format_amount(row.reserved)} of {format_amount(row.hard)}{pending}"
+    return f"{bar(row.used or NOTHING, row.reserved, row.hard, cells, row.pending or NOTHING)} {amounts}"
 
 
-def bar_and_amounts(used: Fraction | None, reserved: Fraction, hard: Fraction, cells: int = BAR) -> str:
-    """Return the bar of a dimension and its amounts; `used` is None before the first count."""
-    shown = "?" if used is None else format_amount(used)
-    amounts = f"{shown} + {format_amount(reserved)} of {format_amount(hard)}"
-    return f"{bar(used or NOTHING, reserved, hard, cells)} {amounts}"
-
-
-def bar(used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR) -> str:
+def bar(
+    used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR, pending: Fraction = NOTHING
+) -> str:
     """Return a bar of so many characters. The smallest use is visible, and only a full quota looks full."""
     if hard <= NOTHING:
         return (USED if used else RESERVED if reserved else FREE) * cells
     full = _filled(used, hard, cells)
     held = max(_filled(used + reserved, hard, cells) - full, int(reserved > NOTHING and full < cells))
-    return (USED * full + RESERVED * held).ljust(cells, FREE)
+    waiting = full if pending >= used else min(_filled(pending, hard, cells), full - 1) if pending else 0
+    return (USED * (full - waiting) + PENDING * waiting + RESERVED * held).ljust(cells, FREE)
 
 
 def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
@@ -201,29 +229,49 @@ def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
     return min(max(int(amount / hard * cells), int(amount > NOTHING)), cells - 1)
 
 
-def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str]) -> None:
-    """Print what each object holds of the dimensions that are limited."""
-    screen.line(f"  held by {counted(len(objects), 'object')}{':' if objects else ''}")
-    for held in objects:
-        place = f" on {held.node}" if held.node else ""
-        demand = sorted(
-            (each for each in held.demand.items() if each[0] in keys), key=lambda each: key_order(each[0])
-        )
-        amounts = ", ".join(f"{key} {format_amount(amount)}" for key, amount in demand)
-        screen.paragraph(f"{held.kind} {held.name}{place}: {amounts}", indent=4)
+def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
+    """Print what each object holds of the dimensions that are limited, or of resources where only they are certain."""
+    pending = sorted(
+        (each for each in objects if each.pending_since), key=lambda each: str(each.pending_since)
+    )
+    others = [each for each in objects if each.pending_since is None]
+    if pending:
+        screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
+    for each in pending:
+        _object(screen, each, keys, since(each.pending_since, now))
+    if others or not pending:
+        screen.line(f"  held by {counted(len(others), 'object')}{':' if others else ''}")
+    for each in others:
+        _object(screen, each, keys)
 
 
-def document(reports: Sequence[QuotaReport]) -> dict[str, Any]:
+def _object(screen: Screen, held: HolderOfQuota, keys: Container[str], when: str = "") -> None:
+    place = f" on {held.node}" if held.node else ""
+    demand = (each for each in held.demand.items() if each[0] in keys or GPUS not in held.demand)
+    amounts = ", ".join(
+        f"{key} {format_amount(amount)}"
+        for key, amount in sorted(demand, key=lambda each: key_order(each[0]))
+    )
+    screen.paragraph(f"{held.kind} {held.name}{place}{when}: {amounts}", indent=4)
+
+
+def document(found: QuotaReports) -> dict[str, Any]:
     """Return what `-o json` prints.
 
     `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
-    used is null before the first count), conditions[], holders (largest, by dimension), and, of one requested namespace,
-    objects[] (kind, name, node, demand).
+    used is null before the first count), conditions[], holders (largest, by dimension), pending[] (owner, pods, held, since),
+    and, of one requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no
+    controller writes the status, null while one does. `omitted`: missing rights.
     """
-    return {"quotas": [_document(*report) for report in reports]}
+    return {
+        "quotas": [_document(each) for each in found.reports],
+        "figuresUntil": found.until,
+        "omitted": found.omitted,
+    }
 
 
-def _document(record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> dict[str, Any]:
+def _document(report: QuotaReport) -> dict[str, Any]:
+    record, objects = report.record, report.objects
     found: dict[str, Any] = {"namespace": record.namespace, "problem": record.problem}
     status = record.status
     if record.spec is not None:
@@ -234,7 +282,17 @@ def _document(record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> d
             "hard": texts(record.hard),
             "conditions": status.conditions,
             "holders": status.holders,
+            "pending": plain(report.summary.pending),
         }
     if objects is not None:
-        found["objects"] = [{**each._asdict(), "demand": texts(each.demand)} for each in objects]
+        found["objects"] = [
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "node": each.node,
+                "demand": texts(each.demand),
+                "pendingSince": each.pending_since,
+            }
+            for each in objects
+        ]
     return found

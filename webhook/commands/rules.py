@@ -1,10 +1,11 @@
-"""`gpu-admission rules`: the catalogue of rules with their contracts and options."""
+"""`gpu-admission rules`: the catalogue of rules with their contracts and options, and which rules give a reason."""
 
 import json
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from enum import Enum
 from inspect import cleandoc
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -12,12 +13,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import click
 import msgspec
 
+from policies.reason import RULES_BY_REASON, Reason
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from webhook.commands.output import Screen, print_json
 from webhook.commands.parameters import output_option
-from webhook.configuration.documents import unknown_rule
 
+MOST_MATCHES = 3
+"""Names that a misspelt one may mean."""
 _LINE = re.compile(r"(\s*)((?:\S+\s{2,})?)(.*)")
 """Indentation, a label with the gap behind it, and the rest."""
 
@@ -31,30 +34,50 @@ TYPE_NAMES: dict[Any, str] = {
 
 
 @click.command()
-@click.argument("rule_id", metavar="[RULE]", required=False)
+@click.argument("name", metavar="[RULE | REASON]", required=False)
 @output_option("text", "json")
-def rules(rule_id: str | None, output: str) -> None:
-    """Show all rules, or one RULE with its contract and options.
+def rules(name: str | None, output: str) -> None:
+    """Show all rules, one with its options, or those of a reason.
 
-    Exit codes: 0, or 2 if the RULE is unknown.
+    A RULE is shown with its contract and options; of a REASON, such as FractionalGPU, the rules that give it.
+
+    Exit codes: 0, or 2 if there is no such RULE or REASON.
     """
-    if rule_id is not None and rule_id not in RULES_BY_ID:
-        raise click.UsageError(unknown_rule(rule_id))
-    chosen = RULES if rule_id is None else (RULES_BY_ID[rule_id],)
-    if output == "json":
-        documents = [document(rule) for rule in chosen]
-        print_json({"rules": documents} if rule_id is None else documents[0])
-    elif rule_id is None:
-        _print_catalogue(Screen())
+    screen, reason = Screen(), next((each for each in Reason if each == name), None)
+    by_reason = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
+    if name is None or reason:
+        about = {"reason": reason.value, "meaning": reason.meaning} if reason else {}
+        if output == "json":
+            print_json({**about, "rules": [document(rule) for rule in by_reason]})
+            return
+        if reason:
+            screen.line(reason.value, "bold")
+            screen.paragraph(f"{reason.meaning[0].upper()}{reason.meaning[1:]}.", hanging=0)
+            screen.line()
+        _print_catalogue(screen, by_reason)
+    elif name in RULES_BY_ID:
+        rule = RULES_BY_ID[name]
+        print_json(document(rule)) if output == "json" else _print_rule(screen, rule)
     else:
-        _print_rule(Screen(), chosen[0])
+        raise click.UsageError(_unknown(name))
 
 
-def _print_catalogue(screen: Screen) -> None:
-    column = max(len(rule.id) for rule in RULES) + 2
-    for rule in RULES:
+def _unknown(name: str) -> str:
+    """Return that there is no such rule or reason, and the names that are like it, in whatever case."""
+    known = {each.lower(): each for each in (*RULES_BY_ID, *Reason)}
+    close = [known[each] for each in get_close_matches(name.lower(), known, n=MOST_MATCHES)]
+    hint = f"did you mean {' or '.join(close)}?" if close else "`gpu-admission rules` lists the rules"
+    return f'unknown rule or reason "{name}"; {hint}'
+
+
+def _print_catalogue(screen: Screen, chosen: Sequence[Rule]) -> None:
+    column = max((len(rule.id) for rule in chosen), default=0) + 2
+    for rule in chosen:
         screen.line(f"{rule.id:<{column}}{default_mode(rule)}; runs on {', '.join(phases(rule))}", "bold")
         screen.paragraph(rule.summary, indent=column, hanging=0)
+    if not chosen:
+        screen.paragraph("No rule gives this reason: gpu-admission as a whole does.", hanging=0)
+        return
     screen.line()
     screen.paragraph(
         "Rules run in this order. gpu-admission rules RULE shows one with its options.", hanging=0

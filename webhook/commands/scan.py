@@ -1,4 +1,4 @@
-"""`gpu-admission scan`: what runs in a cluster, evaluated as if it were created now, and a configuration to begin with."""
+"""`gpu-admission scan`: what a cluster has, evaluated as if it were created now, and a configuration to begin with."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +54,7 @@ TITLES = {
     "--propose",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Write a configuration to begin with into this directory, which must be empty, once it was tried on what runs.",
+    help="Write a configuration to begin with into this directory, which must be empty, once it was tried on the pods.",
 )
 @click.option("-n", "--namespace", default="", help="Scan one namespace.")
 @output_option("text", "json", "html")
@@ -70,7 +70,7 @@ def scan(
     cluster: ClusterChoice,
     now: datetime,
 ) -> None:
-    """Evaluate the pods and workloads that run as if created now.
+    """Evaluate the pods and workloads of a cluster as if created now.
 
     Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be refused, changed and warned about,
     who holds which GPUs, and what no rule can read; it proposes GPUClasses, GPUQuotas and exemptions.
@@ -100,7 +100,7 @@ def scan(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], object]]:
-    """Give a function that shows the current kind on a terminal."""
+    """Yield a function that shows on a terminal which kind is being read."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield lambda _reading: None
@@ -130,7 +130,7 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
 def _overview(screen: Screen, report: ScanReport) -> None:
     how = ", every rule enforced" if report.is_enforced else ""
     screen.paragraph(
-        f"{counted(report.pods, 'running pod')} ({report.gpu_pods} with GPUs) and {counted(report.workloads, 'workload')}, "
+        f"{counted(report.pods, 'pod')} ({report.gpu_pods} with GPUs) and {counted(report.workloads, 'workload')}, "
         f"evaluated by {report.source}{how}"
     )
     screen.line()
@@ -151,7 +151,9 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
     for sentence, found in islice(sentences.items(), MOST_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [
-            f"{each.namespace} {each.owner} ({counted(each.pods, 'pod')})" for each in found[:MOST_OWNERS]
+            f"{each.namespace} {each.owner}"
+            + ("" if each.owner.startswith("Pod/") else f" ({counted(each.pods, 'pod')})")
+            for each in found[:MOST_OWNERS]
         ]
         if len(found) > MOST_OWNERS:
             owners.append(f"{len(found) - MOST_OWNERS} more")
@@ -167,7 +169,7 @@ def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
     owners: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for each in changes:
         owners[each.rule, each.change].append(each.pods)
-    for (rule, change), pods in islice(owners.items(), MOST_SENTENCES):
+    for (rule, change), pods in sorted(owners.items(), key=lambda item: -sum(item[1]))[:MOST_SENTENCES]:
         screen.paragraph(
             f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}", indent=2
         )
@@ -218,7 +220,7 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
         return
     screen.heading("To begin with")
     for rule in proposal.relaxed:
-        screen.paragraph(f"rule {rule} in mode warn: it would refuse what runs", indent=2)
+        screen.paragraph(f"rule {rule} in mode warn: it would refuse pods of the cluster", indent=2)
     for namespace, rules in proposal.exemptions.items():
         screen.paragraph(
             f"exemption of {namespace} from {', '.join(rules)}: its GPU stack needs it", indent=2
@@ -235,10 +237,10 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
         screen.paragraph(f"{counted(len(proposal.quotas), 'GPUQuota')}: {', '.join(listed)}", indent=2)
     if directory is None:
         screen.paragraph(
-            "--propose DIRECTORY writes these documents, once they were tried on what runs", indent=2
+            "--propose DIRECTORY writes these documents, once they were tried on the pods", indent=2
         )
         return
-    tried = f"{proposal.refused or 'none'} of the running pods would be refused"
+    tried = f"{proposal.refused or 'none'} of the pods would be refused"
     style = "red" if proposal.refused else "green"
     screen.paragraph(f"written to {directory}: {', '.join(proposal.files)}; {tried}", indent=2, style=style)
 
@@ -248,7 +250,7 @@ def _effects(screen: Screen, name: str, effects: Effects) -> None:
 
 
 def _row(screen: Screen, name: str, cells: Sequence[object], style: str) -> None:
-    """Print a row of numbers, zeros as dots; a long name has a line of its own."""
+    """Print a line of numbers, zeros as dots; a long name has a line of its own."""
     texts = "".join(f"{'·' if cell == 0 else cell!s:>{NUMBER_COLUMN}}" for cell in cells)
     if len(name) > NAME_COLUMN:
         screen.line(f"  {name}", style)

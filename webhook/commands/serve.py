@@ -66,7 +66,7 @@ _port = click.IntRange(0, 65535)  # 0 picks a free one
 @click.option(
     "--self-signed",
     type=_path,
-    help="Directory for a certificate authority and a certificate of our own, made when missing or due.",
+    help="Directory for a certificate of our own and its authority, made when missing or due.",
 )
 @click.option(
     "--certificate-secret",
@@ -101,7 +101,7 @@ _port = click.IntRange(0, 65535)  # 0 picks a free one
     "--max-concurrent",
     type=click.IntRange(1),
     default=256,
-    help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and asked again.",
+    help="Requests worked on or waiting at once; one more is answered 503 with Retry-After, and sent again.",
 )
 @click.option(
     "--drain-seconds", type=click.FloatRange(0), default=15.0, help="How long to serve on after SIGTERM."

@@ -19,9 +19,14 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, echo, one_line, print_json, print_omitted
-from webhook.commands.parameters import config_option, namespaces_option, output_option
-from webhook.commands.quota import BAR, bar_and_amounts
+from webhook.commands.output import Screen, counted, echo, one_line, print_json, print_omitted, since
+from webhook.commands.parameters import (
+    config_option,
+    install_namespace_option,
+    namespaces_option,
+    output_option,
+)
+from webhook.commands.quota import BAR, LEGEND, STATES, bar, bar_and_amounts, row_style, stale_figures
 from webhook.tools.audit import Counts
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.doctor.cluster import Names
@@ -35,13 +40,12 @@ from webhook.tools.status.report import (
     PolicyStatus,
     QuotaHolder,
     QuotaRow,
-    QuotaState,
     QuotaSummary,
     only_problems,
     plain,
+    quota_totals,
 )
 
-DEFAULTS = Names()
 EVERY_SECONDS = 5.0
 NAME = 24
 NARROW = 72
@@ -49,14 +53,10 @@ NARROW = 72
 MOST_QUOTAS = 20
 MOST_HOLDERS = 3
 MOST_DENIALS = 5
+MOST_PENDING = 5
+MOST_FINDINGS = 10
 NEVER = datetime.min.replace(tzinfo=UTC)
 HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
-STATES = {
-    QuotaState.READY: "green",
-    QuotaState.STALE: "yellow",
-    QuotaState.EXCEEDED: "red",
-    QuotaState.NOT_COUNTED: "red",
-}
 SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
 
@@ -77,7 +77,7 @@ SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
     metavar="FILE",
     help="Count denials by this audit log, not by Events; several times, also .gz.",
 )
-@click.option("--install-namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
+@install_namespace_option
 @config_option("the cluster's documents")
 @output_option("text", "json")
 @cluster_options
@@ -215,8 +215,11 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         screen.paragraph(text, indent=2, hanging=22, style=HEALTH[part.health])
     if status.policies or (status.policies is not None and not problems):
         _policies(screen, status, status.policies)
+    if not problems:
+        _totals(screen, status)
     if status.quotas or not problems:
         _quotas(screen, status, len(status.quotas) if problems else MOST_QUOTAS)
+    _pending(screen, status)
     _classes(screen, status)
     _denials(screen, status)
     _findings(screen, status)
@@ -263,15 +266,32 @@ def _policy(policy: PolicyStatus) -> str:
     )
 
 
+def _totals(screen: Screen, status: ClusterStatus) -> None:
+    """Print the GPUs of all quotas and of all nodes."""
+    totals = status.totals
+    if totals.nodes is None and totals.quotas <= 1:  # the sum of one quota is that quota
+        return
+    _heading(screen, "GPUs")
+    if totals.quotas:
+        name = f"of {counted(totals.quotas, 'quota')}"
+        screen.line(f"  {name:<{NAME}} {bar_and_amounts(totals.row, _bar(screen))}")
+    if totals.nodes is not None:
+        free = "?" if totals.free is None else format_amount(totals.free)
+        used = bar(totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar(screen))
+        screen.line(f"  {'of nodes':<{NAME}} {used} {free} free of {format_amount(totals.nodes)}")
+
+
 def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
     """Print at most so many quotas, the worst first, and what the others hold in all."""
-    _heading(screen, "quotas", f"{'':<{_bar(screen)}} used + reserved of hard")
+    _heading(screen, "quotas", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
+    if status.figures_until is not None:
+        screen.paragraph(stale_figures(status.figures_until), indent=2, style="red")
     if not status.quotas and status.quotas_are_known:
         where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
         screen.line(f"  there is no GPUQuota {where}")
     quotas = sorted(status.quotas, key=lambda each: each.urgency)
     for quota in quotas[:most]:
-        denied = f", {quota.denied} denied{_since(quota.denied_since, status.at)}" if quota.denied else ""
+        denied = f", {quota.denied} denied{since(quota.denied_since, status.at)}" if quota.denied else ""
         screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", STATES[quota.state])
         if quota.message:
             screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
@@ -283,23 +303,33 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
 
 
 def _others(screen: Screen, quotas: Sequence[QuotaSummary]) -> None:
-    rows = [row for quota in quotas for row in quota.rows if row.key == GPUS]
-    used = sum((row.used or NOTHING for row in rows), NOTHING)
-    reserved, hard = sum((row.reserved for row in rows), NOTHING), sum((row.hard for row in rows), NOTHING)
     wrong = sum(each.has_problem for each in quotas)
     what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
     screen.paragraph(
         f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all", indent=2
     )
-    screen.line(f"    {GPUS:<{NAME - 2}} {bar_and_amounts(used, reserved, hard, _bar(screen))}")
+    _row(screen, quota_totals(quotas).row)
 
 
-def _since(first: datetime | None, now: datetime) -> str:
-    """Return since when, with the day unless it is today."""
-    if first is None:
-        return ""
-    moment = first.astimezone(UTC)
-    return f" since {moment:{'%H:%M' if moment.date() == now.date() else '%Y-%m-%d %H:%M'}} UTC"
+def _pending(screen: Screen, status: ClusterStatus) -> None:
+    """Print who holds quota without running, the longest first."""
+    owners = status.pending
+    if not owners:
+        return
+    namespaces = len({each.namespace for each in owners})
+    gpus = format_amount(sum((each.gpus for each in owners), NOTHING))
+    _heading(screen, f"pending pods hold {gpus} used GPUs in {counted(namespaces, 'namespace')}")
+    screen.paragraph(
+        "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why", indent=2, style="dim"
+    )
+    for each in owners[:MOST_PENDING]:
+        pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
+        screen.line(
+            f"  {each.namespace} {each.owner}, {format_amount(each.gpus)} {unit(GPUS, each.gpus)}, {pods}",
+            "yellow",
+        )
+    if len(owners) > MOST_PENDING:
+        screen.line(f"  and {counted(len(owners) - MOST_PENDING, 'owner')} more; -o json has all")
 
 
 def _bar(screen: Screen) -> int:
@@ -307,9 +337,8 @@ def _bar(screen: Screen) -> int:
 
 
 def _row(screen: Screen, row: QuotaRow) -> None:
-    style = "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
-    amounts = bar_and_amounts(row.used, row.reserved, row.hard, _bar(screen))
-    screen.line(f"    {one_line(row.key, NAME - 2):<{NAME - 2}} {amounts}", style)
+    amounts = bar_and_amounts(row, _bar(screen))
+    screen.line(f"    {one_line(row.key, NAME - 2):<{NAME - 2}} {amounts}", row_style(row))
 
 
 def _holders(screen: Screen, quota: QuotaSummary) -> None:
@@ -343,15 +372,14 @@ def _classes(screen: Screen, status: ClusterStatus) -> None:
 def _denials(screen: Screen, status: ClusterStatus) -> None:
     if not status.denials:
         return
-    _heading(screen, f"denied{_since(status.denied_since, status.at)}")
-    screen.paragraph(
-        f"from {status.denials_from}; gpu-admission why KIND/NAME says more", indent=2, hanging=0, style="dim"
-    )
+    _heading(screen, f"denied{since(status.denied_since, status.at)}")
+    more = "gpu-admission why KIND/NAME -n NAMESPACE says more"
+    screen.paragraph(f"from {status.denials_from}; {more}", indent=2, hanging=0, style="dim")
     for each in status.denials[:MOST_DENIALS]:
-        screen.line(
-            f"  {each.namespace} {each.owner}, {counted(each.count, 'time')}, last at {each.last:%H:%M:%S} UTC"
-        )
-        screen.line(one_line(f"    {each.message}", screen.width), "dim")
+        reason = f"{each.reason}, " if each.reason else ""
+        times = f"{counted(each.count, 'time')}, last at {each.last:%H:%M:%S} UTC"
+        screen.line(f"  {each.namespace} {each.owner}: {reason}{times}")
+        screen.paragraph(each.message, indent=4, hanging=0, style="dim")
     if len(status.denials) > MOST_DENIALS:
         screen.line(f"  and {counted(len(status.denials) - MOST_DENIALS, 'owner')} more")
 
@@ -360,9 +388,14 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
     installation = status.installation
     if installation.findings or installation.not_checked:
         _heading(screen, "doctor")
-    for finding in sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
+    findings = sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR)
+    for finding in findings[:MOST_FINDINGS]:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])
+    if len(findings) > MOST_FINDINGS:
+        screen.line(
+            f"  and {counted(len(findings) - MOST_FINDINGS, 'finding')} more: gpu-admission doctor has all"
+        )
     if missing := len(installation.not_checked):
         are = "is" if missing == 1 else "are"
         screen.line(f"  {counted(missing, 'result')} {are} missing: gpu-admission doctor says why", "dim")

@@ -116,10 +116,18 @@ def _notes(lines: Counts, found: Usage) -> list[str]:
     notes = []
     if found.open_ended:
         pods = counted(found.open_ended, "pod or claim", "pods and claims")
-        notes.append(f"{pods} without a line that says when it ended: each counts to its last line.")
+        notes.append(
+            f"{pods} without a line that says when it ended: each counts as long as the controller that wrote its last line "
+            "has further lines."
+        )
     if found.only_admitted:
         pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
-        notes.append(f"{pods} admitted, but in no line of the controller, and not counted.")
+        why = (
+            "it was never stored, or is not an hour old"
+            if found.only_admitted == 1
+            else ("they were never stored, or are not an hour old")
+        )
+        notes.append(f"{pods} admitted, but in no line of the controller, and not counted: {why}.")
     if unreadable := lines.unreadable + found.unreadable:
         notes.append(f"{unreadable} of {counted(lines.lines, 'line')} could not be read.")
     return notes

@@ -17,6 +17,7 @@ from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDemand, QuotaFit, Source
+from webhook.tools.why.fit import in_words
 from webhook.tools.why.problems import Problem, Problems, read_problems
 
 DOES_NOT_RUN = 1
@@ -25,8 +26,12 @@ UNREADABLE = 2
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
 """Answers for which the command exits with 0."""
 STYLES = {Answer.REFUSED: "red", Answer.PENDING: "yellow", Answer.GATED: "yellow", Answer.UNKNOWN: "yellow"}
+OBSTACLES = frozenset({Source.POLICY, Source.QUOTA, Source.NODES})
+"""What a remedy does not remove together: a pod must pass them in this order."""
 COLUMN = 11
 """Width of the names on the left."""
+MOST_PROBLEMS = 50
+"""Problems that `-A` prints; `-o json` has all."""
 MOST_NODES = 10
 """Nodes that are printed; `-o json` has all."""
 DENIED = "denied"
@@ -38,6 +43,12 @@ NOT_STORED = (
 @click.command()
 @click.argument("subject", nargs=-1, metavar="[KIND/NAME | KIND NAME]")
 @click.option("-n", "--namespace", help="Namespace of the object. Default: the namespace of the context.")
+@click.option(
+    "-A",
+    "--all-namespaces",
+    is_flag=True,
+    help=f"Without a name, list the problems of all namespaces, {MOST_PROBLEMS} at most.",
+)
 @config_option("the cluster's documents")
 @output_option("text", "json")
 @cluster_options
@@ -45,20 +56,23 @@ def why(
     *,
     subject: tuple[str, ...],
     namespace: str | None,
+    all_namespaces: bool,
     config: Path | None,
     output: str,
     cluster: ClusterChoice,
 ) -> None:
     """Explain why the pods of an object are denied or pending.
 
-    Without a name, list every object in the namespace whose pods are denied or pending.
+    Without a name, list every object in the namespace, or with -A in all, whose pods are denied or pending.
 
     KIND is Pod or a kind that creates pods, as in kubectl: pod/train-0, deploy/chat, pytorchjobs.kubeflow.org/llama.
 
     Exit codes: 0 the pods run, have ended, or are stopped (suspended, scaled to zero), or nothing is listed, 1 otherwise, 2 the
     object does not exist, the cluster cannot be used, or nothing is listed and not everything could be read.
     """
-    where = namespace or cluster.namespace()
+    if all_namespaces and (subject or namespace):
+        raise click.UsageError("-A lists all namespaces: omit -n and the name")
+    where = "" if all_namespaces else namespace or cluster.namespace()
     if not subject:
         with cluster.client() as api:
             problems = read_problems(api, where, datetime.now(UTC))
@@ -96,17 +110,24 @@ def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
 
 
 def show_problems(screen: Screen, found: Problems) -> None:
-    """Print every problem, whole: what it is about, how often and since when, and the message."""
-    if not found.problems:
+    """Print the problems, whole: what each is about, how often and since when, and the message."""
+    where, problems = found.namespace or "all namespaces", found.problems
+    if not problems:
         what = "nothing that could be read" if found.omitted else "nothing"
-        screen.paragraph(f"{found.namespace}: {what} is denied, or pending for longer than a minute")
+        screen.paragraph(f"{where}: {what} is denied, or pending for longer than a minute")
     else:
         since = f", denials seen since {timestamp(found.since)}" if found.since else ""
-        screen.paragraph(f"{found.namespace}: {counted(len(found.problems), 'problem')}{since}")
-    for each in found.problems:
+        screen.paragraph(f"{where}: {counted(len(problems), 'problem')}{since}")
+    shown = problems if found.namespace else problems[:MOST_PROBLEMS]
+    for each in shown:
         screen.line()
-        screen.paragraph(f"{each.owner}: {_extent(each)}", indent=2, style=STYLES[each.answer])
+        owner = each.owner if found.namespace else f"{each.namespace} {each.owner}"
+        screen.paragraph(f"{owner}: {_extent(each)}", indent=2, style=STYLES[each.answer])
         screen.paragraph(_flat(each.message), indent=4, hanging=0)
+    if len(shown) < len(problems):
+        screen.line()
+        more = counted(len(problems) - len(shown), "more problem")
+        screen.paragraph(f"{more}: -n NAMESPACE lists all of a namespace, -o json all", indent=2)
     print_omitted(screen, found.omitted)
 
 
@@ -126,14 +147,22 @@ def show(screen: Screen, found: Explanation) -> None:
         f"{found.kind}/{found.name} in {found.namespace}: {found.answer.value}",
         STYLES.get(found.answer, "green"),
     )
-    if not found.reasons:
+    if not found.reasons or found.answer in {Answer.STOPPED, Answer.ENDED}:
         screen.paragraph(found.summary, indent=2)
     elif found.pods_wanted != 1:
         screen.paragraph(found.summary.partition(":")[0], indent=2)
+    obstacles = [each for each in found.reasons if each.source in OBSTACLES and each.remedy]
     for reason in found.reasons:
         _entry(screen, reason.source.value, reason.message)
         if reason.remedy:
-            screen.paragraph(f"fix: {reason.remedy}", indent=COLUMN + 2)
+            fix = "fix"
+            if len(obstacles) > 1 and reason in obstacles:
+                fix = "fix first" if reason is obstacles[0] else "then fix"
+            # "did you mean nvidia-a100?" reads without a label.
+            label = "" if reason.remedy.endswith("?") else f"{fix}: "
+            screen.paragraph(label + reason.remedy, indent=COLUMN + 2)
+        for detail in reason.details:
+            screen.paragraph(detail, indent=COLUMN + 2)
     _details(screen, found)
     print_omitted(screen, found.omitted)
 
@@ -149,9 +178,8 @@ def _flat(text: str) -> str:
 
 def _details(screen: Screen, found: Explanation) -> None:
     screen.heading("what is known")
-    requested = ", ".join(f"{format_amount(amount)} {name}" for name, amount in found.requested.items())
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
-    _entry(screen, "asks", (requested or "no GPU resource of a node") + where)
+    _entry(screen, "requests", (in_words(found.requested) or "no GPU resource of a node") + where)
     _policy(screen, found)
     if found.quota is not None:
         _quota(screen, found.quota)
@@ -179,16 +207,15 @@ def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
 
 
 def _policy(screen: Screen, found: Explanation) -> None:
-    denied = [verdict for verdict in found.verdicts if verdict.outcome == DENIED]
-    others = [verdict for verdict in found.verdicts if verdict.outcome != DENIED]
-    what = "its rules deny nothing of it"
+    denied = sum(verdict.outcome == DENIED for verdict in found.verdicts)
+    what = "no rule denies the pod"
     if denied:
-        what = f"would deny it now, for {counted(len(denied), 'reason')}"
+        what = f"denies the pod, for {counted(denied, 'reason')}"
     _entry(screen, "policy", f"{found.policy}: {what}" if found.policy else "not known")
-    # The reasons already show the denials.
-    is_shown = any(reason.source is Source.POLICY for reason in found.reasons)
-    for verdict in others if is_shown else (*denied, *others):
-        _entry(screen, "", f"{verdict.outcome}: {verdict.sentence}")
+    shown = {reason.reason for reason in found.reasons}
+    for verdict in found.verdicts:
+        if not verdict.reason or verdict.reason not in shown:
+            _entry(screen, "", f"{verdict.outcome}: {verdict.sentence}")
 
 
 def _quota(screen: Screen, quota: QuotaFit) -> None:
@@ -201,10 +228,10 @@ def _quota(screen: Screen, quota: QuotaFit) -> None:
 def _demand(demand: QuotaDemand, *, is_held: bool) -> str:
     """Return one line: used + reserved of the limit, and what the pod requests."""
     used = "?" if demand.used is None else format_amount(demand.used)
-    amounts = f"{used} + {format_amount(demand.reserved)} of {format_amount(demand.hard)}"
-    if is_held:
-        return f"{demand.key}: {amounts} held, {format_amount(demand.requested)} by this pod"
-    return f"{demand.key}: {amounts} held, {format_amount(demand.requested)} asked"
+    creating = f" and {format_amount(demand.reserved)} being created" if demand.reserved else ""
+    amounts = f"{demand.key}: {used} of {format_amount(demand.hard)} used{creating}"
+    requested = format_amount(demand.requested)
+    return f"{amounts}, {requested} by this pod" if is_held else f"{amounts}; the pod requests {requested}"
 
 
 def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:

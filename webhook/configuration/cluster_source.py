@@ -20,7 +20,7 @@ from policies.gpus.device_classes import DeviceClass
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import Condition, PartialObject
 from webhook.configuration.documents import (
     API_VERSION,
@@ -185,18 +185,10 @@ class ClusterSource(ConfigurationSource):
 
     origin = "cluster"
 
-    def __init__(
-        self,
-        api: ApiClient,
-        changed: Callable[[ConfigurationState], object],
-        *,
-        pace: WatchTimings | None = None,
-    ) -> None:
-        super().__init__(api, changed, pace)
+    def __init__(self, api: ApiClient, changed: Callable[[ConfigurationState], object]) -> None:
+        super().__init__(api, changed)
         self._informers = [
-            Informer(
-                api, resource, record_decoder(kind), lambda _before, _after: self._wake.set(), timings=pace
-            )
+            Informer(api, resource, record_decoder(kind), lambda _before, _after: self._wake.set())
             for kind, resource in RESOURCES.items()
         ]
         self._made = monotonic()

@@ -120,10 +120,8 @@ class DynamicResourceWatch(Generic[K]):
 class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
     """Watches the DeviceClasses once started, if they are served. A thread of its own calls `changed` with every change."""
 
-    def __init__(
-        self, api: ApiClient, changed: Callable[[], object], *, pace: WatchTimings | None = None
-    ) -> None:
-        super().__init__(api, "deviceclasses", _record, lambda _before, _after: changed(), pace=pace)
+    def __init__(self, api: ApiClient, changed: Callable[[], object]) -> None:
+        super().__init__(api, "deviceclasses", _record, lambda _before, _after: changed())
         self._made = monotonic()
 
     @property

@@ -19,7 +19,6 @@ from prometheus_client.registry import Collector
 from policies.gpus.device_classes import DeviceClass
 from policies.policy import still_paused
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import WatchTimings
 from webhook.configuration.documents import Document
 from webhook.configuration.dynamic_resources import DeviceClassWatch
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -57,15 +56,10 @@ class ConfigurationSource:
     configuration: Configuration
     state: ConfigurationState
 
-    def __init__(
-        self,
-        api: ApiClient | None,
-        changed: Callable[[ConfigurationState], object],
-        pace: WatchTimings | None = None,
-    ) -> None:
+    def __init__(self, api: ApiClient | None, changed: Callable[[ConfigurationState], object]) -> None:
         self._changed = changed
         self._wake, self._read, self._stopping = threading.Event(), threading.Event(), threading.Event()
-        self._device_classes = DeviceClassWatch(api, self._wake.set, pace=pace) if api else None
+        self._device_classes = DeviceClassWatch(api, self._wake.set) if api else None
 
     def start(self) -> None:
         if self._device_classes is not None:

@@ -39,6 +39,9 @@ _SEPARATOR = re.compile(r"---(\s|$)")
 _JSON_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|.)")
 
 
+TAB = "must be indented with spaces: YAML takes no tab here"
+
+
 class YamlError(Exception):
     """The text is not valid YAML, or exceeds a limit. `line` and `column` count from 1; column 0 is the whole line."""
 
@@ -60,10 +63,6 @@ class YamlDocument(msgspec.Struct, frozen=True):
     span: tuple[int, int] = (0, 0)
     """The characters of the file of which it was read, all but a few its own; the tree's marks count from the first."""
     duplicates: tuple[YamlError, ...] = ()
-
-    @property
-    def start_line(self) -> int:
-        return int(self.node.start_mark.line) + self.lines_above + 1
 
     def line_of(self, parts: Parts) -> int:
         """Return the line of the value at `parts`, or of the nearest existing value above it."""
@@ -167,6 +166,8 @@ def load_documents(
             yield from _load(segment, lines_above, span, aliases)
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
+            if (mark := error.problem_mark) and _character(segment, mark.line, mark.column) == "\t":
+                located = YamlError(located.line, TAB, located.column)
             last = lines_above + segment.rstrip().count("\n") + 1
             if located.line > last:  # an end is missing: on the last line, not below it
                 located.line, located.column = last, 0
@@ -240,6 +241,11 @@ def _load(
                 yield YamlDocument(data, node, lines_above, span, duplicates)
     finally:
         loader.dispose()
+
+
+def _character(text: str, line: int, column: int) -> str:
+    """Return the character there, "" behind the end of a line or of the text."""
+    return "".join(text.split("\n")[line : line + 1])[column : column + 1]
 
 
 def _located(error: yaml.MarkedYAMLError, lines_above: int) -> YamlError:

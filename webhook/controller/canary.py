@@ -57,7 +57,7 @@ REMEDIES = {
 """By reason of a failure. There are no other reasons."""
 
 _CAUSES = (
-    ("certificate", "the caBundle does not verify the certificate that is served: gpu-admission certs check"),
+    ("certificate", "the caBundle does not verify the certificate that is served: gpu-admission doctor"),
     ("not found", "apply the Service of deploy/ again: kubectl -n gpu-admission get service gpu-admission"),
     ("no endpoints available", "start the webhook: kubectl -n gpu-admission get pods"),
     ("connection refused", "start the webhook: kubectl -n gpu-admission get pods"),

@@ -17,7 +17,7 @@ from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
-from webhook.cluster.informer import Informer, WatchTimings
+from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, Condition
 from webhook.configuration.loader import Configuration
@@ -27,10 +27,9 @@ from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, ledger_record, ledgers
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
-from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_cache import UsageCache, verify
 from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding, UsageLog
-from webhook.controller.verifier import verify
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -64,7 +63,6 @@ class Controller:
         recount_seconds: float,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
         observed: ObservedLedgers | None = None,
-        timings: WatchTimings | None = None,
     ) -> None:
         self._elector = elector
         self._metrics = metrics
@@ -73,10 +71,8 @@ class Controller:
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = 0.0
-        self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed, timings=timings)
-        self.ledger_objects = Informer(
-            api, ledgers(namespace), ledger_record, self._ledger_object_changed, timings=timings
-        )
+        self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
+        self.ledger_objects = Informer(api, ledgers(namespace), ledger_record, self._ledger_object_changed)
         counter = partial(
             UsageCounter,
             api,
@@ -84,7 +80,6 @@ class Controller:
             ended=self._ended,
             awaited=self._full_namespaces,
             history=ClaimHistory(),
-            timings=timings,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         leads = self._leads

@@ -1,17 +1,30 @@
-"""The UsageCounter of our own catalogue, and of each published catalogue that a ledger object names."""
+"""The UsageCounter of our own catalogue, and of each published catalogue that a ledger object names.
+
+Every namespace is verified by new lists, one after the other, evenly spread over a period. An object that the watch missed counts
+from then on.
+"""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from time import monotonic, time
 
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_counter import UsageCounter
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
 
 log = logging.getLogger("gpu_admission.controller")
+
+POLL_SECONDS = 1.0
+TURN, RECENT = 0.8, 0.1
+"""Parts of the period. Every namespace has its turn within TURN, and a list younger than RECENT is not repeated. So no list gets
+older than the period."""
 
 
 class UsageCache:
@@ -111,3 +124,39 @@ class UsageCache:
 def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
     catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
     return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})
+
+
+def verify(
+    usage_cache: UsageCache,
+    metrics: ControllerMetrics,
+    namespaces: Callable[[], Collection[str]],
+    verified: Callable[[str], object],
+    period: float,
+    stopping: threading.Event,
+) -> None:
+    """Verify until `stopping` is set; the body of a thread. Calls `verified` after each namespace.
+
+    `namespaces` returns the namespaces with a quota, and nothing unless this process leads.
+    """
+    turns: deque[str] = deque()
+    last = monotonic()
+    while not stopping.is_set():
+        current, waiting = namespaces(), frozenset(turns)
+        turns.extend(name for name in current if name not in waiting)
+        rest = last + TURN * period / max(1, len(turns)) - monotonic()
+        if not turns or rest > 0:
+            stopping.wait(min(rest, POLL_SECONDS) if turns else POLL_SECONDS)
+            continue
+        last = monotonic()
+        namespace = turns.popleft()
+        if namespace not in current:
+            continue
+        turns.append(namespace)
+        try:
+            usage_cache.verify(namespace, since=last - RECENT * period, nodes_since=last - TURN * period)
+        except errors.ApiError as error:
+            log.warning("%s: not verified: %s", namespace, error)
+            continue
+        if namespace in namespaces():
+            metrics.recount_time.labels(namespace).set(time())
+            verified(namespace)

@@ -20,7 +20,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.informer import Informer, WatchTimings
+from webhook.cluster.informer import Informer
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
@@ -61,7 +61,6 @@ class UsageCounter:
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
         history: ClaimHistory | None = None,
-        timings: WatchTimings | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
@@ -73,7 +72,7 @@ class UsageCounter:
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
         reader = self.sums.reader
-        watch = partial(Informer, api, timings=timings, lock=self._lock)
+        watch = partial(Informer, api, lock=self._lock)
         self.pods: Informer[PodRecord] = watch(
             PODS, reader.read_pod, partial(self._object_changed, self.sums.pod_changed), awaited=awaited
         )

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from certs.check import extension, is_authority
 from webhook.server.settings import StartupError
 
 logger = logging.getLogger("gpu_admission.server")
@@ -60,6 +61,7 @@ def caller_of(client: ssl.SSLSocket) -> Caller | None:
     """Return the caller of a connection after its handshake, None without a readable certificate."""
     try:
         found: Mapping[str, Any] | None = client.getpeercert()
+        certificate = x509.load_der_x509_certificate(client.getpeercert(binary_form=True) or b"")
     except ValueError:
         return None
     if not found:
@@ -69,19 +71,9 @@ def caller_of(client: ssl.SSLSocket) -> Caller | None:
     names |= {value for kind, value in found.get("subjectAltName", ()) if kind in {"DNS", "URI"}}
     context = client.context
     verified_by = context.client_ca if isinstance(context, ServerContext) else None
-    is_client = _is_client(client.getpeercert(binary_form=True) or b"")
+    usages = extension(certificate, x509.ExtendedKeyUsage)
+    is_client = usages is not None and ExtendedKeyUsageOID.CLIENT_AUTH in usages
     return Caller(frozenset(names), is_client, ssl.cert_time_to_seconds(found["notAfter"]), verified_by)
-
-
-def _is_client(certificate: bytes) -> bool:
-    """Whether the certificate, in DER, has the usage clientAuth. Without readable extensions it has not."""
-    try:
-        usages = x509.load_der_x509_certificate(certificate).extensions.get_extension_for_class(
-            x509.ExtendedKeyUsage
-        )
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
-        return False
-    return ExtendedKeyUsageOID.CLIENT_AUTH in usages.value
 
 
 class ClientCA:
@@ -120,14 +112,11 @@ class ClientCA:
     def _load(self) -> None:
         try:
             authorities = x509.load_pem_x509_certificates(self._path.read_bytes())
-            constraints = [
-                each.extensions.get_extension_for_class(x509.BasicConstraints) for each in authorities
-            ]
         except OSError as error:
             raise StartupError(f"{self._path}: {error.strerror}") from error
-        except (ValueError, x509.ExtensionNotFound) as error:
+        except ValueError as error:
             raise StartupError(f"{self._path} must hold certificates of authorities in PEM") from error
-        if not all(each.value.ca for each in constraints):
+        if not all(map(is_authority, authorities)):
             raise StartupError(f"{self._path} must hold certificates of authorities only")
         not_after = max(each.not_valid_after_utc for each in authorities)
         if not_after <= dt.datetime.now(dt.UTC):

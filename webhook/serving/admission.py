@@ -38,7 +38,7 @@ from webhook.serving.handling import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.pod_reviews import restore_pod, review_pod
-from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
+from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause, subject_of
 from webhook.serving.workload_reviews import evaluate_autoscaler, evaluate_workload
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
@@ -148,14 +148,18 @@ def review_templates(review: Review) -> ReviewResult:
         return _unchecked(request, responses.OUT_OF_TIME)
     decisions = [*chain.from_iterable(each.decisions for each in pods), *advice]
     if policy.templates is TemplateMode.ENFORCE:
-        title = f"{request.kind.kind} {request.namespace}/{request.name}"
-        response = responses.decided(request.uid, decisions, subject=title, patch=False)
+        response = responses.decided(request.uid, decisions, subject=subject_of(request), patch=False)
         return ReviewResult(response, decisions)
-    return ReviewResult(responses.advised(request.uid, decisions), decisions)
+    return _advised(request, decisions)
+
+
+def _advised(request: AdmissionRequest, decisions: list[Decision]) -> ReviewResult:
+    return ReviewResult(responses.advised(request.uid, decisions, subject=subject_of(request)), decisions)
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
-    warnings = responses.warning_texts(before=[f"gpu-admission {why}"])
+    subject = subject_of(request)
+    warnings = responses.warning_texts((), subject=subject, before=[f"{subject}: gpu-admission {why}"])
     return ReviewResult(responses.allowed(request.uid, warnings=warnings))
 
 
@@ -176,7 +180,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
         decision = evaluate_autoscaler(evaluator, policy, kind, data, target, stored, is_update=is_update)
     except (msgspec.ValidationError, OutOfTime, RecursionError):
         return allow(review)
-    return ReviewResult(responses.advised(request.uid, [decision]), [decision])
+    return _advised(request, [decision])
 
 
 def review_advised(review: Review) -> ReviewResult:
@@ -187,7 +191,7 @@ def review_advised(review: Review) -> ReviewResult:
     except (msgspec.ValidationError, OutOfTime):
         return allow(review)
     decision = review.evaluator.advise(review.policy(), (kind.group, kind.kind), document)
-    return ReviewResult(responses.advised(request.uid, [decision]), [decision])
+    return _advised(request, [decision])
 
 
 def review_document(review: Review) -> ReviewResult:
@@ -201,9 +205,9 @@ def review_document(review: Review) -> ReviewResult:
     policy = evaluator.engine.configuration.policies.for_namespace(request.namespace)
     decision = Decision.on(policy, found, Mode.ENFORCE)
     if decision.allowed:
-        return ReviewResult(responses.advised(request.uid, [decision]), [decision])
+        return _advised(request, [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
-    warnings = responses.warning_texts(decision.findings(Outcome.WARNED))
+    warnings = responses.warning_texts(decision.findings(Outcome.WARNED), subject=subject_of(request))
     name = responses.object_name(request)
     response = responses.invalid_document(request.uid, request.kind, name, causes, warnings)
     return ReviewResult(response, [decision], name)

@@ -1,6 +1,7 @@
 """The nodes of the cluster, for `policies.placement`.
 
-The watch is of metadata only. It keeps the labels by which classes select nodes and pods choose hardware, equal sets once.
+The watch keeps the labels by which classes select nodes and pods choose hardware, and whether a node is cordoned, its taints, and
+the names of its extended resources, equal ones once. What a node reports about itself every few minutes changes none of them.
 Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and people change them. While anything
 is uncertain, `facts` is None, so that no warning is wrong, and `index` knows no node, so that no demand is too small.
 """
@@ -15,13 +16,13 @@ import msgspec
 
 from policies.placement.hardware import HARDWARE
 from policies.placement.label_keys import LabelKeys, known_keys
-from policies.placement.named_nodes import NO_NODES, Labels, NamedNode, NodeIndex
-from policies.placement.nodes import NodeFacts, NodeOffer
-from policies.rules import gpu_class, gpu_class_case
+from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
+from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
+from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource, WatchTimings
-from webhook.cluster.nodes import NODES, node_reader
+from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.loader import Configuration
 from webhook.serving.evaluator import fields_of
@@ -81,7 +82,6 @@ class NodeWatch:
         self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
         self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
-        self._facts: NodeFacts | None = None
         self._pools_read = 0.0
         self._problem = ""
 
@@ -90,11 +90,7 @@ class NodeWatch:
         nodes, pools = self._nodes, self._pools
         if nodes is None or pools is None or pools[0] != nodes.keys or not nodes.is_current:
             return None
-        known, label_sets = self._facts, nodes.label_sets
-        if known is None or (known.keys, known.label_sets, known.pools) != (nodes.keys, label_sets, pools[1]):
-            # Kept while it holds: it caches what it derives from the labels.
-            known = self._facts = NodeFacts(keys=nodes.keys, label_sets=label_sets, pools=pools[1])
-        return known
+        return nodes.facts(pools[1])
 
     def index(self) -> NodeIndex:
         """Return the nodes that are known now; none before the first list, and while the watch is silent."""
@@ -139,8 +135,8 @@ class _Nodes:
         self.keys = keys
         self.index = NodeIndex(keys.names)
         self._changes = 0
-        self._seen: tuple[int, frozenset[Labels]] = (-1, frozenset())
-        self._informer = Informer(api, NODES, node_reader(keys), self._changed, timings=timings)
+        self._seen: tuple[int, tuple[NodeOffer, ...], NodeFacts] = (-1, (), NodeFacts(keys=keys))
+        self._informer = Informer(api, WHOLE_NODES, state_reader(keys), self._changed, timings=timings)
         self.stopping = threading.Event()
         self._informer.start(self.stopping)
 
@@ -148,20 +144,23 @@ class _Nodes:
     def is_current(self) -> bool:
         return self._informer.synced and self._informer.age < STALE_SECONDS
 
-    @property
-    def label_sets(self) -> frozenset[Labels]:
-        """Every label set that a node has, computed once a change; most events of nodes change no label."""
+    def facts(self, pools: tuple[NodeOffer, ...]) -> NodeFacts:
+        """Return the facts about all nodes, computed once a change; most events of nodes change nothing that is kept."""
         changes = self._changes  # read first: a change meanwhile is computed next time
-        seen = self._seen
-        if seen[0] != changes:
-            # Nodes share their label sets, so that only the few different ones are hashed here.
-            distinct = {id(node.labels): node.labels for node in self._informer.all()}
-            seen = self._seen = changes, frozenset(distinct.values())
-        return seen[1]
+        known_at, with_pools, known = self._seen
+        if known_at != changes or with_pools is not pools:
+            # Nodes share labels and states, so that only the few different pairs are hashed here.
+            distinct = {(id(node.labels), id(node.state)): node for node in self._informer.all()}
+            pairs = ((node.labels, node.state) for node in distinct.values())
+            found = node_facts(self.keys, pairs, pools)
+            # Equal facts are kept: they cache what they derive, and decisions are remembered with them.
+            known = known if found == known else found
+            self._seen = changes, pools, known
+        return known
 
     def _changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
         self.index.replace(before, after)
-        if before is None or after is None or before.labels != after.labels:
+        if before is None or after is None or (before.labels, before.state) != (after.labels, after.state):
             self._changes += 1
 
 
@@ -170,7 +169,7 @@ def keys_to_know(configuration: Configuration) -> LabelKeys:
     policies, chosen = configuration.policies, list[str]()
     for each in policies.policies:
         options = policies.binding(gpu_class.RULE, each).options
-        if isinstance(options, gpu_class_case.GPUClassOptions):
+        if isinstance(options, gpu_class.GPUClassOptions):
             chosen += options.hardware_labels
     return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))
 

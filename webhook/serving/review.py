@@ -35,6 +35,8 @@ WARNINGS_TOTAL = 3_500
 """Characters of all warnings of an answer. Over a total of 4096, which other webhooks share, the API server cuts each to 256."""
 WARNING_BRIEF = 250
 """Characters of a warning where they come to more, and of its field and remedy where it has any `WARNING_LONGEST`."""
+WARNING_SUBJECT = 100
+"""Characters of the object in a warning: a namespace has at most 63, and most names have fewer than 30."""
 WARNING_LONGEST = 1_000
 MESSAGE_FINDINGS = 40
 """Findings listed in one denial; a pod may have hundreds of containers, and nobody reads further."""
@@ -165,6 +167,12 @@ def object_name(request: AdmissionRequest) -> str:
     return truncate(request.name or metadata.name or metadata.generate_name, LONGEST_NAME)
 
 
+def subject_of(request: AdmissionRequest) -> str:
+    """Return the object as it stands in denials and warnings: `Deployment ml/web`."""
+    place = f"{request.namespace}/" if request.namespace else ""
+    return f"{request.kind.kind} {place}{object_name(request)}"
+
+
 def metadata_of(document: msgspec.Raw) -> ObjectMeta:
     """Return the metadata of an object that no handler decodes, empty if it cannot be read."""
     try:
@@ -226,13 +234,13 @@ def decided(
 ) -> AdmissionResponse:
     """Return the response for the decisions on a pod or claim, or on each of a workload's templates.
 
-    `subject` names the object in a denial ("pod ml/train"); only a mutating webhook may `patch`.
+    `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`.
     """
     denials = found(decisions, Outcome.DENIED)
     patched = decisions if patch and not denials else ()
     operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
-    warnings = warning_texts(found(decisions, Outcome.WARNED), before=_paused(decisions))
+    warnings = warning_texts(found(decisions, Outcome.WARNED), subject=subject, before=_paused(decisions))
     if trace is not None:
         warnings = (trace.text(), *warnings)
         if patched and not trace.patched:
@@ -256,10 +264,10 @@ def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
     return Status(FORBIDDEN, "Forbidden", message, Details(causes=tuple(shown)))
 
 
-def advised(uid: str, decisions: list[Decision]) -> AdmissionResponse:
+def advised(uid: str, decisions: list[Decision], *, subject: str) -> AdmissionResponse:
     """Return the response that allows a workload, but warns of what its pods would meet."""
     denied, warned = (found(decisions, outcome) for outcome in (Outcome.DENIED, Outcome.WARNED))
-    warnings = warning_texts(warned, denied=denied, before=_paused(decisions))
+    warnings = warning_texts(warned, subject=subject, denied=denied, before=_paused(decisions))
     return AdmissionResponse(
         uid=uid,
         allowed=True,
@@ -299,18 +307,27 @@ def denial_message(denials: list[str], subject: str, contact: str = "", details:
 
 
 def warning_texts(
-    warned: Iterable[Finding] = (), *, denied: Iterable[Finding] = (), before: Iterable[str] = ()
+    warned: Iterable[Finding],
+    *,
+    subject: str,
+    denied: Iterable[Finding] = (),
+    before: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """Return warnings that survive as HTTP headers, duplicates left out; `denied` are what pods would be denied for.
 
-    Where they come to more than WARNINGS_TOTAL they go without their reasons, and the last ones go altogether.
+    Each names the `subject`, because kubectl prints equal warnings of several objects once. Those `before` them are about a whole
+    namespace. Where they come to more than WARNINGS_TOTAL they go without their reasons, and the last ones go altogether.
     """
-    findings = [*(("its pods would be denied: ", each) for each in denied), *(("", each) for each in warned)]
+    about = f"{truncate(subject, WARNING_SUBJECT)}: "
+    would = f"{about}its pods would be denied: "
+    findings = [*((would, each) for each in denied), *((about, each) for each in warned)]
     before = list(before)
     full = _unique([*before, *(prefix + each.sentence() for prefix, each in findings)])
     if sum(map(len, full)) <= WARNINGS_TOTAL:
         return tuple(full)
-    brief = _unique([*before, *(prefix + each.brief(WARNING_BRIEF) for prefix, each in findings)])
+    brief = _unique(
+        [*before, *(prefix + each.brief(WARNING_BRIEF - len(prefix)) for prefix, each in findings)]
+    )
     kept: list[str] = []
     left = WARNINGS_TOTAL - WARNING_BRIEF
     for text in (truncate(each, WARNING_LONGEST) for each in brief):

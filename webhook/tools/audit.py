@@ -1,7 +1,8 @@
 """GPU-hours from audit logs, added up as a stream: each pod and claim from its creation to its end.
 
-A line of the controller says since when its object exists. A `released` object ended at that line; a `held` one lasted at least
-until its last line. Memory holds objects that were not released yet, and a bounded number of others.
+A line of the controller says since when its object exists. A `released` object ended at that line. A `held` one lasted until the
+last line of the controller that wrote it, which would have written `released`, unless the next `held` lines of that controller
+omit it. Memory holds objects that were not released yet, and a bounded number of others.
 """
 
 import gzip
@@ -28,7 +29,10 @@ LONGEST_LINE = 1024 * 1024
 
 class Finding(msgspec.Struct, frozen=True):
     rule: str = ""
+    reason: str = ""
     outcome: str = ""
+    message: str = ""
+    remedy: str = ""
 
 
 class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,6 +52,7 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
     class_: str = msgspec.field(name="class", default="")
     demand: dict[str, str] | None = None
     since: str = ""
+    replica: str = ""
     findings: tuple[Finding, ...] = ()
 
 
@@ -141,11 +146,16 @@ class By(Enum):
     USER = "user"
 
 
+SWEEP_SECONDS = 60.0
+"""All `held` lines of one hour are written within this time: 1,000 each half second."""
+
+
 class Held(msgspec.Struct):
-    """A pod or claim that uses GPUs; moments are in seconds of the epoch."""
+    """A pod or claim that uses GPUs, by its last line; moments are in seconds of the epoch."""
 
     since: float
     last: float
+    replica: str
     gpus: Fraction
     group: Group
 
@@ -160,6 +170,9 @@ class Usage:
         self._since = since.timestamp() if since else float("-inf")
         self._until = until.timestamp() if until else float("inf")
         self._held: dict[str, Held] = {}
+        self._last_line: dict[str, float] = {}
+        self._last_held: dict[str, float] = {}
+        """By controller: its last line, and its last `held` of any object."""
         self._released = Recent[str, None]()
         self._authors = Recent[str, str]()
         self._owners = Recent[tuple[str, str], str]()
@@ -169,7 +182,7 @@ class Usage:
         """GPU-milliseconds of each group by the denominator of the amount, so that sums are exact."""
         self.unreadable = 0
         self.open_ended = 0
-        """Objects without a line that says when they ended: they count to their last line."""
+        """Objects without a line that says when they ended: they count as long as their controller knew of them."""
 
     @property
     def only_admitted(self) -> int:
@@ -195,6 +208,8 @@ class Usage:
     def finish(self) -> None:
         """Add what was not released."""
         for held in self._held.values():
+            if held.last >= self._last_held[held.replica] - SWEEP_SECONDS:
+                held.last = self._last_line[held.replica]
             self.open_ended += self._add(held)
         self._held.clear()
 
@@ -219,11 +234,14 @@ class Usage:
         held = Held(
             seconds_of(line.since),
             seconds_of(line.time),
+            line.replica,
             amount_of(gpus),
             tuple(self._name(by, line) for by in self._by),
         )
         self._admitted.pop(uid, None)
+        _raise(self._last_line, held)
         if line.verdict != "released":
+            _raise(self._last_held, held)
             before = self._held.get(uid)
             if before is None or before.last < held.last:
                 self._held[uid] = held
@@ -258,6 +276,10 @@ class Usage:
         self._objects[held.group] += 1
         self._used[held.group][held.gpus.denominator] += held.gpus.numerator * round(seconds * 1000)
         return True
+
+
+def _raise(last: dict[str, float], held: Held) -> None:
+    last[held.replica] = max(held.last, last.get(held.replica, held.last))
 
 
 def _hours(parts: Mapping[int, int]) -> Fraction:

@@ -9,26 +9,32 @@ from pathlib import Path
 import msgspec
 
 from policies.gpus.classes import GPUClass
-from policies.placement.class_choice import is_covered
+from policies.placement.class_choice import ANY, OPEN_POD, is_covered, label_values_of
+from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING
 from policies.rule import Mode
-from policies.rules import gpu_class, gpu_class_case
+from policies.rules import gpu_class
+from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import GROUP, PLURAL, decode_quota, quota_path
+from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import Shown
+
+NO_POOLS = NodeFacts(keys=())
 
 
 class ListedClass(Shown, frozen=True, kw_only=True):
     """A class of the catalogue.
 
     allowed: whether policy and quota let pods of the namespace use it; None where that cannot be read. because: why not, or why
-    although the policy does not name it; empty where nothing restricts it. capacity: None where nodes cannot be read.
+    although the policy does not name it; empty where nothing restricts it. can_be_made: whether an autoscaler or a Karpenter pool
+    makes nodes of it. named: by the quota, by the policy or by a document. capacity: None where nodes cannot be read.
     """
 
     name: str
@@ -40,6 +46,8 @@ class ListedClass(Shown, frozen=True, kw_only=True):
     built_in: bool
     allowed: bool | None
     because: str = ""
+    can_be_made: bool = False
+    named: bool = False
     capacity: ClassCapacity | None = None
 
     @property
@@ -48,7 +56,7 @@ class ListedClass(Shown, frozen=True, kw_only=True):
 
 
 class ClassListing(Shown, frozen=True, kw_only=True):
-    """The catalogue for a namespace: classes with nodes first, then classes that may be used, by name.
+    """The catalogue for a namespace: classes with nodes first, then those that can be made, then named and allowed ones.
 
     policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by
     family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them.
@@ -59,6 +67,20 @@ class ClassListing(Shown, frozen=True, kw_only=True):
     classes: tuple[ListedClass, ...]
     unclassified: Mapping[str, ClassCapacity]
     omitted: tuple[str, ...] = ()
+
+    @property
+    def at_hand(self) -> tuple[ListedClass, ...]:
+        """The classes that have nodes or can have them; where nodes cannot be read, also those that a document names.
+
+        All classes, if these are none.
+        """
+        is_known = any(each.capacity is not None for each in self.classes)
+        found = tuple(
+            each
+            for each in self.classes
+            if each.has_nodes or each.can_be_made or (each.named and not is_known)
+        )
+        return found or self.classes
 
 
 def read_classes(
@@ -73,6 +95,9 @@ def read_classes(
     policy = reader.policy_of(configuration, namespace)
     hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_hard, api, namespace))
     nodes = reader.gpu_nodes(configuration)
+    keys = keys_to_know(configuration)
+    right = "list nodepools.karpenter.sh"
+    pools = () if config else reader.attempt(right, lambda: tuple(node_pools(api, keys))) or ()
     return list_classes(
         configuration,
         namespace,
@@ -80,6 +105,7 @@ def read_classes(
         now,
         hard=hard,
         capacities=None if nodes is None else capacity_by_class(nodes),
+        pools=NodeFacts(keys=keys, pools=pools),
         omitted=tuple(reader.omitted),
     )
 
@@ -100,9 +126,13 @@ def list_classes(
     *,
     hard: Mapping[str, Fraction] | None,
     capacities: Mapping[str, ClassCapacity] | None = None,
+    pools: NodeFacts = NO_POOLS,
     omitted: tuple[str, ...] = (),
 ) -> ClassListing:
     """Return the catalogue; `hard` is what the namespace's quota grants. None stands for what is not known."""
+    options = policy.options_of(gpu_class.RULE.id) if policy else None
+    options = options if isinstance(options, GPUClassOptions) else GPUClassOptions()
+    stated = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}
     own = {document.name for document in configuration.documents if document.kind == CLASS}
     listed = []
     for each in configuration.classes:
@@ -118,6 +148,10 @@ def list_classes(
                 built_in=each.name not in own,
                 allowed=allowed,
                 because=because,
+                can_be_made=_can_be_made(each, options, pools),
+                named=each.name in own
+                or bool({each.name, each.family} & {*stated, options.default})
+                or (ANY not in options.allowed and is_covered(each, options.allowed)),
                 capacity=None if capacities is None else capacities.get(each.name, NO_CAPACITY),
             )
         )
@@ -126,11 +160,27 @@ def list_classes(
         namespace=namespace,
         policy="" if policy is None else f"{policy.name}: {policy.why}",
         classes=tuple(
-            sorted(listed, key=lambda each: (not each.has_nodes, each.allowed is False, each.name))
+            sorted(
+                listed,
+                key=lambda each: (
+                    not each.has_nodes,
+                    not each.can_be_made,
+                    not each.named,
+                    each.allowed is False,
+                    each.name,
+                ),
+            )
         ),
         unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
         omitted=omitted,
     )
+
+
+def _can_be_made(each: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> bool:
+    if is_covered(each, options.autoscaled_classes):
+        return True
+    values = label_values_of(each, options.label_key)
+    return bool(values) and pools.could_take(OPEN_POD, options.label_key, values)
 
 
 def _use(
@@ -141,7 +191,7 @@ def _use(
     if policy is not None:
         options, mode = policy.options_of(gpu_class.RULE.id), policy.mode_of(gpu_class.RULE.id, now)
         allowed = True
-        if isinstance(options, gpu_class_case.GPUClassOptions) and not is_covered(each, options.allowed):
+        if isinstance(options, GPUClassOptions) and not is_covered(each, options.allowed):
             allowed = mode is not Mode.ENFORCE
             because = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
             because += f"; it is in mode {mode.value} here" if allowed else ""

@@ -1,51 +1,50 @@
-"""Corrections of an object: each fix of a finding is tried, and kept if its finding is gone and there is no new one."""
+"""Corrections: fixes of findings, made only if they help. All are tried together; if that is worse, each half is tried alone."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from policies.pods.field_paths import path_parts, with_edit
+from policies.pods.field_paths import Parts
 from webhook.serving.engine import Outcome, Violation
-from webhook.serving.evaluation import Evaluation
 
-MOST_CORRECTIONS = 32
-MOST_TRIES = 64
-"""Evaluations for one correction; each takes about a millisecond."""
+MOST_ROUNDS = 4
+"""A fix may uncover another finding, which the next round fixes."""
 
-Evaluate = Callable[[Any], Evaluation]
-"""Takes an object as plain data."""
+T = TypeVar("T")
 
 
-def corrected(data: Any, evaluate: Evaluate) -> tuple[Any, Evaluation]:
-    """Return the object with the fixes of its denials and warnings, denials first, and its evaluation."""
-    now = data, evaluate(data)
-    for _ in range(MOST_CORRECTIONS):
-        better = _better(*now, evaluate)
-        if better is None:
+def correct(wanted: Callable[[], Sequence[T]], attempt: Callable[[Sequence[T]], bool]) -> None:
+    """Attempt what is wanted now, until nothing is. `attempt` returns whether it made all of them, or else has made none."""
+    for _ in range(MOST_ROUNDS):
+        if not (found := wanted()):
             break
-        now = better
-    return now
+        _by_halves(found, attempt)
 
 
-def _better(data: Any, evaluation: Evaluation, evaluate: Evaluate) -> tuple[Any, Evaluation] | None:
-    """Return the object with one more correction, None if no fix helps."""
-    serious = _serious(evaluation)
-    before = set(map(_identity, serious))
-    for found in [each for each in serious if each.finding.fix][:MOST_TRIES]:
-        trial = data
-        for edit in found.finding.fix:
-            trial = with_edit(trial, path_parts(edit.path), edit.value)
-        tried = evaluate(trial)
-        after = set(map(_identity, _serious(tried)))
-        if not tried.unreadable and after <= before - {_identity(found)}:
-            return trial, tried
-    return None
+def _by_halves(wanted: Sequence[T], attempt: Callable[[Sequence[T]], bool]) -> None:
+    """Attempt all of them, or each half: few attempts are better, since each evaluates everything again."""
+    if not attempt(wanted) and len(wanted) > 1:
+        middle = len(wanted) // 2
+        _by_halves(wanted[:middle], attempt)
+        _by_halves(wanted[middle:], attempt)
 
 
-def _identity(violation: Violation) -> tuple[str, str, str | None]:
-    return violation.finding.rule, violation.finding.path, violation.finding.container
+def is_better(before: Iterable[Violation], after: Iterable[Violation], fixed: Iterable[Violation]) -> bool:
+    """Whether the fixed findings of an object are gone, and no denial is new."""
+    after = list(after)
+    removed, old, new = (Counter(map(_kind, each)) for each in (fixed, before, after))
+    denied = {_kind(each) for each in after if each.outcome is Outcome.DENIED}
+    return all(new[kind] <= old[kind] - removed[kind] for kind in (*removed, *denied))
 
 
-def _serious(evaluation: Evaluation) -> Sequence[Violation]:
-    """Return what is denied, then what is warned of."""
-    found = [each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED]
-    return sorted(found, key=lambda each: each.outcome is not Outcome.DENIED)
+def _kind(violation: Violation) -> tuple[str, str]:
+    return violation.finding.rule, violation.finding.reason
+
+
+def last_items_last(parts: Parts, value: object) -> tuple[bool, bool, Parts]:
+    """Sort edits (in reverse): what is set before what is removed, so that no map is left empty meanwhile.
+
+    Items come last, and of a list the last one first: those behind a removed item move up.
+    """
+    is_item = value is None and isinstance(parts[-1], int)
+    return (value is not None, not is_item, parts if is_item else ())

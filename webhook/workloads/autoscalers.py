@@ -11,6 +11,7 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.configuration.workload_kinds import plural
 
 HPA = ("autoscaling", "HorizontalPodAutoscaler")
 SCALED_OBJECT = ("keda.sh", "ScaledObject")
@@ -29,11 +30,7 @@ _SCALED = {
 }
 
 
-def _plural(kind: str) -> str:
-    return f"{kind.lower()}s"
-
-
-SCALED_RESOURCES = tuple((group, _plural(kind)) for group, kind in _SCALED)
+SCALED_RESOURCES = tuple((group, plural(kind)) for group, kind in _SCALED)
 """API group and resource of each kind in `_SCALED`."""
 
 
@@ -48,7 +45,7 @@ class ScaleTarget(msgspec.Struct, frozen=True):
 
     def path(self, namespace: str) -> str:
         prefix = _SCALED[self.group, self.kind]
-        return api_path(prefix, "namespaces", namespace, _plural(self.kind), self.name)
+        return api_path(prefix, "namespaces", namespace, plural(self.kind), self.name)
 
     def scaled(self, data: Any) -> bytes:
         spec = data.get("spec") if isinstance(data, dict) else None

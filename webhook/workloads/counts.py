@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from policies.pods.field_paths import Parts
+from policies.pods.field_paths import Parts, field_path
 from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import (
@@ -33,6 +33,24 @@ def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) 
         most=(_product(form.most, data, form, at) or None) if scales else None,
         gang=_product(form.gang, data, form, at) if form.gang else None,
     )
+
+
+def zeros(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:
+    """Yield the fields by which the object creates no pods: `spec.suspend is true`, `scaled to zero: spec.replicas is 0`."""
+    if workload_kind.templates_only:
+        yield f"a {workload_kind.kind} is only a template: other objects make pods of it"
+    for form in workload_kind.pods:
+        for at, _ in values(data, steps(form.path)):
+            for path, value in workload_kind.stopped.items():
+                if _is_stopped(data, form, at, path, value):
+                    yield f"{path} is {'set' if value == '*' else value}"
+            for factor in factors(form.replicas):
+                for path in factor.paths:
+                    written = first_value(data, form, at, path)
+                    if written is not None:
+                        if _number(written) == 0:
+                            yield f"scaled to zero: {field_path(bound(form, at, path))} is 0"
+                        break
 
 
 def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:

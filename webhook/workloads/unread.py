@@ -1,16 +1,17 @@
-"""Warns of GPUs in objects of unknown kinds, whose pods the webhook cannot find."""
+"""Warns of GPUs that nothing reads: in objects of unknown kinds, and outside the resources of the containers of a pod."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from policies.finding import Finding, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.field_paths import Parts, field_path
+from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
 from policies.reason import Reason
+from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 
 ID = "workloads"
 """Rule id of the findings of this module."""
@@ -20,6 +21,11 @@ MOST_VALUES = 20_000
 MOST_NAMES = 500
 """Names in an object that are compared with the resource patterns. Each takes 20 µs."""
 
+MOST_MISPLACED = 10
+"""Misplaced amounts that are reported of one object."""
+
+_READ = {("resources", "limits"), ("resources", "requests")}
+_CONTAINERS = {("containers",), ("initContainers",), ("ephemeralContainers",)}
 _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 _LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
@@ -48,6 +54,42 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
     ]
 
 
+def misplaced_gpus(
+    data: Any, pods: Collection[Parts], resource_mapping: ResourceMapping
+) -> Iterator[Finding]:
+    """Yield a warning for each GPU amount that stands in a pod, but not in the resources of a container.
+
+    `pods`: the paths of its pod templates, or the empty path for kinds of Kubernetes, which have amounts nowhere else.
+    """
+    for at in islice(_amounts(data, resource_mapping), MOST_MISPLACED):
+        # Other kinds have containers in fields of other names.
+        is_of_container = at[-5:-4] in _CONTAINERS or () not in pods
+        is_read = (at[-3:-1] in _READ and is_of_container) or at[-2:-1] == ("overhead",)
+        if is_read or resource_mapping.resource(str(at[-1])) is None:
+            continue
+        if any(at[: len(pod)] == pod for pod in pods):
+            yield Finding(
+                rule=INEFFECTIVE_FIELDS,
+                reason=Reason.MISPLACED_FIELD,
+                severity=Severity.WARNING,
+                path=field_path(at),
+                message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
+                fix=_into_limits(data, at),
+                remedy="write it into resources.limits of the container",
+            )
+
+
+def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:
+    """Return the edits that move an amount from a container, or its resources, into the limits."""
+    for length in (len(at) - 2, len(at) - 3):
+        container, below = at[:length], at[length:-1]
+        if container[-2:-1] in _CONTAINERS and below in {("resources",), ("limits",), ("requests",)}:
+            limits = (*container, "resources", "limits", at[-1])
+            if value_at(data, limits) is None:
+                return Edit(field_path(at)), Edit(field_path(limits), value_at(data, at))
+    return ()
+
+
 def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
     """Yield the paths of GPU resources in the object. They are keys with an amount, or values such as a resource name."""
     domains, compared = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}, 0
@@ -55,7 +97,7 @@ def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
         key = at[-1] if at else ""
         if isinstance(value, dict | list):
             continue
-        is_amount = "/" in str(key) and isinstance(value, str | int) and readable(str(value))
+        is_amount = "/" in str(key) and isinstance(value, str | int | float) and readable(str(value))
         # `key` belongs to a toleration or a label, which are named like resources.
         name = str(key) if is_amount else value if key != "key" else None
         if not isinstance(name, str) or len(name) > LONGEST_NAME or name.partition("/")[0] not in domains:

@@ -1,19 +1,22 @@
 """`gpu-admission certs` on a real API server."""
 
 from collections.abc import Iterator
-from typing import Any
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cluster.certificates.damage import bundles_set, damage_leaf, other_authority
+from tests.cluster.certificates.damage import damage_leaf, other_authority
 from tests.cluster.certificates.reconcilers import reconciler
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import NAME, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
-from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, set_bundles
 from webhook.commands import main
+from webhook.tools.doctor.check import run_check
+from webhook.tools.doctor.checks import certificates, configurations
+from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 
 @pytest.fixture
@@ -29,9 +32,8 @@ def certs(installation: Installation, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["certs", *arguments, "--kubeconfig", kubeconfig])
 
 
-def test_show_check_and_rotate(running: Installation) -> None:
-    checked = certs(running, "check")
-    assert (checked.exit_code, checked.output) == (0, "4 checks, no findings\n")
+def test_show_and_rotate(running: Installation) -> None:
+    assert found(running) == set()
 
     shown = certs(running, "show")
     assert shown.exit_code == 0
@@ -56,59 +58,29 @@ def test_show_check_and_rotate(running: Installation) -> None:
     assert metrics.count("gpu_admission_certificate_not_after_timestamp_seconds{") == 2
 
 
-def test_check_finds_everything_at_once(installation: Installation) -> None:
-    where = f"Secret/{SECRET} in {NAMESPACE}"
-    missing = certs(installation, "check", "-o", "json")
-    assert missing.exit_code == 1
-    *unsigned, no_secret = problems_of(missing)
-    assert no_secret == f"{where} does not exist: the webhook reads its certificate from it"
-    assert {problem.rpartition("]")[2] for problem in unsigned} == {
-        " must have a caBundle: without one the API server trusts no certificate of ours"
-    }
-    assert remedies_of(missing) == {
-        "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
-    }
-    assert reasons_of(missing) == ["no webhook has a caBundle to check with"]
+def test_check_finds_what_is_missing_and_what_is_damaged(installation: Installation) -> None:
+    """What it says of each: tests/webhook/tools/doctor/test_certificates.py."""
+    assert found(installation) == {"ca-bundle-missing", "secret-missing"}
     assert certs(installation, "show").exit_code == 1
     assert certs(installation, "rotate").exit_code == 1
 
     own = reconciler(api_client(installation.plane))
     while own.reconcile().written:
         pass
-    kept = certs(installation, "check", "-o", "json")
-    assert (kept.exit_code, problems_of(kept)) == (0, [])
-    assert "is not reachable from here" in kept.output
-    bundles_set(installation, other_authority())
+    assert found(installation) == set()
+    set_bundles(installation.client, other_authority())
     damage_leaf(installation)
     installation.plane.kubectl("delete", CONFIGURATIONS[0], NAME)
-    damaged = certs(installation, "check", "-o", "json")
-    assert reasons_of(damaged) == []
-    gone, unusable, differs = problems_of(damaged)
-    assert (
-        gone == f"MutatingWebhookConfiguration/{NAME} does not exist: the API server never calls the webhook"
-    )
-    assert any(remedy.startswith("apply deploy/ of this version again") for remedy in remedies_of(damaged))
-    assert unusable == f"{where} cannot be served: certificate: must be a certificate in PEM"
-    assert differs.startswith(f"ValidatingWebhookConfiguration/{NAME} webhooks[")
-    assert differs.endswith(f"] caBundle must equal ca.crt of {where}")
+    assert found(installation) == {"configuration-missing", "certificate-unusable", "ca-bundle-differs"}
     pending = certs(installation, "rotate", "--wait", "--timeout-seconds", "1")
     assert pending.exit_code == 1
     assert "waiting for a controller" in pending.output
     assert "is a controller running with --certificate-secret?" in pending.output
 
 
-def checks(result: Result) -> list[dict[str, Any]]:
-    return list(msgspec.json.decode(result.output)["checks"])
-
-
-def problems_of(result: Result) -> list[str]:
-    return [f"{each['object']} {each['message']}" for check in checks(result) for each in check["findings"]]
-
-
-def remedies_of(result: Result) -> set[str]:
-    return {each["remedy"] for check in checks(result) for each in check["findings"]}
-
-
-def reasons_of(result: Result) -> list[str]:
-    """Return why what was not checked was not."""
-    return [why for check in checks(result) for why in check["notChecked"]]
+def found(installation: Installation) -> set[str]:
+    """Return the ids of what doctor finds in both configurations and the certificates."""
+    names = Names(namespace=NAMESPACE, secret=SECRET)
+    cluster = InstalledCluster(api_client(installation.plane), names, config=None, now=datetime.now(UTC))
+    results = [run_check(each, cluster) for each in (configurations.CHECKS[0], *certificates.CHECKS)]
+    return {each.id for result in results for each in result.findings}

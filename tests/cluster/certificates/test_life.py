@@ -8,12 +8,13 @@ from typing import Self
 import pytest
 
 from certs.rotation import RotationPhase
+from tests.cluster.availability.creators import Creators, gpu_pod
 from tests.cluster.certificates.damage import (
     delete_and_apply_configurations,
     delete_both,
     remove_bundles,
 )
-from tests.cluster.test_burst import gpu_pod, webhook_calls
+from tests.cluster.test_burst import webhook_calls
 from tests.controlplane.certificates import AUTHORITY_PATH, SECRET, Installation, Process, within
 from tests.controlplane.webhook import NAMESPACE
 
@@ -22,30 +23,26 @@ READY_SECONDS = REPAIR_SECONDS = 20.0
 """A second or two where the machine is idle; 24 is the least after which everybody looks by itself."""
 
 
-class Load:
+class Load(Creators):
     """Pods created through the API server without pause, and handshakes by the caBundle of the moment, until it ends."""
 
     def __init__(self, installation: Installation) -> None:
+        super().__init__(installation.plane, "certificates", 2, pauses=False)
         self._installation = installation
-        self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._create, args=(number,)) for number in range(2)]
         self._threads.append(threading.Thread(target=self._shake_hands))
-        self.pods = self.handshakes = 0
+        self.handshakes = 0
         self.failures: list[str] = []
 
     def __enter__(self) -> Self:
         client = self._installation.client
-        assert client.post("/api/v1/namespaces", {"metadata": {"name": "certificates"}})[0] in {201, 409}
-        within(60, lambda: client.post(PODS, gpu_pod("probe"), {"dryRun": "All"})[0] == 201)
+        assert client.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})[0] in {201, 409}
+        within(60, lambda: client.post(PODS, gpu_pod(), {"dryRun": "All"})[0] == 201)
         self._before = webhook_calls(self._installation.plane)
-        for thread in self._threads:
-            thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
+    def __exit__(self, *reason: object) -> None:
+        super().__exit__(*reason)
+        self.failures += [attempt.said for attempt in self.failed]
         self._installation.client.delete(PODS, {"gracePeriodSeconds": 0})
 
     def broken_calls(self) -> dict[str, int]:
@@ -57,17 +54,8 @@ class Load:
             if metric == "fail_open_count" or kind == "calling_webhook_error"
         }
 
-    def _create(self, number: int) -> None:
-        while not self._ended.is_set():
-            status, answer = self._installation.client.post(
-                PODS, gpu_pod(f"pod-{number}-{self.pods}-{time.monotonic_ns()}")
-            )
-            self.pods += 1
-            if status != 201:
-                self.failures.append(str(answer))
-
     def _shake_hands(self) -> None:
-        while not self._ended.wait(0.02):
+        while not self._stop.wait(0.02):
             for bundle in set(self._installation.bundles()):
                 for server in self._installation.servers:
                     try:
@@ -121,7 +109,7 @@ def test_rotations_cost_no_call(running: Installation) -> None:
             rotate_authority(running, each)
     assert load.failures == [], running.logs()
     assert load.broken_calls() == {}
-    assert load.pods > 50
+    assert len(load.created) > 50
     assert load.handshakes > 50
     assert len(running.state().authorities) == 1, "every retired authority was dropped"
 

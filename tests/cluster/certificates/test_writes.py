@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from certs.reconciler import RacedError
-from tests.cluster.certificates.damage import bundles_set, other_authority
+from tests.cluster.certificates.damage import other_authority
 from tests.cluster.certificates.reconcilers import SECRET_NAME, reconciler
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import (
@@ -17,7 +17,7 @@ from tests.controlplane.certificates import (
     Installation,
 )
 from tests.controlplane.gpuquota import api_client
-from tests.controlplane.webhook import CONFIGURATIONS
+from tests.controlplane.webhook import CONFIGURATIONS, set_bundles
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret
 
 
@@ -30,7 +30,7 @@ def test_a_write_upon_what_has_changed_is_a_race(installation: Installation, quo
     stored, [mutating, _] = secret.read(), configurations.read()
     assert stored is not None
     installation.ask("leaf")
-    bundles_set(installation, other_authority())
+    set_bundles(installation.client, other_authority())
     with pytest.raises(RacedError):
         secret.replace(stored, stored.content)
     with pytest.raises(RacedError):

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.cluster.controllers import counting, eventually, is_ready, is_there
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import CONFIGURATIONS
+from tests.controlplane.webhook import CONFIGURATION_PATHS, CONFIGURATIONS
 from tests.deploy.manifests import rendered
 from webhook.commands import main
 
@@ -52,10 +52,9 @@ def found_by_doctor(plane: ControlPlane) -> list[tuple[str, str]]:
 def register(plane: ControlPlane, keys: list[str]) -> None:
     """Have the registered conditions be those that the chart makes with these keys."""
     made = rendered("--set-json", f"webhooks.fractionAnnotations={json.dumps(keys)}")
-    for kind in CONFIGURATIONS:
+    for kind, path in zip(CONFIGURATIONS, CONFIGURATION_PATHS, strict=True):
         (document,) = (each for each in made if each["kind"].lower() == kind)
         conditions = {each["name"]: each.get("matchConditions") for each in document["webhooks"]}
-        path = f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission"
         stored = plane.client().get(path)[1]
         for entry in stored["webhooks"]:
             entry["matchConditions"] = conditions[entry["name"]]

@@ -12,13 +12,12 @@ import pytest
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import apply_strictly, documents
-from tests.controlplane import JSON_PATCH, ControlPlane, helm, locate
-from tests.controlplane.webhook import CONFIGURATIONS
+from tests.controlplane import ControlPlane, helm, locate
+from tests.controlplane.webhook import CONFIGURATION_PATHS, CONFIGURATIONS, set_bundles
 from tests.deploy.manifests import CHART, CRDS, IMAGE, NAMESPACE, RELEASE, STATIC, template
 from webhook.cluster.objects import CATALOGUES
 
 CREATE = ("--set", "namespace.create=true")
-PATHS = [f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission" for kind in CONFIGURATIONS]
 RENDERED: dict[str, Callable[[], str]] = {
     "static": lambda: kustomized(STATIC),
     "default": lambda: template(*CREATE),
@@ -98,7 +97,7 @@ def test_applying_again_keeps_the_ca_bundle_and_what_is_published(
     force = ("--force-conflicts",) if how else ()
     plane.kubectl("apply", "--server-side", "-k", STATIC / "crds")
     plane.kubectl("apply", *how, *force, "-k", STATIC / "strict")
-    inject(plane)
+    set_bundles(plane.client(), b"CA")
     publish(plane, NAMESPACE)
 
     plane.kubectl("apply", *how, *force, "-k", STATIC / "strict")
@@ -133,7 +132,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     notes = helm.run("install", RELEASE, CHART, *server, "--create-namespace", *preset)
     assert f"is installed in namespace {namespace}" in notes
     assert "yours to change: default" in notes
-    inject(plane)
+    set_bundles(plane.client(), b"CA")
     publish(plane, namespace)
     plane.kubectl("patch", "gpupolicy", "default", "--type=merge", "-p", '{"spec": {"priority": 7}}')
     quota = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "default"}}
@@ -168,7 +167,7 @@ def made(plane: ControlPlane) -> dict[str, int]:
 
 
 def configurations(plane: ControlPlane) -> list[dict[str, Any]]:
-    return [webhook for path in PATHS for webhook in plane.client().get(path)[1]["webhooks"]]
+    return [webhook for path in CONFIGURATION_PATHS for webhook in plane.client().get(path)[1]["webhooks"]]
 
 
 def bundles(plane: ControlPlane) -> set[str]:
@@ -183,16 +182,6 @@ def excluded(plane: ControlPlane) -> set[str]:
         for expression in selector.get("matchExpressions", ())
         for value in expression["values"]
     }
-
-
-def inject(plane: ControlPlane) -> None:
-    """Write a caBundle, as our controller does: by a patch of nothing else."""
-    for path in PATHS:
-        patch = [
-            {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": "Q0E="}
-            for number in range(len(plane.client().get(path)[1]["webhooks"]))
-        ]
-        assert plane.client().patch(path, patch, content_type=JSON_PATCH)[0] == 200
 
 
 def publish(plane: ControlPlane, namespace: str) -> None:

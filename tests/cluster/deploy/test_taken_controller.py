@@ -11,7 +11,7 @@ from tests.cases import cases
 from tests.cluster.controllers import eventually, is_there
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
 from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
-from tests.controlplane.client import APPLY_PATCH, STRATEGIC_PATCH, accepted
+from tests.controlplane.client import APPLY_PATCH, accepted
 from tests.deploy.manifests import NAMESPACE
 from webhook.controller.canary import canary_pod
 
@@ -23,7 +23,6 @@ KINDS = {
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 CANARIES = "/api/v1/namespaces/gpu-admission-canary/pods"
-BINDING = f"{REGISTRATION}/validatingadmissionpolicybindings/gpu-admission-controller"
 SERVED, AUTHORITY = "gpu-admission-certificates", "gpu-admission-ca"
 ONLY_BUNDLE = "the controller of gpu-admission may change nothing of a webhook configuration but caBundle"
 ONLY_DRY = "the controller of gpu-admission may create pods on a dry run only"
@@ -99,30 +98,9 @@ DRY = {"dryRun": "All"}
         ONLY_ITS_SECRETS,
     ),
     another_lease=(Attempt("POST", LEASES, lease("other")), ONLY_ITS_LEASE),
-    without_the_policy=(
-        Attempt("DELETE", f"{REGISTRATION}/validatingadmissionpolicies/gpu-admission-controller"),
-        'cannot delete resource "validatingadmissionpolicies"',
-    ),
-    with_the_policy_only_auditing=(
-        Attempt("PATCH", BINDING, {"spec": {"validationActions": ["Audit"]}}, MERGE_PATCH),
-        'cannot patch resource "validatingadmissionpolicybindings"',
-    ),
 )
 def test_it_may_not(running: Installed, attempt: Attempt, want: str) -> None:
     assert want in attempt.by(running, CONTROLLER)
-
-
-@cases(
-    ("attempt", "want"),
-    the_authoritys_key=(Attempt("GET", f"{SECRETS}/{AUTHORITY}"), 'cannot get resource "secrets"'),
-    all_secrets=(Attempt("GET", SECRETS), 'cannot list resource "secrets"'),
-    writing_its_certificate=(
-        Attempt("PATCH", f"{SECRETS}/{SERVED}", {"data": {}}, MERGE_PATCH),
-        'cannot patch resource "secrets"',
-    ),
-)
-def test_the_webhook_may_not(running: Installed, attempt: Attempt, want: str) -> None:
-    assert want in attempt.by(running, WEBHOOK)
 
 
 def test_no_secret_that_the_webhook_can_read_has_the_authoritys_key(
@@ -264,23 +242,6 @@ def test_it_may_not_change_which_webhooks_there_are(
 
 
 # ---- Its own work
-
-
-@pytest.mark.parametrize("content_type", [JSON_PATCH, STRATEGIC_PATCH], ids=["json", "strategic"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_may_write_the_bundle(
-    plane: ControlPlane, running: Installed, kind: str, content_type: str
-) -> None:
-    own = first(plane, kind)
-    bundle = own["clientConfig"]["caBundle"]
-    twice = bundle + bundle if not bundle.endswith("=") else bundle
-    body: Any = (
-        pointer(*WEBHOOK_0, "clientConfig", "caBundle", value=twice)
-        if content_type == JSON_PATCH
-        else {"webhooks": [{"name": own["name"], "clientConfig": {"caBundle": twice}}]}
-    )
-
-    assert not Attempt("PATCH", KINDS[kind], body, content_type, DRY).by(running, CONTROLLER)
 
 
 def test_it_rotates_and_sends_canaries(plane: ControlPlane, running: Installed) -> None:

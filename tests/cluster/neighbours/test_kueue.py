@@ -1,6 +1,6 @@
 """What Kueue does to pods and Jobs, done by a second actor: it holds them, places them by flavor, and lets them go.
 
-Reproduced, not the real Kueue. That a class has no room when the gate is lifted stands in quota/test_charged.py.
+Reproduced, not the real Kueue. That a class has no room when the gate is lifted stands in quota/test_demand.py.
 """
 
 from typing import Any

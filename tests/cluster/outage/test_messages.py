@@ -5,7 +5,6 @@ import datetime as dt
 import socket
 import ssl
 import threading
-from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,15 @@ from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.outage.samples import pod
-from tests.controlplane import JSON_PATCH, ControlPlane, accepted
-from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, SERVER_NAME, apply_all, manifests, uninstall
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import (
+    NAMESPACE,
+    SERVER_NAME,
+    apply_all,
+    manifests,
+    set_bundles,
+    uninstall,
+)
 
 HOST = 65
 DAY = dt.timedelta(days=1)
@@ -114,23 +120,13 @@ def test_no_ca_bundle(plane: ControlPlane, address: str, tmp_path: Path) -> None
     issuer = authority()
     with presenting(address, certificate(issuer), tmp_path):
         register(plane, address, issuer.certificate_pem(), tmp_path)
-        for kind in CONFIGURATIONS:
-            path = f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission"
-            entries = plane.client().get(path)[1]["webhooks"]
-            change = [
-                {"op": "remove", "path": f"/webhooks/{number}/clientConfig/caBundle"}
-                for number in range(len(entries))
-            ]
-            accepted(plane.client().patch(path, change, content_type=JSON_PATCH))
+        set_bundles(plane.client(), None)
         assert UNKNOWN in refusal(plane, UNKNOWN)
 
 
 def test_ca_bundle_of_something_else(plane: ControlPlane, address: str, tmp_path: Path) -> None:
     register(plane, address, authority().certificate_pem(), tmp_path)
-    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
-    broken = b64encode(b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n").decode()
-    change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": broken}]
-    accepted(plane.client().patch(path, change, content_type=JSON_PATCH))
+    set_bundles(plane.client(), b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
     want = "unable to load root certificates"
     assert want in refusal(plane, want)
 

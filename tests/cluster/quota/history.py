@@ -1,13 +1,12 @@
 """Everything that etcd ever stored, revision by revision, from etcd itself: no watch cache between, nothing left out."""
 
-import http.client
 import json
-import socket
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.controlplane import ControlPlane
+from tests.controlplane.etcd import Etcd
 
 READABLE = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
 """Arguments of an API server whose history can be read later: nothing is forgotten, and no type needs its protobuf."""
@@ -23,32 +22,18 @@ class Event(NamedTuple):
     value: Any
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over etcd's Unix socket, where it serves its gRPC methods as JSON, too."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=60)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def revision(plane: ControlPlane) -> int:
     """Return the latest revision."""
-    answer = json.loads(
-        _requested(plane, "/v3/kv/range", {"key": _EVERY_KEY, "range_end": _EVERY_KEY, "limit": 1}).readline()
-    )
-    return int(answer["header"]["revision"])
+    request = {"key": _EVERY_KEY, "range_end": _EVERY_KEY, "limit": 1}
+    answer = Etcd(plane).call("/v3/kv/range", request, Connection="close")
+    return int(json.loads(answer.readline())["header"]["revision"])
 
 
 def events(plane: ControlPlane, since: int) -> Iterator[Event]:
     """Yield what was stored after the revision `since` and until now, in order."""
     until = revision(plane)
     request = {"key": _EVERY_KEY, "range_end": _EVERY_KEY, "start_revision": str(since + 1)}
-    answer = _requested(plane, "/v3/watch", {"create_request": request})
+    answer = Etcd(plane).call("/v3/watch", {"create_request": request}, Connection="close")
     while since < until:
         for event in json.loads(answer.readline())["result"].get("events", ()):
             stored = event["kv"]
@@ -61,11 +46,3 @@ def _value(event: Any) -> Any:
     key = b64decode(event["kv"]["key"])
     is_object = event.get("type") != "DELETE" and key.startswith(b"/registry/")
     return json.loads(b64decode(event["kv"]["value"])) if is_object else None
-
-
-def _requested(plane: ControlPlane, path: str, body: Any) -> http.client.HTTPResponse:
-    connection = _Connection(str(plane.processes.folder / "etcd.sock"))
-    connection.request("POST", path, json.dumps(body), {"Connection": "close"})
-    answer = connection.getresponse()
-    assert answer.status == 200, answer.read()
-    return answer

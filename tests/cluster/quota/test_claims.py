@@ -110,18 +110,6 @@ def test_a_claim_made_again_is_charged_whatever_its_name_says(
     assert eventually(lambda: (team.used() or {}).get(GPUS) == 4)
 
 
-def test_what_the_schedulers_claim_asks_beyond_its_pod_is_charged(
-    team: Namespace, plane: ControlPlane, device_classes: Any
-) -> None:
-    device_classes("beyond.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
-    in_force(team, {"gpus": "8"})
-    pod = created(team, "trainer", "nvidia.com/gpu", 1)
-
-    scheduled(plane, team, pod, "beyond.example", 3)
-
-    assert uses(team, 3)
-
-
 def test_a_device_class_gives_its_extended_name_to_the_quota(
     team: Namespace, plane: ControlPlane, device_classes: Any
 ) -> None:
@@ -155,13 +143,3 @@ def test_what_nothing_charges_is_shown_on_the_quota(
 
     want = "not counted, because no GPUResourceMapping names them: DeviceClass of-another-driver, example.com/npu"
     assert eventually(lambda: unmapped_resources() == want), unmapped_resources()
-
-
-def test_a_name_of_a_vendors_domain_is_charged(team: Namespace) -> None:
-    """Which names are GPUs: tests/policies/gpus/test_resource_mapping.py."""
-    in_force(team, {"gpus": "4"})
-    pods, name = team.path("pods"), "nvidia.com/GA102GL_A10"
-
-    assert team.client.post(pods, gpu_pod("fits", 4, name))[0] == 201
-    assert team.client.post(pods, gpu_pod("too-many", 1, name))[0] == 403
-    assert uses(team, 4)

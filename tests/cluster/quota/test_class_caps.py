@@ -1,17 +1,19 @@
-"""Limits by class hold for pods that name their node, by whichever field: through API server, webhook and controller."""
+"""Limits by class hold for pods that name their node, through API server, webhook and controller.
+
+By which fields they may name it: tests/policies/placement/test_candidates.py.
+"""
 
 from typing import Any
 
 import pytest
 
-from tests.builders import JSON
 from tests.cluster.controllers import Counting, eventually
 from tests.cluster.quota.quotas import gpu_pod, in_force
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
 A100, T4 = "nvidia-a100-80gb", "nvidia-t4"
-T4_NODE, OTHER_T4_NODE = "caps-t4", "caps-t4-by-product"
+T4_NODE = "caps-t4"
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -19,7 +21,6 @@ HOSTNAME = "kubernetes.io/hostname"
 def nodes(counted: Counting) -> None:
     client, team = counted.plane.client(), Namespace(counted.plane)
     create_gpu_node(client, T4_NODE, labels={"accelerator": T4})
-    create_gpu_node(client, OTHER_T4_NODE, labels={"nvidia.com/gpu.product": "Tesla-T4"})
     limited(team, {A100: "0"})
     # Until the webhook knows the nodes, it charges every class.
     assert eventually(lambda: team.create(gpu_pod("probe", 1, nodeName=T4_NODE))[0] == 201)
@@ -27,11 +28,6 @@ def nodes(counted: Counting) -> None:
 
 def limited(team: Namespace, classes: dict[str, str], **spec: Any) -> None:
     in_force(team, {"gpus": "100", "classes": classes}, **spec)
-
-
-def affinity(kind: str, key: str, *values: str) -> JSON:
-    term = {kind: [{"key": key, "operator": "In", "values": list(values)}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
 def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(team: Namespace) -> None:
@@ -47,27 +43,6 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(team: Names
     assert "counted for nvidia-t4: its node is nvidia-t4" in answers[-1][1]["message"]
     assert eventually(lambda: (team.used() or {}).get(f"classes/{T4}") == 16)
     assert eventually(lambda: not team.ledger_object().reservations)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param(
-            {"affinity": affinity("matchExpressions", HOSTNAME, T4_NODE, OTHER_T4_NODE)},
-            id="one-of-two-nodes-of-the-class",
-        ),
-        pytest.param({"affinity": affinity("matchFields", "metadata.name", T4_NODE)}, id="as-a-daemonset"),
-    ],
-)
-def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespace, spec: JSON) -> None:
-    limited(team, {T4: "2", A100: "0"}, unclassifiedPods="TotalOnly")
-
-    statuses = [team.create(gpu_pod(f"p{n}", 1, **spec))[0] for n in range(8)]
-
-    assert statuses == [201, 201, 403, 403, 403, 403, 403, 403]
-    assert eventually(
-        lambda: (team.used() or {}).get(f"classes/{T4}") == 2 and not team.ledger_object().reservations
-    )
 
 
 def test_a_node_that_comes_later_is_charged_by_its_class_then(team: Namespace, plane: ControlPlane) -> None:

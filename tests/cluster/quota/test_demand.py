@@ -77,25 +77,21 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Names
     assert eventually(lambda: is_ready(team))
 
 
-def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}}, unclassifiedPods="TotalOnly")
+def test_a_gate_is_not_lifted_for_a_class_that_has_no_room(team: Namespace) -> None:
+    """For one that has: tests/cluster/neighbours/test_kueue.py."""
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "2"}}, unclassifiedPods="TotalOnly")
     gates = [{"name": "kueue.x-k8s.io/admission"}]
-    assert gpu_pods(team, "fits", "does-not", gpus=3, schedulingGates=gates) == [201, 201]
-    assert uses(team, 6)
-    assert used(team, f"classes/{FAMILY}") == 0
-    assert used(team, f"classes/{T4}") == 0
+    assert gpu_pods(team, "gated", gpus=3, schedulingGates=gates) == [201]
+    assert uses(team, 3)
 
-    fits = _lift(team, "fits", T4)
-    does_not = _lift(team, "does-not", A100)
+    status, answer = _lift(team, "gated", A100)
 
-    assert fits[0] == 200, fits
-    assert eventually(lambda: used(team, f"classes/{T4}") == 3)
-    assert does_not[0] == 403
-    assert "request 2 nvidia-a100 or fewer; exceeded quota: " in does_not[1]["message"]
-    assert "counted for nvidia-a100: " in does_not[1]["message"]
-    assert team.client.get(f"{PODS.format(team.name)}/does-not")[1]["spec"]["schedulingGates"] == gates
+    assert status == 403
+    assert "request 2 nvidia-a100 or fewer; exceeded quota: " in answer["message"]
+    assert "counted for nvidia-a100: " in answer["message"]
+    assert team.client.get(f"{PODS.format(team.name)}/gated")[1]["spec"]["schedulingGates"] == gates
     assert eventually(lambda: not team.ledger_object().reservations)
-    assert used(team, GPUS) == 6
+    assert used(team, GPUS) == 3
     assert used(team, f"classes/{FAMILY}") == 0
 
 

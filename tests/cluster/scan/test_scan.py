@@ -49,8 +49,7 @@ def found(plane: ControlPlane, *arguments: str) -> Any:
 
 
 TEXT = """\
-43 running pods (28 with GPUs) and 7 workloads, evaluated by the built-in
-  defaults
+43 pods (28 with GPUs) and 7 workloads, evaluated by the built-in defaults
 
                             refused  changed   warned   logged
   pods                            2       28        ·       15
@@ -71,11 +70,11 @@ GPU nodes by class
 """
 PROPOSED_TEXT = """\
 To begin with
-  rule gpu-class in mode warn: it would refuse what runs
+  rule gpu-class in mode warn: it would refuse pods of the cluster
   exemption of gpu-operator from gpu-isolation: its GPU stack needs it
   1 GPUClass: nvidia-x900
   2 GPUQuotas: chem 27, vision 27
-  --propose DIRECTORY writes these documents, once they were tried on what runs
+  --propose DIRECTORY writes these documents, once they were tried on the pods
 """
 
 
@@ -111,7 +110,7 @@ def test_the_proposal_is_valid_and_refuses_nothing_that_runs(cluster: ControlPla
 
     assert before == 2
     assert result.exit_code == 0
-    assert " ".join(result.output.split()).endswith("none of the running pods would be refused")
+    assert " ".join(result.output.split()).endswith("none of the pods would be refused")
     checked = CliRunner().invoke(config, [str(tmp_path / "proposal")])
     assert checked.exit_code == 0, checked.output
     after = found(cluster, "--config", str(tmp_path / "proposal"))
@@ -163,6 +162,6 @@ def test_a_tenant_sees_his_namespace_and_what_was_left_out(cluster: ControlPlane
     result = run(cluster, "-n", "vision", user="tenant")
 
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("20 running pods (14 with GPUs) and 3 workloads")
+    assert result.output.startswith("20 pods (14 with GPUs) and 3 workloads")
     assert "left out: you may not list nodes" in result.output
     assert "chem" not in result.output

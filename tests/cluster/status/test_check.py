@@ -84,7 +84,7 @@ def test_a_tenant_is_told_what_the_webhook_answers(
     path = f"/api/v1/namespaces/{TRAINING}/pods?dryRun=All"
     status, answer = tenant.client(EDITOR).post(path, document)
 
-    want = (verdict, reasons, [f"not evaluated, for want of rights: {RIGHTS}"])
+    want = (verdict, reasons, [f"you may not {RIGHTS}: what depends on it is not evaluated"])
     assert [evaluated(tenant, document, user) for user in (EDITOR, PIPELINE)] == [want, want]
     causes = answer.get("details", {}).get("causes", [])
     assert (status, [each["reason"] for each in causes]) == (403 if reasons else 201, reasons)
@@ -102,7 +102,7 @@ def test_another_namespace_is_not_guessed(tenant: ControlPlane) -> None:
 
     assert (verdict, findings) == ("changed", [])
     assert notes == [
-        f"not evaluated, for want of rights: {RIGHTS}; get gpuquotas.gpu-admission.dev -n {SERVING}"
+        f"you may not {RIGHTS}, get gpuquotas.gpu-admission.dev -n {SERVING}: what depends on it is not evaluated"
     ]
 
 

@@ -2,11 +2,13 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from click.testing import CliRunner
 
 from policies.registry import RULES
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
 from tests.controlplane import ControlPlane
@@ -45,10 +47,29 @@ def test_quotas_classes_and_denials(cluster: ControlPlane) -> None:
         "state": "Ready",
         "message": "",
         "rows": [
-            {"key": "gpus", "hard": "9", "used": "6", "reserved": "0"},
-            {"key": "classes/nvidia-a100", "hard": "8", "used": "6", "reserved": "0"},
+            {"key": "gpus", "hard": "9", "used": "6", "reserved": "0", "pending": "6"},
+            {"key": "classes/nvidia-a100", "hard": "8", "used": "6", "reserved": "0", "pending": "6"},
         ],
         "holders": [{"name": "StatefulSet/fits", "held": {"gpus": "6", "classes/nvidia-a100": "6"}}],
+    }
+    # No kubelet of this cluster says that a pod runs.
+    assert [(each["owner"], each["pods"], each["held"]["gpus"]) for each in quota["pending"]] == [
+        ("StatefulSet/fits", 1, "6")
+    ]
+    assert found["totals"] == {
+        "quotas": 1,
+        "granted": "9",
+        "used": "6",
+        "reserved": "0",
+        "pending": "6",
+        "nodes": "20",
+        "free": found["totals"]["free"],
+    }
+    reasons = {each["owner"]: each["reason"] for each in found["denials"]}
+    assert reasons == {
+        "StatefulSet/never": "QuotaCanNeverFit",
+        "StatefulSet/over": "QuotaExceeded",
+        "Deployment/sliced": "gpu-requests",
     }
     classes = {each["name"]: each["capacity"] for each in found["classes"]}
     assert {name: (each["nodes"], each["gpus"]) for name, each in classes.items()} == {
@@ -61,6 +82,33 @@ def test_quotas_classes_and_denials(cluster: ControlPlane) -> None:
     # Webhook and controller of this test are processes without a Deployment, and its Lease has another name.
     assert parts == {"webhook": "unknown", "controller": "failed", "canary": "ok", "certificate": "ok"}
     assert (found["policies"], found["omitted"], found["quotasAreKnown"]) == ([], [], True)
+
+
+@cases(
+    ("seconds_ago", "state"),
+    a_controller_leads=(5, "Ready"),
+    no_controller_leads=(3600, "Stale"),
+)
+def test_figures_are_old_while_no_controller_leads(
+    cluster: ControlPlane, seconds_ago: int, state: str
+) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases"
+    renewed = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat(timespec="microseconds")
+    lease = {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": renewed.replace("+00:00", "Z")}
+    client = cluster.client()
+    client.post("/api/v1/namespaces", {"metadata": {"name": "gpu-admission"}})
+    body = {"metadata": {"name": "gpu-admission-controller"}, "spec": lease}
+    assert client.post(leases, body)[0] == 201
+    try:
+        found, text = shown(cluster), status(cluster)
+        quota = CliRunner().invoke(main, ["quota", "--kubeconfig", str(cluster.kubeconfig())]).stdout
+    finally:
+        assert client.delete(f"{leases}/gpu-admission-controller")[0] == 200
+    assert [each["state"] for each in found["quotas"]] == [state]
+    assert (found["figuresUntil"] is not None) is (state == "Stale")
+    for each in (text, quota):
+        assert ("no controller has led since" in " ".join(each.split())) is (state == "Stale")
+        assert f" {state}" in each
 
 
 def test_policies_and_pauses(cluster: ControlPlane) -> None:
@@ -92,15 +140,18 @@ def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> 
     def text() -> list[str]:
         return status(cluster, "-n", TRAINING, user=TENANT).splitlines()
 
-    assert eventually(lambda: sum(f"{TRAINING} StatefulSet/" in line for line in text()) == 2, seconds=30)
+    def denied() -> int:
+        return sum(f"{TRAINING} StatefulSet/" in line and " last at " in line for line in text())
+
+    assert eventually(lambda: denied() == 2, seconds=30)
     title, *lines = text()
     assert re.fullmatch(r"gpu-admission \S+  Kubernetes v\S+  \S+ \S+ UTC", title)
     assert re.sub(r"\d+ denied since [\d: -]+ UTC", "N denied since T", "\n".join(lines[:7])) == (
         "\n"
-        "quotas                                             used + reserved of hard\n"
+        "quotas                     ▄ pending ▒ reserved     used + reserved of hard\n"
         "  ml-training  Ready, N denied since T\n"
-        "    gpus                   ████████████████········ 6 + 0 of 9\n"
-        "    classes/nvidia-a100    ██████████████████······ 6 + 0 of 8\n"
+        "    gpus                   ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄········ 6 + 0 of 9, 6 pending\n"
+        "    classes/nvidia-a100    ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄······ 6 + 0 of 8, 6 pending\n"
         "    held by StatefulSet/fits 6\n"
     )
     omitted = " ".join(" ".join(lines).partition("not shown, for want of rights: ")[2].split())
@@ -112,6 +163,7 @@ def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> 
         "list gpuclasses.gpu-admission.dev",
         "list gpuresourcemappings.gpu-admission.dev",
         "list nodes",
+        "get leases/gpu-admission-controller -n gpu-admission",
     ]
 
     assert SERVING not in "\n".join(lines)

@@ -49,8 +49,8 @@ def _denied(name: str) -> tuple[str, str, str]:
             (
                 "quota",
                 f"{EXCEEDED} [gpu-quota]",
-                "set nvidia.com/gpu: 2, or wait until others release 1 GPU and 2 nvidia-a100, or ask the platform "
-                "team to raise spec.hard",
+                "set nvidia.com/gpu: 2, or wait until StatefulSet/fits releases 1 GPU and 2 nvidia-a100, or ask the "
+                "platform team to raise spec.hard",
             ),
             _denied("over"),
         ],
@@ -131,7 +131,11 @@ def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
     assert client.patch(f"{path}/status", {"status": status})[0] == 200
     found = explained(cluster, "sts/chat", SERVING)
     assert reasons(found) == [
-        ("pod", "Pod chat-0 waits on Node a100-0: container main: ImagePullBackOff: no such image", "")
+        (
+            "pod",
+            "Pod chat-0 waits on Node a100-0: container main: ImagePullBackOff: no such image",
+            "correct the image or imagePullSecrets",
+        )
     ]
 
     started = {"name": "main", "state": {"running": {"startedAt": "2026-11-22T08:00:00Z"}}}
@@ -144,8 +148,8 @@ def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
         "  1 of 1 pods run\n"
         "\n"
         "what is known\n"
-        "  asks       1 nvidia.com/gpu, on nvidia-a100-80gb\n"
-        "  policy     built-in: its rules deny nothing of it\n"
+        "  requests   1 nvidia.com/gpu, on nvidia-a100-80gb\n"
+        "  policy     built-in: no rule denies the pod\n"
         "  nodes      a100-0 (nvidia-a100-80gb) 1 of 8 nvidia.com/gpu free\n"
         "  pods       chat-0 Running on a100-0\n",
     )

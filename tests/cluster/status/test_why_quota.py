@@ -1,6 +1,7 @@
 """What `why` says of a full quota is what apply said; and its list of a namespace. On a real API server with controllers."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,14 +12,16 @@ from click.testing import CliRunner, Result
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.cluster.controllers import eventually, shows
-from tests.cluster.status.conftest import apply, on, replicated, workload
+from tests.cluster.status.conftest import MIG, TAINT, TENANT, apply, on, replicated, workload
 from tests.cluster.test_workload_kinds import CRDS, install
-from tests.controlplane import Client, ControlPlane
+from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main
 
 T4 = on("nvidia-t4")
-UPDATES, JOBS, GANGS, QUIET = "updates", "jobs", "gangs", "quiet"
+UPDATES, JOBS, GANGS, REPLACED, ZERO, QUIET = "updates", "jobs", "gangs", "replaced", "zero", "quiet"
+KINDS = {"pytorchjobs": ("kubeflow.org", "v1", "PyTorchJob")}
+KINDS |= {"inferenceservices": ("serving.kserve.io", "v1beta1", "InferenceService")}
 NEVER = (
     "2 pods that must run together need 16 GPUs, which can never fit: the GPUQuota of gangs grants 8 in all"
 )
@@ -35,27 +38,55 @@ def explained(plane: ControlPlane, namespace: str, name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def full(cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """Three namespaces whose quotas are held by the very workloads that lack pods."""
+    """Namespaces whose quotas are held by the very workloads that lack pods, and one where nothing runs."""
     client = cluster.client()
-    install(client, "kubeflow.org", "v1", "PyTorchJob")
+    t4 = {"nvidia.com/gpu": "4"}
+    create_gpu_node(client, "t4-1", labels=T4["nodeSelector"], taints=(TAINT,), resources=t4)
+    for kind in KINDS.values():
+        install(client, *kind)
     Namespace(cluster, QUIET)
-    teams = {name: Namespace(cluster, name) for name in (UPDATES, JOBS, GANGS)}
-    for (name, team), gpus in zip(teams.items(), (2, 2, 8), strict=True):
+    teams = {name: Namespace(cluster, name) for name in (UPDATES, JOBS, REPLACED, ZERO, GANGS)}
+    for (name, team), gpus in zip(teams.items(), (2, 2, 2, 2, 8), strict=True):
         team.quota({"gpus": str(gpus)})
         assert shows(team, 0), name
-    _updated(cluster, teams[UPDATES])
+    _updated(cluster, teams[UPDATES], {})
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+    _updated(cluster, teams[REPLACED], {"strategy": strategy}, terminationGracePeriodSeconds=3600)
+    _scaled_to_zero(client)
     pod = {"restartPolicy": "Never", "containers": [gpu_container("1", "pytorch")], **T4}
     spec = {"parallelism": 3, "completions": 3, "template": {"spec": pod}}
     apply(client, JOBS, workload("Job", "sweep", spec))
+    assert shows(teams[JOBS], 2)
+    apply(client, JOBS, replicated("sliced", "Deployment", MIG, 1))
+    nightly = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {**spec, "completions": None}}}
+    jobs = f"/apis/batch/v1/namespaces/{JOBS}/cronjobs"
+    assert client.post(jobs, {"apiVersion": "batch/v1", **workload("CronJob", "nightly", nightly)})[0] == 201
+    orphan = replicated(
+        "orphan", "Deployment", gpu_container("1", "pytorch"), 1, serviceAccountName="missing", **T4
+    )
+    apply(client, GANGS, orphan)
     _gang(cluster, teams[GANGS])
     yield cluster
-    client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")
+    assert client.delete("/api/v1/nodes/t4-1")[0] == 200
+    for plural, (group, *_) in KINDS.items():
+        client.delete(f"{CRDS}/{plural}.{group}")
 
 
-def _updated(plane: ControlPlane, team: Namespace) -> None:
-    """Run both pods of a Deployment, then change it: a new pod must start beside them."""
-    client = plane.client()
-    apply(client, UPDATES, replicated("chat", "Deployment", gpu_container("1", "pytorch"), 2, **T4))
+def _scaled_to_zero(client: Client) -> None:
+    container = {**gpu_container("4", "pytorch"), "name": "kserve-container"}
+    spec = {"predictor": {"minReplicas": 0, "containers": [container], **T4}}
+    service = {"apiVersion": "serving.kserve.io/v1beta1", **workload("InferenceService", "llm", spec)}
+    path = f"/apis/serving.kserve.io/v1beta1/namespaces/{ZERO}/inferenceservices"
+    status, stored = client.post(path, service)
+    assert status == 201, stored
+
+
+def _updated(plane: ControlPlane, team: Namespace, spec: JSON, **template: Any) -> None:
+    """Run both pods of a Deployment, then change it: a new pod must start beside them, or after one of them."""
+    client, name = plane.client(), team.name
+    document = replicated("chat", "Deployment", gpu_container("1", "pytorch"), 2, **T4, **template)
+    document["spec"] |= spec
+    apply(client, name, document)
     assert shows(team, 2)
     started = {"name": "main", "ready": True, "state": {"running": {"startedAt": "2026-11-22T08:00:00Z"}}}
     ready = {"type": "Ready", "status": "True"}
@@ -64,7 +95,7 @@ def _updated(plane: ControlPlane, team: Namespace) -> None:
         path = team.path("pods", pod["metadata"]["name"])
         assert eventually(partial(_is_bound, client, path), seconds=30)
         assert client.patch(f"{path}/status", {"status": status})[0] == 200
-    deployment = "/apis/apps/v1/namespaces/updates/deployments/chat"
+    deployment = f"/apis/apps/v1/namespaces/{name}/deployments/chat"
     assert eventually(lambda: client.get(deployment)[1]["status"].get("availableReplicas") == 2, seconds=30)
     change = {"spec": {"template": {"metadata": {"annotations": {"example.com/version": "2"}}}}}
     assert client.patch(deployment, change)[0] == 200
@@ -104,7 +135,7 @@ def quota_cause(found: Any) -> JSON:
         "2 of 2 pods run, 2 of them not updated",
         "spec.strategy: an update needs 1 GPU for a pod beside the others, and will not finish: updates will have "
         "0 of 2 free [gpu-quota]",
-        "set type: Recreate, or rollingUpdate.maxUnavailable: 1",
+        "set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 1",
         "QuotaExceeded",
     ),
     a_gang_larger_than_the_quota=(
@@ -128,12 +159,100 @@ def quota_cause(found: Any) -> JSON:
 def test_why_says_what_apply_said(
     full: ControlPlane, namespace: str, name: str, summary: str, message: str, remedy: str, reason: str
 ) -> None:
-    want = {"source": "quota", "message": message, "remedy": remedy, "reason": reason}
+    want = {"source": "quota", "message": message, "remedy": remedy, "reason": reason, "details": []}
     eventually(lambda: quota_cause(explained(full, namespace, name)) == want, seconds=30)
 
     found = explained(full, namespace, name)
     assert quota_cause(found) == want
     assert (found["answer"], found["summary"].partition(":")[0]) == ("refused", summary)
+
+
+def test_an_update_waits_for_an_old_pod_that_is_being_deleted(full: ControlPlane) -> None:
+    """maxUnavailable: 1 is set, so that nothing but the end of the old pod helps."""
+
+    def found() -> list[JSON]:
+        return list(explained(full, REPLACED, "deploy/chat")["reasons"])
+
+    assert eventually(lambda: [each["source"] for each in found()] == ["pod", "event"], seconds=30), found()
+    explanation = explained(full, REPLACED, "deploy/chat")
+    cause, denied = explanation["reasons"]
+    assert re.fullmatch(
+        r"Pod chat-\S+ has been terminating since \S+Z and holds 1 nvidia.com/gpu until it has ended, at \S+Z at the latest",
+        cause["message"],
+    )
+    assert cause["remedy"].startswith("wait until then, and set a terminationGracePeriodSeconds below 3600 ")
+    assert re.match(r"ReplicaSet/chat-\w+ was denied pods ", denied["message"])
+    assert explanation["summary"].startswith("1 of 2 pods run, 1 of them not updated: ")
+    (problem,) = json.loads(why(full, "-n", REPLACED, "-o", "json").stdout)["problems"]
+    assert problem["message"].startswith("exceeded quota until its old pods have ended: Pod chat-")
+
+
+def test_what_others_denied_to_a_replica_set_without_pods(full: ControlPlane) -> None:
+    assert eventually(lambda: explained(full, GANGS, "deploy/orphan")["answer"] == "refused", seconds=30)
+
+    reasons = explained(full, GANGS, "deploy/orphan")["reasons"]
+    (cause,) = (each for each in reasons if each["source"] == "event")
+    assert re.match(r"ReplicaSet/orphan-\w+: Error creating: ", cause["message"])
+    assert 'serviceaccount "missing" not found' in cause["message"]
+
+
+def test_a_rule_and_a_full_quota_are_named_both(full: ControlPlane) -> None:
+    assert eventually(lambda: explained(full, JOBS, "deploy/sliced")["answer"] == "refused", seconds=30)
+
+    shown = why(full, "deploy/sliced", "-n", JOBS).output
+    policy, quota, *_ = explained(full, JOBS, "deploy/sliced")["reasons"]
+    assert [policy["reason"], quota["reason"]] == ["UnknownSlice", "QuotaExceeded"]
+    assert f"fix first: {policy['remedy']}\n" in shown
+    assert f"then fix: {quota['remedy']}\n" in shown
+    assert quota["remedy"] == (
+        "wait until Job/sweep releases 1 GPU, or ask the platform team to raise spec.hard.gpus"
+    )
+
+
+@cases(
+    ("namespace", "name", "want"),
+    scaled_to_zero=(
+        ZERO,
+        "inferenceservice/llm",
+        "InferenceService/llm in zero: stopped\n"
+        "  scaled to zero: spec.predictor.minReplicas is 0\n"
+        "  quota      exceeded quota: zero/default, 4 GPUs can never fit: the quota grants 2 [gpu-quota]\n"
+        "             fix: set nvidia.com/gpu: 2, or ask the platform team to raise spec.hard.gpus\n",
+    ),
+    between_two_runs=(
+        JOBS,
+        "cronjob/nightly",
+        "CronJob/nightly in jobs: stopped\n"
+        "  it makes pods when spec.schedule (0 3 * * *) is due\n"
+        "  quota      spec.jobTemplate.spec.parallelism: needs 3 GPUs, which can never fit: the GPUQuota of jobs grants 2 in "
+        "all; 0 of 3 pods will start [gpu-quota]\n"
+        "             fix: set parallelism: 2 or less, and wait until others release it, or ask the platform team to raise "
+        "spec.hard.gpus\n",
+    ),
+)
+def test_what_denies_pods_is_said_before_there_are_any(
+    full: ControlPlane, namespace: str, name: str, want: str
+) -> None:
+    shown = why(full, name, "-n", namespace)
+
+    assert (shown.exit_code, shown.output.partition("\nwhat is known")[0]) == (0, want)
+
+
+def test_all_namespaces_are_listed_the_worst_first(full: ControlPlane) -> None:
+    def listed(user: str = "admin") -> Any:
+        arguments = ["why", "-A", "-o", "json", "--kubeconfig", str(full.kubeconfig(user))]
+        return json.loads(CliRunner().invoke(main, arguments).stdout)
+
+    assert eventually(
+        lambda: {UPDATES, JOBS, REPLACED} <= {each["namespace"] for each in listed()["problems"]}, seconds=30
+    )
+    answers = [each["answer"] for each in listed()["problems"]]
+    assert answers == sorted(answers, key=["refused", "pending", "gated"].index)
+    assert f"\n  {JOBS} Job/sweep: denied " in why(full, "-A").output
+    assert why(full, "-A", "-n", JOBS).exit_code == 2
+
+    found = listed(TENANT)
+    assert (found["problems"], found["omitted"][-1]) == ([], "list pods in all namespaces")
 
 
 def test_the_replica_set_of_a_stuck_update_is_told_what_its_deployment_is(full: ControlPlane) -> None:
@@ -156,7 +275,7 @@ def test_without_a_name_what_is_denied_or_pending_is_listed(full: ControlPlane) 
 
     shown = why(full, "-n", JOBS, columns=80)
     assert shown.exit_code == 1
-    assert "jobs: 1 problem, denials seen since 20" in shown.output
+    assert "jobs: 2 problems, denials seen since 20" in shown.output
     assert "\n  Job/sweep: denied " in shown.output
     assert max(map(len, shown.output.splitlines())) <= 80
     quiet = why(full, "-n", QUIET)

@@ -8,7 +8,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_HEAD_SIZE, MODEL_KV_HEADS, MODEL_LAYERS, MODEL_PARAMS
 from policies.pods.patch import PodPatch
 from policies.rule import Context
-from policies.rules import gpu_class, gpu_class_case
+from policies.rules import gpu_class
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import context, gpu_container, pod, view
 from tests.cases import cases
@@ -133,7 +133,7 @@ def test_an_estimate_where_all_nodes_are_of_one_class(
 ) -> None:
     nodes = NodeFacts(keys=BUILT_IN.classes.label_keys, label_sets=frozenset({(("accelerator", there),)}))
     patch = PodPatch(view(pod(gpu_container(), annotations=annotations)))
-    options = gpu_class_case.GPUClassOptions(autoscaled_classes=pools)
+    options = gpu_class.GPUClassOptions(autoscaled_classes=pools)
 
     assert list(gpu_class.mutate(patch, options, given(nodes=nodes))) == []
     assert patch.pod.spec.node_selector == {"accelerator": want}
@@ -142,7 +142,7 @@ def test_an_estimate_where_all_nodes_are_of_one_class(
 def test_a_class_may_have_a_profile_that_no_class_lists() -> None:
     def denied(resource: str) -> list[str]:
         document = pod(gpu_container(resource=resource), annotations={GPU_CLASS: "nvidia-b300"})
-        found = gpu_class.check(view(document), gpu_class_case.GPUClassOptions(), given())
+        found = gpu_class.check(view(document), gpu_class.GPUClassOptions(), given())
         return [finding.message for finding in found]
 
     assert denied("nvidia.com/mig-1g.48gb") == []

@@ -2,8 +2,6 @@
 
 from fractions import Fraction
 
-import pytest
-
 from policies.gpus.cards import (
     UNKNOWN_CARD,
     Card,
@@ -13,7 +11,6 @@ from policies.gpus.cards import (
     cards,
     container_amounts,
     is_shared,
-    too_many_resources,
     weight,
 )
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -27,21 +24,6 @@ MEMORY = GPUResource("nvidia.com/gpumem", Measure.MEMORY_MIB)
 SLICE = GPUResource("nvidia.com/mig-1g.20gb", Measure.SLICES, "1g.20gb")
 QUARTER = Fraction(1, 4)
 SHARED_CARD, OF_16 = Card(((GPU.name, QUARTER),)), Card((), 16)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "want"), [(16, 16, []), (32, 0, []), (16, 17, ["b"]), (33, 0, ["a"])]
-)
-def test_a_pod_names_at_most_thirty_two_resources(first: int, second: int, want: list[str]) -> None:
-    def naming(name: str, start: int, count: int) -> JSON:
-        limits = {f"nvidia.com/mig-1g.{number}gb": "1" for number in range(start, start + count)}
-        return container(name, resources={"limits": limits, "requests": limits})
-
-    containers = (naming("a", 0, first), naming("b", first, second), naming("c", 0, first))
-
-    found = too_many_resources(view(pod(*containers)), RESOURCE_MAPPING)
-
-    assert [each.container for each in found] == want
 
 
 @cases(

@@ -133,7 +133,9 @@ def test_profiles_that_no_class_lists(
     assert said(found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed)) == want
 
 
-PENDING = warning("no node has nvidia.com/mig-1g.5gb now: the pod stays pending, and holds quota", ONLY_10)
+PENDING = warning(
+    "no schedulable node has nvidia.com/mig-1g.5gb now: the pod stays pending, and holds quota", ONLY_10
+)
 
 
 @cases(
@@ -149,7 +151,7 @@ def test_a_profile_that_a_class_lists_and_no_node_has(
 ) -> None:
     found = Availability(view(pod()), CLASSES, use, nodes)
 
-    assert said(found.unknown_slice(resource("nvidia.com/mig-1g.5gb"))) == want
+    assert said(found.without_node(resource("nvidia.com/mig-1g.5gb"), RESOURCE_MAPPING)) == want
 
 
 @cases(

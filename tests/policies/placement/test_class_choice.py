@@ -53,7 +53,7 @@ def modelled(params: str) -> JSON:
             annotated("nvidia-t5"),
             None,
             False,
-            f'{PATH} = "nvidia-t5": did you mean nvidia-t4? Must be a GPU class or a family of classes [gpu-class]',
+            f'{PATH} = "nvidia-t5": did you mean nvidia-t4? The value must be a GPU class or a family of classes [gpu-class]',
         ),
         "class-without-the-resource": (
             annotated("amd-mi300x"),

@@ -62,6 +62,11 @@ RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]
         {"gpus": 8, "classes/nvidia-a100-80gb": 0},
         f"spec.replicas: set replicas: 8; needs 17 {A100_NEVER}; 8 of 17 pods will start; or {RAISE_A100}",
     ),
+    the_jobs_of_a_cron_job=(
+        workload(pods(1, running=20), kind="batch/CronJob"),
+        {"gpus": 8},
+        f"spec.jobTemplate.spec.parallelism: set parallelism: 8; needs 20 GPUs, {NEVER}; 8 of 20 pods will start; or {RAISE}",
+    ),
     all_of_the_quota_fits=(workload(pods(1, on=A100, running=8), kind="apps/ReplicaSet"), {}, None),
     an_exceeded_quota_has_nothing_free=(
         workload(pods(1, running=1), kind="apps/ReplicaSet"),
@@ -162,9 +167,10 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
 
     found = said(subject, granted({"classes/nvidia-a100-80gb": held}))
 
+    fewer = f", or replicas: {replicas - 1}" if replicas > 1 else ""
     want = (
-        "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1; an update needs 1 nvidia-a100-80gb "
-        "for a pod beside the others, and will not finish: ml-training will have 0 of 8 free [gpu-quota]"
+        f"spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1{fewer}; an update needs 1 "
+        "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free [gpu-quota]"
     )
     assert found == ([want] if stuck else [])
 
@@ -181,6 +187,10 @@ def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
     what_its_own_pods_hold_is_free_for_it=(
         workload(pods(1, running=17), spec={"replicas": 17}, status={"replicas": 8}),
         f"spec.replicas: set replicas: 14; needs 17 GPUs, {NEVER}; 14 of 17 pods will start; or {RAISE}",
+    ),
+    a_cron_job_by_its_active_jobs=(
+        workload(pods(1, running=5), kind="batch/CronJob", status={"active": [{"name": "chat-1"}]}),
+        None,
     ),
     a_job_by_its_active_pods=(
         workload(pods(1, running=12), kind="batch/Job", status={"active": 3}),

@@ -31,7 +31,7 @@ PINS = {name: ("accelerator", name) for name in ("nvidia-t4",)}
 def outcome(
     document: JSON, hard: Mapping[str, int], used: Mapping[str, int], holders: Mapping[str, str] | None = None
 ) -> ReservationOutcome:
-    """Return what the ledger decides on a pod; `holders` hold 6 each."""
+    """Return what the ledger decides on a pod; `holders` hold 6 each, or what stands behind their names."""
     catalogues = context()
     grant = QuotaGrant(
         {key: Fraction(amount) for key, amount in hard.items()},
@@ -41,7 +41,10 @@ def outcome(
     ledger = replace(
         grant.as_ledger(catalogues),
         revisions=Revisions(pods=1),
-        holders={key: (Holder(name, "6"),) for key, name in (holders or {}).items()},
+        holders={
+            key: tuple(Holder(*f"{each} 6".split()[:2]) for each in names.split(", "))
+            for key, names in (holders or {}).items()
+        },
     )
     request = quota_request_for_pod(uid("review"), view(document), None, catalogues)
     return decide_alone(ledger, request.on(ledger, {}))
@@ -84,7 +87,7 @@ def test_amounts(vector: Mapping[str, int], want: str) -> None:
         pod(gpu_container("1")),
         ({GPUS: 1}, {GPUS: Fraction(4, 7)}),
         Reason.QUOTA_EXCEEDED,
-        "wait until others release 0.57 GPUs; exceeded quota: team/default, requested 1 GPU, 0.57 of 1 used; or ask the "
+        "wait until others release all that they hold; exceeded quota: team/default, requested 1 GPU, 0.57 of 1 used; or ask the "
         "platform team to raise spec.hard.gpus [gpu-quota]",
     ),
     larger_than_the_quota_and_the_quota_is_full=(
@@ -106,6 +109,55 @@ def test_the_first_line(document: JSON, ledger: tuple[Any, ...], reason: Reason,
     found = denial(document, *ledger)
 
     assert (found.reason, found.sentence()) == (reason, want)
+
+
+SLICES: JSON = pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "3"}}))
+
+
+@cases(
+    ("document", "hard", "used", "holders", "want"),
+    one_holder=(pod(gpu_container("3")), 8, 8, "Deployment/chat", "Deployment/chat releases 3 GPUs"),
+    two_holders=(
+        pod(gpu_container("8")),
+        12,
+        12,
+        "Deployment/chat, Job/train, Job/eval 1",
+        "Deployment/chat and Job/train release 8 GPUs",
+    ),
+    more_holders_than_a_line_has_room_for=(
+        pod(gpu_container("3")),
+        3,
+        3,
+        "Job/a 1, Job/b 1, Job/c 1",
+        "others release 3 GPUs",
+    ),
+    holders_that_are_not_all=(pod(gpu_container("3")), 8, 8, "Job/a 1", "others release 3 GPUs"),
+    slices_of_the_pods_own_profile=(
+        SLICES,
+        1,
+        Fraction(5, 7),
+        "Deployment/chat 5/7",
+        "Deployment/chat releases 1 nvidia.com/mig-1g.10gb",
+    ),
+    a_card_of_which_another_holds_slices=(
+        pod(gpu_container("1")),
+        1,
+        Fraction(5, 7),
+        "Deployment/chat 5/7",
+        "Deployment/chat releases all that it holds",
+    ),
+    cards_of_which_others_hold_parts=(
+        pod(gpu_container("2")),
+        4,
+        Fraction(19, 7),
+        "Job/train 1, Job/eval 1",
+        "Job/train releases 1 GPU",
+    ),
+)
+def test_who_must_release_what(document: JSON, hard: int, used: Fraction, holders: str, want: str) -> None:
+    found = denial(document, {GPUS: hard}, {GPUS: used}, {GPUS: holders})
+
+    assert found.advice.partition("wait until ")[2] == want
 
 
 def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:
@@ -162,7 +214,8 @@ def test_a_denial_is_short_and_its_fix_is_admitted(
         for number, amount in enumerate(amounts)
     ]
     document = pod(*containers, **(ON_A100 if is_pinned else {}))
-    ledger: tuple[Any, ...] = hard, {key: amount * part for key, amount in hard.items()}
+    held = {key: amount * part for key, amount in hard.items()}
+    ledger: tuple[Any, ...] = hard, held, dict.fromkeys(hard, f"Deployment/{name} 12")
     decided = outcome(document, *ledger)
     if decided.verdict is None or not decided.verdict.shortfalls:
         return

@@ -4,12 +4,12 @@ from typing import Any
 
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass, NodeLabel
+from policies.placement.class_case import is_wider
 from policies.placement.class_choice import Choice
 from policies.placement.pinning import Pinning
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import check, mutate
-from policies.rules.gpu_class_case import GPUClassOptions, is_wider
+from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests import builders
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases

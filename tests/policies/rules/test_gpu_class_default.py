@@ -9,8 +9,7 @@ from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import check, mutate
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests import builders
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases

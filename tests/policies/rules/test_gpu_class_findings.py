@@ -2,8 +2,7 @@
 
 from policies.finding import Severity
 from policies.rule import Mode, Phase
-from policies.rules.gpu_class import RULE, check
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import RULE, GPUClassOptions, check
 from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.rules.test_gpu_class import (
@@ -97,7 +96,7 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
     misspelt_label=(
         asking(**selecting("nvidia-t5")),
         ANY,
-        'spec.nodeSelector[accelerator] = "nvidia-t5": did you mean nvidia-t4? Should be a GPU class: the pod '
+        'spec.nodeSelector[accelerator] = "nvidia-t5": did you mean nvidia-t4? The value should be a GPU class: the pod '
         "stays pending unless a node has this label [gpu-class]",
     ),
     constraints_that_contradict_each_other=(
@@ -166,7 +165,7 @@ def test_everything_is_told_at_once() -> None:
             '"8"; must be a batch size, a whole number from 1 to 1000000000, not "0" [gpu-class]'
         ),
         (
-            f'metadata.annotations[{CLASS}] = "nvidia-t5": did you mean nvidia-t4? Must be a GPU class or a '
+            f'metadata.annotations[{CLASS}] = "nvidia-t5": did you mean nvidia-t4? The value must be a GPU class or a '
             "family of classes [gpu-class]"
         ),
         (

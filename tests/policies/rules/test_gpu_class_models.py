@@ -5,8 +5,7 @@ from typing import Any
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.patch import PodPatch
-from policies.rules.gpu_class import check, mutate
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, context, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory

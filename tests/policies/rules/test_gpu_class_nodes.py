@@ -6,8 +6,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import check, mutate
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.rules.test_gpu_class import affinity
@@ -116,7 +115,8 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         [A100_BY_FAMILY],
         FAMILY_ONLY,
         [
-            f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? Must be a GPU class or a family of classes [gpu-class]'
+            f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? The value must be a GPU class or a family of '
+            f"classes [gpu-class]"
         ],
     ),
     what_is_allowed_is_a_family_with_nodes=(

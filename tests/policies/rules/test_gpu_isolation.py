@@ -247,8 +247,8 @@ def test_a_null_is_not_a_value_from_elsewhere() -> None:
 @pytest.mark.parametrize("path", ["/dev/nvidia0", "//dev/./nvidia-uvm/", "/"])
 def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
     assert [finding.sentence() for finding in findings(mounting(path, gpu_container("1")))] == [
-        f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in resources.limits; must not '
-        'lead to GPUs of the node (mounted by container "main"): nothing counts or reserves them; device '
+        f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in resources.limits instead; must '
+        'not lead to GPUs of the node (mounted by container "main"): nothing counts or reserves them; device '
         "plugins and exporters need an exemption in the GPUPolicy [gpu-isolation]"
     ]
 
@@ -267,7 +267,7 @@ def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
 
     assert [finding.sentence() for finding in found] == [
         f'spec.containers[0].volumeMounts[1].mountPath (container "main") = "{path}": request nvidia.com/gpu: '
-        "1 in resources.limits; must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves "
+        "1 in resources.limits instead; must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves "
         "them [gpu-isolation]"
     ]
 
@@ -284,9 +284,22 @@ def test_an_annotation_that_names_devices(key: str) -> None:
     found = findings(pod(gpu_container("1"), annotations={"team": "ml", key: "nvidia.com/gpu=all"}))
 
     assert [finding.sentence() for finding in found] == [
-        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia.com/gpu: 1 in resources.limits; '
+        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia.com/gpu: 1 in resources.limits instead; '
         "must not name devices of the node: nothing counts or reserves them [gpu-isolation]"
     ]
+
+
+@cases(
+    ("path", "want"),
+    a_card=("/dev/nvidia0", ["spec.volumes[0]", "spec.containers[0].volumeMounts[0]"]),
+    a_folder_of_cards=("/dev/dri", ["spec.volumes[0]", "spec.containers[0].volumeMounts[0]"]),
+    what_agents_read=("/var/lib/kubelet/pod-resources", []),
+    a_parent_directory=("/dev", []),
+    a_socket=("/run/containerd/containerd.sock", []),
+)
+def test_a_device_has_a_fix_and_what_agents_need_has_none(path: str, want: list[str]) -> None:
+    [finding] = findings(mounting(path, gpu_container("1")))
+    assert [(edit.path, edit.value) for edit in finding.fix] == [(each, None) for each in want]
 
 
 def test_a_volume_that_nobody_mounts_shows_nothing() -> None:

@@ -147,7 +147,7 @@ def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severit
     assert (found.severity, found.sentence()) == (severity, want)
 
 
-WAIT = "wait until others release 2 GPUs"
+WAIT = "wait until Deployment/chat releases 2 GPUs"
 
 
 @cases(

@@ -9,11 +9,11 @@ import pytest
 
 from policies.finding import Edit, Finding, Severity
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.placement.accepted_fixes import MOST_FIXES
 from policies.pods.patch import PodPatch
 from policies.reason import Reason
 from policies.rule import Phase
 from policies.rules.gpu_requests import GPURequestsOptions, check, check_workload, mutate
-from policies.rules.gpu_requests_fixes import MOST_FIXES
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view, workload
 from tests.cases import cases
 
@@ -121,7 +121,7 @@ def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) 
 def test_other_resources(resource: str, quantity: str, message: str, remedy: str) -> None:
     [finding] = findings(pod(gpu_container(quantity, resource=resource)))
 
-    assert (finding.message, finding.remedy) == (message, f"set {resource}: {remedy}")
+    assert (finding.message, finding.advice) == (message, f"set {resource}: {remedy}")
 
 
 @cases(

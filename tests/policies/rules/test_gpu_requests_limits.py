@@ -4,7 +4,7 @@ from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.annotations import GPU_CLASS
 from policies.rule import RuleOptions
-from policies.rules.gpu_class_case import GPUClassOptions
+from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import CLASSES, JSON, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases

@@ -15,11 +15,9 @@ from webhook.configuration.loader import load_objects
 BUILT_IN = load_objects([]).resource_mapping
 OPTIONS = RULE.options()
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main"): '
-REFUSED = (
-    "ust be the name of an extended resource, domain/name in small letters: the API server refuses this one"
-)
-UNKNOWN = "Is a resource of no device plugin that is known: the pod stays pending unless a node has it"
-UNREAD = "s not an annotation that gpu-admission reads"
+REFUSED = "he API server refuses this name: those of extended resources are domain/name in small letters"
+UNKNOWN = "No device plugin that is known has this resource: the pod stays pending unless a node has it"
+UNREAD = "o rule reads an annotation of this name"
 WHOLE_POD = (
     "write it into resources.limits of the container that uses it; must not be a resource of the pod as a whole: "
     "only cpu, memory and hugepages can be [ineffective-fields]"
@@ -51,19 +49,19 @@ def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -
 
 @pytest.mark.parametrize("name", ["NVIDIA.com/gpu", "requests.nvidia.com/gpu", "nvidia_com/gpu"])
 def test_name_with_a_slash_that_the_api_server_refuses(name: str) -> None:
-    want = f"{LIMIT.format(name)}did you mean nvidia.com/gpu? M{REFUSED} [ineffective-fields]"
+    want = f"{LIMIT.format(name)}did you mean nvidia.com/gpu? T{REFUSED} [ineffective-fields]"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
 
 
 @cases(
     ("name", "remedy"),
-    gpu=("gpu", "did you mean nvidia.com/gpu? M"),
-    capitals_and_plural=("GPUs", "did you mean nvidia.com/gpu? M"),
-    vendor_without_domain=("nvidia-gpu", "did you mean nvidia.com/gpu? M"),
-    another_vendor=("amd-gpu", "did you mean amd.com/gpu? M"),
-    tpu=("tpu", "did you mean google.com/tpu? M"),
-    nothing_near=("gpu-memory", "write the whole name, such as nvidia.com/gpu; m"),
+    gpu=("gpu", "did you mean nvidia.com/gpu? T"),
+    capitals_and_plural=("GPUs", "did you mean nvidia.com/gpu? T"),
+    vendor_without_domain=("nvidia-gpu", "did you mean nvidia.com/gpu? T"),
+    another_vendor=("amd-gpu", "did you mean amd.com/gpu? T"),
+    tpu=("tpu", "did you mean google.com/tpu? T"),
+    nothing_near=("gpu-memory", "write the whole name, such as nvidia.com/gpu; t"),
 )
 def test_name_without_a_domain(name: str, remedy: str) -> None:
     want = f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED} [ineffective-fields]'
@@ -102,20 +100,20 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
     ("metadata", "want"),
     misspelt=(
         {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-        f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
+        f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? N{UNREAD}",
     ),
     singular=(
         {"annotations": {"gpu-admission.dev/model-load-second": "90"}},
         f"metadata.annotations[gpu-admission.dev/model-load-second]: did you mean "
-        f"gpu-admission.dev/model-load-seconds? I{UNREAD}",
+        f"gpu-admission.dev/model-load-seconds? N{UNREAD}",
     ),
     another_domain=(
         {"annotations": {"gpu-admission.io/gpu-class": "nvidia-a100"}},
-        f"metadata.annotations[gpu-admission.io/gpu-class]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
+        f"metadata.annotations[gpu-admission.io/gpu-class]: did you mean gpu-admission.dev/gpu-class? N{UNREAD}",
     ),
     nothing_like_it=(
         {"annotations": {"gpu-admission.dev/team": "ml"}},
-        f"metadata.annotations[gpu-admission.dev/team]: remove it; i{UNREAD}",
+        f"metadata.annotations[gpu-admission.dev/team]: remove it; n{UNREAD}",
     ),
     label=(
         {"labels": CLASS},
@@ -179,7 +177,7 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     ),
     misspelt_on_the_deployment=(
         deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
-        f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
+        f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? N{UNREAD}",
     ),
     label_of_the_deployment=(
         deployment(labels=CLASS),
@@ -203,11 +201,11 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     ),
     job_in_apps=(
         {"apiVersion": "apps/v1", "kind": "Job"},
-        'apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job',
+        'apiVersion = "apps/v1": set apiVersion: batch/v1; has no kind Job',
     ),
     deployment_in_core=(
         {"apiVersion": "v1", "kind": "Deployment"},
-        'apiVersion = "v1": write apiVersion: apps/v1; has no kind Deployment',
+        'apiVersion = "v1": set apiVersion: apps/v1; has no kind Deployment',
     ),
 )
 def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> None:

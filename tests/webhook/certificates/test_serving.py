@@ -167,19 +167,6 @@ def test_the_file_is_for_its_owner_and_swaps_certificate_and_key_at_once() -> No
     assert list(root.iterdir()) == [file.path]
 
 
-def test_the_files_are_swapped_behind_the_servers_back(ready: Cluster) -> None:
-    """As ServingCertificate sees it: new files behind the same paths."""
-    serving = ServingCertificate(ready.server.certificate, ready.server.key)
-    first = serving.context()
-    renewed = issue_server(OURS.authority, names=[HOST], now=BEGIN, lifetime=DAY)
-    ready.content = SecretContent(
-        {**encode(OURS).data, CERTIFICATE: renewed.certificate_pem(), "tls.key": renewed.key_pem()}, {}
-    )
-    ready.refresh(6 * SECOND)
-    assert serving.context() is not first
-    assert serving.state.not_after == renewed.certificate.not_valid_after_utc
-
-
 def test_the_throw_away_certificate_is_nobodys(cluster: Cluster) -> None:
     assert x509.load_pem_x509_certificate(cluster.served()).not_valid_after_utc <= BEGIN + DAY
     assert not issued_by(cluster.served(), OURS.bundle(), BEGIN)

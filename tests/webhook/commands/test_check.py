@@ -268,7 +268,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
     path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
     assert finding | {"message": "", "remedy": "", "ask": ""} == {
         "reason": "FractionalGPU",
-        "fix": [{"path": path.replace("limits", of), "value": 1} for of in ("limits", "requests")],
+        "fix": [{"path": path, "value": 1}],
         "outcome": "denied",
         "rule": "gpu-requests",
         "path": path,

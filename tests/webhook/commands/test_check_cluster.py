@@ -130,17 +130,19 @@ def test_manifests_are_evaluated_by_the_cluster(
 @cases(
     ("objects", "text", "verdicts", "notes"),
     nodes=({"/api/v1/nodes": FORBIDDEN}, IN_ML, ["changed"],
-        ["not evaluated, for want of rights: list nodes"]),
+        ["you may not list nodes: what depends on it is not evaluated"]),
     a_quota=({QUOTA: FORBIDDEN}, IN_ML, ["changed"],
-        ["not evaluated, for want of rights: get gpuquotas.gpu-admission.dev -n ml"]),
+        ["you may not get gpuquotas.gpu-admission.dev -n ml: what depends on it is not evaluated"]),
     labels=({POLICIES: [OF_A], "/api/v1/namespaces/ml": FORBIDDEN}, stream(TWO, GOOD.replace("gpu: 1", "x: 1")),
         ["unknown", "unknown"],
-        ["not evaluated, for want of rights: get namespaces/ml; get namespaces/default"]),
+        ["you may not get namespaces/ml, get namespaces/default: what depends on it is not evaluated"]),
     labels_that_no_policy_asks_for=({"/api/v1/namespaces/ml": FORBIDDEN}, IN_ML, ["changed"], []),
     a_namespace_that_is_to_come=({POLICIES: [OF_A], "/api/v1/namespaces/ml": None}, TWO, ["changed"],
         ["namespace ml does not exist yet: its labels are those of the manifests"]),
     usage_that_nobody_counted=({QUOTA: quota(None, status="False", message="is new")}, IN_ML, ["changed"],
-        ["the GPUQuota of namespace ml is not counted, so GPU pods are denied: is new"]),
+        ["GPU pods of namespace ml are denied until its GPUQuota is counted: gpu-admission quota -n ml says why it is not"]),
+    without_an_installation=({POLICIES: None}, TWO, ["changed"],
+        ["gpu-admission is not installed in this cluster: evaluated by the built-in defaults"]),
 )  # fmt: skip
 def test_what_is_not_known_is_said(
     tmp_path: Path, objects: dict[str, Any], text: str, verdicts: list[str], notes: list[str]
@@ -176,8 +178,8 @@ def test_without_the_documents_nothing_is_evaluated(tmp_path: Path) -> None:
 
     assert (result.exit_code, result.output) == (
         2,
-        "error: the cluster's documents cannot be read: you may not list gpupolicies.gpu-admission.dev; "
-        "--config names others\n",
+        "error: use --config, or ask the platform team for the chart's tenants.readPolicies: you may not list "
+        "gpupolicies.gpu-admission.dev, by which manifests are evaluated\n",
     )
 
 
@@ -223,7 +225,7 @@ def test_fixes_are_tried_by_the_cluster(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert (tmp_path / "pod.yaml").read_text() == IN_ML
-    assert "note: not evaluated, for want of rights: list nodes" in result.stderr
+    assert "note: you may not list nodes: what depends on it is not evaluated" in result.stderr
     assert len(set(paths)) >= len(paths) - 1  # groups that are not served are asked for twice
 
 

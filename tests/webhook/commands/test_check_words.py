@@ -18,7 +18,7 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
     job_in_apps=(
         "apiVersion: apps/v1\n" + JOB,
         (
-            'stdin:1: warning: apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job [ineffective-fields]'
+            'stdin:1: warning: apiVersion = "apps/v1": set apiVersion: batch/v1; has no kind Job [ineffective-fields]'
         ),
     ),
     containers_below_spec=(
@@ -57,7 +57,7 @@ def test_misspelt_example() -> None:
 
     said = words(check("-f", str(example)))
 
-    assert "did you mean nvidia.com/gpu? Is a resource of no device plugin that is known" in said
+    assert "did you mean nvidia.com/gpu? No device plugin that is known has this resource" in said
     assert (
         "write it as annotation gpu-admission.dev/gpu-class; has no effect as a label [ineffective-fields]"
         in said

@@ -1,53 +1,13 @@
-"""`gpu-admission completion`, as bash and kubectl use it; the single file behind kubectl: tests/deploy/test_plugin.py."""
+"""Completion in bash, and help behind kubectl; the single file behind kubectl: tests/deploy/test_plugin.py."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from tests.cases import cases
-from webhook.commands import COMMANDS, main, run
-
-
-def completion(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["completion", *arguments])
-
-
-STANDALONE = "Work without a cluster: documents come from --config or are the built-in ones."
-
-
-@cases(
-    ("words", "want"),
-    a_command=(["class"], ["classes\tList the GPU classes, what is allowed and...", ":4"]),
-    values_of_an_option=(["classes", "-o", ""], ["text", "json", ":4"]),
-    an_option=(["classes", "--stand"], [f"--standalone\t{STANDALONE}", ":4"]),
-    a_path_is_left_to_the_shell=(["classes", "--config", "exa"], [":0"]),
-    an_argument_of_which_nothing_is_known=(["rules", ""], [":4"]),
-)
-def test_words_for_kubectl(words: list[str], want: list[str]) -> None:
-    assert completion("kubectl", "--", *words).stdout.splitlines() == want
-
-
-def test_all_commands_are_offered() -> None:
-    lines = completion("kubectl", "--", "").stdout.splitlines()
-
-    assert [line.split("\t")[0] for line in lines[:-1]] == sorted(COMMANDS)
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_a_script_asks_this_program(shell: str) -> None:
-    shown = completion(shell)
-
-    assert shown.exit_code == 0
-    assert f"_GPU_ADMISSION_COMPLETE={shell}_complete" in shown.stdout
-
-
-def test_words_are_for_kubectl() -> None:
-    shown = completion("fish", "--", "class")
-
-    assert (shown.exit_code, shown.stderr.splitlines()[-1]) == (2, "Error: WORDS are for kubectl")
+from webhook.commands import run
 
 
 @pytest.mark.processes
@@ -58,7 +18,7 @@ def test_bash_completes_by_the_script(tmp_path: Path) -> None:
     program.chmod(0o755)
     script = f"""
         PATH={tmp_path}:$PATH
-        source <(gpu-admission completion bash)
+        eval "$(_GPU_ADMISSION_COMPLETE=bash_source gpu-admission)"
         COMP_WORDS=(gpu-admission class); COMP_CWORD=1
         _gpu_admission_completion gpu-admission
         echo "${{COMPREPLY[@]}}"

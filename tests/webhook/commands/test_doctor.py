@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.commands.doctor import doctor, document, is_healthy, print_text, summary
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, NotChecked, failure, warning
 
@@ -51,6 +51,15 @@ def test_text_is_80_columns_wide_and_errors_come_first(
     )
 
 
+def test_many_objects_with_one_fault_are_one_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [warning("w", f"Node {name}", "has no taint", "taint it") for name in "abcd"]
+    print_text([CheckResult(CHECK, tuple(found)), CheckResult(CHECK, tuple(found[:3]))])
+
+    assert capsys.readouterr().out == (
+        "warning  Node a (and 6 more) has no taint [w]\n         fix: taint it\n2 checks, 7 findings\n"
+    )
+
+
 def test_json_says_the_same() -> None:
     results = [CheckResult(CHECK, (WARNED,), (NotChecked("no right"),))]
 
@@ -73,3 +82,23 @@ def test_a_server_that_refuses_everything_is_out_of_reach(tmp_path: Path) -> Non
         result = CliRunner().invoke(doctor, ["--kubeconfig", str(server.kubeconfig())])
 
     assert (result.exit_code, result.output) == (2, "error: who are you?\n")
+
+
+def test_before_an_installation_one_finding_says_how_to_install(tmp_path: Path) -> None:
+    def answer(request: Request) -> Answer:
+        if request.path.startswith("/apis/authorization.k8s.io/"):
+            return Answer(b'{"status": {"allowed": true}}', 201)
+        return answering({"/version": {"gitVersion": "v1.36.0"}})(request)
+
+    with ApiServer(tmp_path, answer) as server:
+        result = CliRunner().invoke(doctor, ["--kubeconfig", str(server.kubeconfig())])
+
+    assert (result.exit_code, result.output) == (
+        1,
+        "error    gpu-admission is not installed in this cluster: no webhook configuration, and no Service in "
+        "gpu-admission [not-installed]\n"
+        "         fix: helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace "
+        "--set image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
+        "`gpu-admission scan` first shows what would be refused\n"
+        "1 check, 1 finding\n",
+    )

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -73,16 +72,6 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert "policy default exempts legacy until" in result.stderr
 
 
-def test_json_is_a_list_with_what_is_not_in_it(directory: str) -> None:
-    shown = json.loads(export("--config", directory, "-o", "json").stdout)
-
-    assert (shown["apiVersion"], shown["kind"], shown["asOf"]) == ("v1", "List", "2026-11-21T12:00:00Z")
-    assert len(shown["items"]) == 16
-    assert shown["rules"] == ["gpu-requests", "gpu-toleration", "gpu-isolation"]
-    assert {"rule", "what", "why"} <= shown["notExported"][0].keys()
-    assert shown["ending"] == ["policy default exempts legacy until the end of 2026-11-30"]
-
-
 def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
     text = export("--config", directory).stdout
 
@@ -93,11 +82,6 @@ def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
 
 @cases(
     ("arguments", "want"),
-    misspelt_rule=(
-        ["--rules", "gpu-isolatoin"],
-        '"gpu-isolatoin" is not a rule; use gpu-requests, gpu-toleration, gpu-isolation',
-    ),
-    rule_that_cannot_be=(["--rules", "gpu-quota"], '"gpu-quota" cannot be exported'),
     too_old=(["--kubernetes", "1.32"], "must be 1.33 or newer"),
     no_version=(["--kubernetes", "new"], '"new" must be a version of Kubernetes'),
     no_directory=(["--config", "/nowhere"], "error: /nowhere: No such file or directory"),

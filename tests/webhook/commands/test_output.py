@@ -82,7 +82,6 @@ def test_a_problem_is_printed_likewise(tmp_path: Path) -> None:
 
 
 def test_commands_print_in_one_place() -> None:
-    """All but the scripts of a shell's completion, which are ours."""
     folder = ROOT / "webhook" / "commands"
     printing = ("click.echo(", "print(", "sys.stdout.write(", "secho(")
     found = {
@@ -90,7 +89,7 @@ def test_commands_print_in_one_place() -> None:
         for file in folder.glob("*.py")
         if any(f"{before}{each}" in file.read_text() for each in printing for before in (" ", "\n"))
     }
-    assert found == {"output.py", "completion.py"}
+    assert found == {"output.py"}
 
 
 @cases(

@@ -72,11 +72,34 @@ def test_json_of_all_has_the_phases_that_follow_from_what_a_rule_does() -> None:
     assert shown["gpu-quota"] == ["validate", "update"]
 
 
-def test_an_unknown_rule() -> None:
-    result = rules("gpu-tolerations")
+@cases(
+    ("name", "want"),
+    of_a_rule=("gpu-tolerations", "; did you mean gpu-toleration or "),
+    of_a_reason=("fractionalgpu", "; did you mean FractionalGPU or "),
+    of_several=("ExceedsMaxPer", "; did you mean ExceedsMaxPerPod or ExceedsMaxPerContainer or "),
+    of_none=("x", "; `gpu-admission rules` lists the rules"),
+)
+def test_an_unknown_name(name: str, want: str) -> None:
+    result = rules(name)
 
     assert result.exit_code == 2
-    assert 'Error: unknown rule "gpu-tolerations"; did you mean gpu-toleration?' in result.stderr
+    error = " ".join(result.stderr.split())
+    assert f'Error: unknown rule or reason "{name}"{want}' in error
+
+
+def test_a_reason_leads_to_its_rules() -> None:
+    shown = rules("FractionalGPU").stdout
+
+    assert shown.startswith(
+        "FractionalGPU\nAn amount of GPUs is not a whole number.\n\ngpu-requests  enforce"
+    )
+    assert "gpu-class" not in shown
+    found = json.loads(rules("NoNode", "-o", "json").stdout)
+    assert (found["reason"], [each["id"] for each in found["rules"]]) == (
+        "NoNode",
+        ["gpu-requests", "gpu-class"],
+    )
+    assert "No rule gives this reason" in rules("InvalidDocument").stdout
 
 
 class Way(Enum):

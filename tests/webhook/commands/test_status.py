@@ -25,16 +25,19 @@ from webhook.tools.status.reading import status_reader
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
+    ClusterTotals,
     DeniedOwner,
     Health,
     InstallationStatus,
     Part,
+    PendingOwner,
     PolicyStatus,
     QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
     plain,
+    quota_totals,
 )
 
 AT = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
@@ -64,6 +67,14 @@ INSTALLATION = InstallationStatus(
     checks_for_administrators=1,
 )
 MODES = {"enforce": ("gpu-class", "gpu-requests"), "audit": ("gpu-isolation",), "disabled": ("spot",)}
+
+
+def pending(
+    owner: str, gpus: str, since: datetime, pods: int = 1, namespace: str = "ml-training"
+) -> PendingOwner:
+    return PendingOwner(namespace=namespace, owner=owner, pods=pods, held={"gpus": amount(gpus)}, since=since)
+
+
 POLICIES = (
     PolicyStatus(name="default", version="1", priority=0, where="*", in_force=True, since=AT, modes=MODES),
     PolicyStatus(
@@ -85,7 +96,7 @@ QUOTAS = (
         state=QuotaState.EXCEEDED,
         message="gpus: 10 used of 8, 2 too many",
         rows=(
-            QuotaRow(key="gpus", hard=amount("8"), used=amount("10")),
+            QuotaRow(key="gpus", hard=amount("8"), used=amount("10"), pending=amount("6")),
             QuotaRow(
                 key="resources/nvidia.com/mig-1g.10gb",
                 hard=amount("14"),
@@ -94,6 +105,11 @@ QUOTAS = (
             ),
         ),
         holders=tuple(QuotaHolder(name=f"Job/{n}", held={"gpus": amount(n)}) for n in ("4", "3", "2", "1")),
+        pending=(
+            pending("Job/4", "4", YESTERDAY, pods=2),
+            pending("Job/2", "2", EARLIER),
+        ),
+        is_held_up=True,
         denied=12,
         denied_since=EARLIER,
     ),
@@ -101,7 +117,7 @@ QUOTAS = (
         namespace="new",
         state=QuotaState.NOT_COUNTED,
         message="not counted yet: GPU pods are denied",
-        rows=(QuotaRow(key="gpus", hard=amount("4"), used=None),),
+        rows=(QuotaRow(key="gpus", hard=amount("4"), used=None, pending=amount("0")),),
     ),
 )
 CLASSES = (
@@ -121,7 +137,9 @@ DENIED = (
         count=12,
         first=EARLIER,
         last=AT,
-        message="exceeded quota " * 9,
+        message="set nvidia.com/gpu: 2; exceeded quota: ml-training/default, requested 4 GPUs, 10 of 8 used "
+        "[gpu-quota]",
+        reason="QuotaExceeded",
     ),
 )
 
@@ -138,6 +156,8 @@ def status(**tweaks: Any) -> ClusterStatus:
             "policies": POLICIES,
             "quotas": QUOTAS,
             "quotas_are_known": True,
+            "totals": msgspec.structs.replace(quota_totals(QUOTAS), nodes=amount("32"), free=amount("5")),
+            "figures_until": None,
             "classes": CLASSES,
             "denials": DENIED,
             "denials_from": "Events",
@@ -162,15 +182,24 @@ policies                   configuration abc
   broken                   not in force: it is not in force: x; priority 0,
                            matches *
 
-quotas                                             used + reserved of hard
+GPUs
+  of 2 quotas              ████████▄▄▄▄▄▄▄▄▄▄▄▄···· 10 + 0 of 12, 6 pending
+  of nodes                 ████████████████████···· 5 free of 32
+
+quotas                     ▄ pending ▒ reserved     used + reserved of hard
   new  NotCounted
     not counted yet: GPU pods are denied
     gpus                   ························ ? + 0 of 4
   ml-training  Exceeded, 12 denied since 07:13 UTC
     gpus: 10 used of 8, 2 too many
-    gpus                   ████████████████████████ 10 + 0 of 8
+    gpus                   ██████▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄ 10 + 0 of 8, 6 pending
     resources/nvidia.com/… █▒······················ 0.5 + 0.29 of 14
     held by Job/4 4, Job/3 3, Job/2 2 and 1 more
+
+pending pods hold 6 used GPUs in 1 namespace
+  the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why
+  ml-training Job/4, 4 GPUs, 2 pods since 2026-11-21 23:50 UTC
+  ml-training Job/2, 2 GPUs, 1 pod since 07:13 UTC
 
 classes                      memory   nodes    GPUs    free
   nvidia-a100-80gb           80 GiB       3      24       5
@@ -178,9 +207,10 @@ classes                      memory   nodes    GPUs    free
   unknown class                           1       8       ?
 
 denied since 07:13 UTC
-  from Events; gpu-admission why KIND/NAME says more
-  ml-training Job/big, 12 times, last at 08:00:00 UTC
-    exceeded quota exceeded quota exceeded quota exceeded quota exceeded quota …
+  from Events; gpu-admission why KIND/NAME -n NAMESPACE says more
+  ml-training Job/big: QuotaExceeded, 12 times, last at 08:00:00 UTC
+    set nvidia.com/gpu: 2; exceeded quota: ml-training/default, requested 4
+    GPUs, 10 of 8 used [gpu-quota]
 
 doctor
   error    crd-missing: CustomResourceDefinition/x does not exist does not exis…
@@ -212,12 +242,13 @@ def test_nothing_is_said_of_what_is_not_known(capsys: pytest.CaptureFixture[str]
         policies=None,
         quotas=(),
         quotas_are_known=False,
+        totals=ClusterTotals(),
         classes=(),
         denials=None,
         omitted=(),
     )
     _, *rest = printed(unknown, capsys).splitlines()
-    assert rest == ["", "quotas                                             used + reserved of hard"]
+    assert rest == ["", "quotas                     ▄ pending ▒ reserved     used + reserved of hard"]
 
 
 @cases(
@@ -264,7 +295,45 @@ def test_on_a_narrow_terminal_bars_are_short(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "56")
     lines = printed(status(), capsys).splitlines()
-    assert "    gpus                   ██████ 10 + 0 of 8" in lines
+    assert "    gpus                   ██▄▄▄▄ 10 + 0 of 8, 6 pending" in lines
+
+
+def test_figures_that_no_controller_updates_are_old(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(status(figures_until=YESTERDAY), capsys).splitlines()
+    start = lines.index("  figures are from 2026-11-21 23:50 UTC: no controller has led since, and what")
+    assert lines[start - 1].startswith("quotas ")
+    assert lines[start + 1 : start + 3] == [
+        "    came or went later is not counted; gpu-admission doctor says how to fix it",
+        "  new  NotCounted",
+    ]
+
+
+def test_of_many_pending_owners_those_that_wait_longest_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waiting = (
+        *(pending(f"Job/{n}", "2", EARLIER, namespace=f"team-{n}") for n in range(9)),
+        pending("Job/old", "1/7", YESTERDAY, pods=3),
+    )
+    quota = msgspec.structs.replace(QUOTAS[0], pending=waiting)
+    lines = printed(status(quotas=(quota,)), capsys).splitlines()
+    start = lines.index("pending pods hold 18.14 used GPUs in 10 namespaces")
+    assert lines[start + 2 : start + 8] == [
+        "  ml-training Job/old, 0.14 GPUs, 3 pods since 2026-11-21 23:50 UTC",
+        *(f"  team-{n} Job/{n}, 2 GPUs, 1 pod since 07:13 UTC" for n in range(4)),
+        "  and 5 owners more; -o json has all",
+    ]
+
+
+def test_of_many_findings_the_first_errors_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    findings = [
+        warning("untainted-gpu-node", f"Node {n}", "must have a taint", "taint it") for n in range(500)
+    ]
+    installation = InstallationStatus(findings=(*findings, *INSTALLATION.findings))
+    lines = printed(status(installation=installation), capsys).splitlines()
+    start = lines.index("doctor")
+    assert lines[start + 1].startswith("  error    crd-missing: ")
+    assert lines[start + 11] == "  and 492 findings more: gpu-admission doctor has all"
 
 
 def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,7 +344,8 @@ def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown == [f"  team-{each:03}  Ready, 1 denied since 2026-11-21 23:50 UTC" for each in range(30)]
     assert [line for line in lines if not line.startswith((" ", "gpu-admission")) and line] == [
         "policies                   configuration abc",
-        "quotas                                             used + reserved of hard",
+        "quotas                     ▄ pending ▒ reserved     used + reserved of hard",
+        "pending pods hold 6 used GPUs in 1 namespace",
         "classes                      memory   nodes    GPUs    free",
         "denied since 07:13 UTC",
         "doctor",

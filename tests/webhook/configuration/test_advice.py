@@ -52,7 +52,7 @@ def test_advice(spec: dict[str, Any], other: tuple[str, dict[str, Any]], want: l
 
 
 EVERYTHING = "covers every namespace of this policy and every rule: the policy has no effect"
-PLAIN = "holds a secret in plain text, which whoever may read the policy or the pods can read; name credentialsSecret instead"
+PLAIN = "holds a secret in plain text, which all users who may read the policy or pods can see; name credentialsSecret instead"
 RULES = sorted(RULES_BY_ID)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration import cluster_source, dynamic_resources
 from webhook.configuration.cluster_source import ClusterSource
@@ -63,8 +64,11 @@ def states() -> list[ConfigurationState]:
 
 
 @pytest.fixture
-def source(cluster: Cluster, states: list[ConfigurationState]) -> Iterator[ClusterSource]:
-    source = ClusterSource(cluster.server.client(), states.append, pace=QUICK)
+def source(
+    cluster: Cluster, states: list[ConfigurationState], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ClusterSource]:
+    monkeypatch.setattr(informer, "TIMINGS", QUICK)
+    source = ClusterSource(cluster.server.client(), states.append)
     yield source
     source.stop()
 
@@ -133,9 +137,7 @@ def test_documents_are_in_force_before_built_in_ones_would_be_where_device_class
 
     clock[0] += 9.0
 
-    assert eventually(lambda: source.state.read, seconds=cluster_source.START_SECONDS / 2), (
-        "only as late as the built-in ones"
-    )
+    assert eventually(lambda: source.state.read), "only as late as the built-in ones"
     assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
 
 

@@ -37,9 +37,7 @@ def test_built_in_documents_alone() -> None:
     configuration = load_directory(None)
 
     assert configuration.policies.policies == ()
-    assert {"nvidia-t4", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x"} <= set(
-        configuration.classes.names()
-    )
+    assert "nvidia-t4" in configuration.classes.names()
     assert configuration.resource_mapping.resource("nvidia.com/gpu") is not None
     assert configuration.resource_mapping.resource("cpu") is None
 
@@ -329,43 +327,30 @@ def test_an_amount_may_be_a_number(tmp_path: Path, text: str) -> None:
     assert len(load_directory(write(tmp_path, p=text)).documents) == 1
 
 
+QUOTA = "GPUQuota/default"
+
+
 @cases(
     ("text", "want"),
-    no_namespace=(
-        gpu_quota("{hard: {}}", "{name: default}"),
-        "p.yaml:3: GPUQuota/default metadata.namespace: Required value",
-    ),
-    another_name=(
-        gpu_quota("{hard: {}}", "{name: second, namespace: team}"),
-        "p.yaml:3: GPUQuota/second metadata.name: must be default: a namespace has at most one GPUQuota",
-    ),
-    no_namespace_could_be_called_that=(
-        gpu_quota("{hard: {}}", "{name: default, namespace: Team}"),
-        "p.yaml:3: GPUQuota/default metadata.namespace: must consist of at most 63 lower case letters, digits and -",
-    ),
-    two_for_one_namespace=(
-        gpu_quota("{hard: {}}") + "---\n" + gpu_quota("{hard: {}}"),
-        'p.yaml:8: GPUQuota/default metadata.namespace: Duplicate value: "team", also in p.yaml:1',
-    ),
-    decimal_number=(
-        gpu_quota("{hard: {gpus: 0.5}}"),
-        "p.yaml:4: GPUQuota/default spec.hard.gpus: must be a whole number or text; YAML reads 0.5 as a number: quote it",
-    ),
-    negative_number=(
-        gpu_quota("{hard: {classes: {nvidia-t4: -1}}}"),
-        'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or "2/7", not -1',
-    ),
-    unknown_class=(
-        gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
-        "p.yaml:4: GPUQuota/default spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?",
-    ),
+    no_namespace=(gpu_quota("{hard: {}}", "{name: default}"), f"3: {QUOTA} metadata.namespace: Required value"),
+    another_name=(gpu_quota("{hard: {}}", "{name: second, namespace: team}"),
+        "3: GPUQuota/second metadata.name: must be default: a namespace has at most one GPUQuota"),
+    no_namespace_could_be_called_that=(gpu_quota("{hard: {}}", "{name: default, namespace: Team}"),
+        f"3: {QUOTA} metadata.namespace: must consist of at most 63 lower case letters, digits and -"),
+    two_for_one_namespace=(gpu_quota("{hard: {}}") + "---\n" + gpu_quota("{hard: {}}"),
+        f'8: {QUOTA} metadata.namespace: Duplicate value: "team", also in p.yaml:1'),
+    decimal_number=(gpu_quota("{hard: {gpus: 0.5}}"),
+        f"4: {QUOTA} spec.hard.gpus: must be a whole number or text; YAML reads 0.5 as a number: quote it"),
+    negative_number=(gpu_quota("{hard: {classes: {nvidia-t4: -1}}}"),
+        f'4: {QUOTA} spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or "2/7", not -1'),
+    unknown_class=(gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
+        f"4: {QUOTA} spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?"),
     a_policy_has_no_namespace=(
         f"{HEAD}kind: GPUPolicy\nmetadata: {{name: default, namespace: team}}\nspec: {{}}\n",
-        "p.yaml:3: GPUPolicy/default metadata.namespace: must be omitted: a GPUPolicy is cluster-scoped",
-    ),
-)
+        "3: GPUPolicy/default metadata.namespace: must be omitted: a GPUPolicy is cluster-scoped"),
+)  # fmt: skip
 def test_a_bad_quota_is_reported_with_its_place(tmp_path: Path, text: str, want: str) -> None:
-    assert want in "\n".join(problems_of(write(tmp_path, p=text)))
+    assert f"p.yaml:{want}" in "\n".join(problems_of(write(tmp_path, p=text)))
 
 
 def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:

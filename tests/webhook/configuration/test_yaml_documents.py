@@ -127,6 +127,15 @@ def test_unprintable_text_is_refused() -> None:
     assert "control characters are not allowed" in message
 
 
+@cases(
+    ("text", "line"),
+    before_a_key=("a: 1\nb:\n\tc: 1\n", 3),
+    in_another_document=("a: 1\n---\nb:\n\t- c\n", 4),
+)
+def test_a_tab_as_indentation_is_named(text: str, line: int) -> None:
+    assert errors(text) == [(line, "must be indented with spaces: YAML takes no tab here")]
+
+
 def test_aliases_cannot_blow_up_values() -> None:
     levels = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)]
     text = "\n".join(["a0: &a0 [x]", *levels])
@@ -170,7 +179,7 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     yaml_in_braces=("{a: 1}\n---\nb: 2\n", [(1, {"a": 1}), (3, {"b": 2})]),
 )
 def test_documents_and_their_lines(text: str, want: list[tuple[int, object]]) -> None:
-    assert [(document.start_line, document.data) for document in documents(text)] == want
+    assert [(document.line_of(()), document.data) for document in documents(text)] == want
 
 
 @cases(
@@ -246,7 +255,7 @@ def test_any_number_that_is_read_can_be_sent(text: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     for item in load_documents(text):
         assert isinstance(item, YamlDocument | YamlError)
-        assert (item.start_line if isinstance(item, YamlDocument) else item.line) >= 1
+        assert (item.line_of(()) if isinstance(item, YamlDocument) else item.line) >= 1
 
 
 def test_dump_quotes_what_would_not_read_back_as_text() -> None:

@@ -69,6 +69,13 @@ def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
     )
 
 
+def test_ready_says_for_what_it_waits_while_others_are_in_flight() -> None:
+    assert of(replace(counted(), class_catalogue=None))["Ready"].message == (
+        "reservations were counted by a class catalogue that is not published in ConfigMap gpu-admission-catalogues: "
+        "until these are gone, requests are denied"
+    )
+
+
 def test_exceeded_says_by_how_much() -> None:
     ledger = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
 

@@ -13,7 +13,8 @@ import pytest
 
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservation
-from tests.builders import JSON, quota_ledger
+from tests import builders
+from tests.builders import JSON, container, quota_ledger
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.collection import Line, Position
 from webhook.configuration.loader import load_directory
@@ -80,16 +81,10 @@ def used(of: UsageCounter, *reservations: str) -> int:
 
 
 def pod(uid: str = "pod-1", phase: str = "Running") -> JSON:
-    return {
-        "kind": "Pod",
-        "metadata": {"name": "trainer", "namespace": TEAM, "uid": uid},
-        "spec": {
-            "nodeName": "x",
-            "containers": [{"name": "train"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": "taken"}],
-        },
-        "status": {"phase": phase},
-    }
+    uses = [{"name": "gpu", "resourceClaimName": "taken"}]
+    document = builders.pod(container("train"), nodeName="x", resourceClaims=uses)
+    document["metadata"] |= {"namespace": TEAM, "uid": uid}
+    return {**document, "status": {"phase": phase}}
 
 
 def claim(*pods: str, uid: str = "claim-1", gpus: int = 2) -> JSON:

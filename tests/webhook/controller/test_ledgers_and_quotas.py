@@ -1,6 +1,5 @@
 """A ledger follows its GPUQuota while others write both. A spec that was read before the ledger is never written."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import cast
 
@@ -8,16 +7,16 @@ import msgspec
 import pytest
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger, keeper
+from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, QuotaAndLedger, keeper
+from webhook.cluster.api import ApiClient
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
-from webhook.quota.ledger_objects import PLURAL
-from webhook.quota.store import LedgerConflict, VersionedLedger
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import PLURAL, decode_ledger_object
+from webhook.quota.store import LedgerConflict
 
 TEAM = "team"
 
@@ -28,105 +27,60 @@ def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = N
     return quota_ledger(quota_uid=uid, generation=generation, hard={"gpus": Fraction(hard)}, used=counted)
 
 
-class FakeStore:
-    """A ledger and a GPUQuota on an API server. `meanwhile` is called once, right after the GPUQuota was read."""
-
-    reservations_limit = LIMIT
-
-    def __init__(self, quota: QuotaLedger | None, ledger_object: QuotaLedger | None = None) -> None:
-        self.quota = quota
-        self.ledger_object: VersionedLedger | None = None
-        self.meanwhile: Callable[[], object] = lambda: None
-        self.calls: list[str] = []
-        self._number = 0
-        if ledger_object is not None:
-            self.put(ledger_object)
-
-    def put(self, ledger: QuotaLedger) -> VersionedLedger:
-        self._number += 1
-        uid = self.ledger_object.ledger.ledger_uid if self.ledger_object else f"ledger-{self._number}"
-        self.ledger_object = VersionedLedger(
-            msgspec.structs.replace(ledger, ledger_uid=uid), str(self._number)
-        )
-        return self.ledger_object
-
-    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
-        del namespace, seconds
-        self.calls.append("read")
-        if self.ledger_object is not None:
-            return self.ledger_object
-        return None if self.quota is None else VersionedLedger(spec(1, 1), NO_LEDGER_OBJECT)
-
-    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
-        del namespace, seconds
-        self.calls.append("quota")
-        found, meanwhile, self.meanwhile = self.quota, self.meanwhile, lambda: None
-        meanwhile()
-        return found
-
-    def compare_and_swap(
-        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
-    ) -> VersionedLedger:
-        del namespace, seconds
-        self.calls.append("write")
-        self._must_be(before.version)
-        return self.put(ledger)
-
-    def delete(self, namespace: str, version: str, seconds: float) -> None:
-        del namespace, seconds
-        self.calls.append("delete")
-        self._must_be(version)
-        self.ledger_object = None
-
-    def discard(self, namespace: str, seconds: float) -> bool:
-        raise AssertionError(f"{namespace} can be read, within {seconds} s")
-
-    def _must_be(self, version: str) -> None:
-        if self.ledger_object is None and version != NO_LEDGER_OBJECT:
-            raise LedgerConflict
-        if self.ledger_object is not None and self.ledger_object.version != version:
-            raise LedgerConflict
+def stored(quota: QuotaLedger | None, ledger: QuotaLedger | None = None) -> QuotaAndLedger:
+    """Return the GPUQuota that calls for `quota`, and the ledger."""
+    around = QuotaAndLedger()
+    if quota is not None:
+        identity = {"uid": quota.quota_uid, "generation": quota.generation, "resourceVersion": "1"}
+        metadata = {"name": "default", "namespace": TEAM, **identity}
+        around.quota = {"metadata": metadata, "spec": {"hard": {"gpus": int(quota.hard["gpus"])}}}
+    if ledger is not None:
+        around.write(ledger)
+    return around
 
 
-def keeping(store: FakeStore, *, watched: QuotaLedger | None = None) -> QuotaReconciler:
-    """Return a reconciler that has observed the ledger of the store, and whose watch showed the quota as `watched`."""
-    ledger_objects = ObservedLedgers()
-    if store.ledger_object is not None:
-        ledger_objects.observe(TEAM, store.ledger_object)
-    return keeper(cast(ClusterStore, store), ledger_objects, watched)
+def keeping(around: QuotaAndLedger, watched: QuotaLedger | None) -> QuotaReconciler:
+    """Return a reconciler that has observed the stored ledger, and whose watch showed the quota as `watched`."""
+    observed = ObservedLedgers()
+    if around.ledger_object is not None:
+        observed.observe(TEAM, decode_ledger_object(msgspec.json.encode(around.ledger_object)))
+    return keeper(ClusterStore(cast(ApiClient, around), INSTALLATION), observed, watched)
 
 
-def shown(ledger_object: VersionedLedger | None) -> tuple[int, int | None] | None:
-    if ledger_object is None:
+def shown(ledger: QuotaLedger | None) -> tuple[int, int | None] | None:
+    if ledger is None:
         return None
-    ledger = ledger_object.ledger
     return int(ledger.hard["gpus"]), None if ledger.used is None else int(ledger.used["gpus"])
+
+
+READ, QUOTA = f"GET {PLURAL}", "GET gpuquotas"
+CREATE, WRITE, DELETE = (f"{method} {PLURAL}" for method in ("POST", "PUT", "DELETE"))
 
 
 @cases(
     ("quota", "before", "watched", "want", "calls"),
     unchanged=(spec(4, 1), spec(4, 1, used=2), spec(4, 1), (4, 2), []),
-    changed=(spec(8, 2), spec(4, 1, used=2), spec(8, 2), (8, 2), ["quota", "write"]),
-    somebody_raised_the_ledger=(spec(4, 1), spec(1000, 1, used=2), spec(4, 1), (4, 2), ["quota", "write"]),
+    changed=(spec(8, 2), spec(4, 1, used=2), spec(8, 2), (8, 2), [QUOTA, WRITE]),
+    somebody_raised_the_ledger=(spec(4, 1), spec(1000, 1, used=2), spec(4, 1), (4, 2), [QUOTA, WRITE]),
     somebody_emptied_the_ledger=(
         spec(4, 1),
         msgspec.structs.replace(spec(4, 1, used=2), hard={}),
         spec(4, 1),
         (4, 2),
-        ["quota", "write"],
+        [QUOTA, WRITE],
     ),
-    the_watch_lags_behind=(spec(8, 2), spec(8, 2, used=2), spec(4, 1), (8, 2), ["quota"]),
-    a_new_quota=(spec(4, 1), None, spec(4, 1), (4, None), ["write", "quota"]),
+    the_watch_lags_behind=(spec(8, 2), spec(8, 2, used=2), spec(4, 1), (8, 2), [QUOTA]),
+    a_new_quota=(spec(4, 1), None, spec(4, 1), (4, None), [CREATE, QUOTA]),
     another_quota_in_its_place=(
         spec(6, 1, uid="another"),
         spec(4, 1, used=2),
         spec(6, 1, uid="another"),
         (6, 2),
-        ["quota", "write"],
+        [QUOTA, WRITE],
     ),
-    a_new_quota_gone_meanwhile=(None, None, spec(4, 1), None, ["write", "quota", "delete"]),
-    a_deleted_quota=(None, spec(4, 1, used=2), None, None, ["quota", "delete"]),
-    neither_ledger_nor_quota=(None, None, None, None, ["read"]),
+    a_new_quota_gone_meanwhile=(None, None, spec(4, 1), None, [CREATE, QUOTA, DELETE]),
+    a_deleted_quota=(None, spec(4, 1, used=2), None, None, [QUOTA, DELETE]),
+    neither_ledger_nor_quota=(None, None, None, None, [READ, QUOTA]),
 )
 def test_the_ledger_follows_its_quota(
     quota: QuotaLedger | None,
@@ -136,41 +90,42 @@ def test_the_ledger_follows_its_quota(
     calls: list[str],
 ) -> None:
     """`want` is hard and used of the ledger."""
-    store = FakeStore(quota, before)
+    around = stored(quota, before)
 
-    found = keeping(store, watched=watched).current(TEAM, fresh=False)
+    found = keeping(around, watched).current(TEAM, fresh=False)
 
-    assert shown(found) == want
+    assert shown(found.ledger if found else None) == shown(around.ledger) == want
     assert found is None or found.ledger.quota_uid == (quota.quota_uid if quota else "")
-    assert shown(store.ledger_object) == want
-    assert store.calls == calls
+    assert around.calls == calls
 
 
 @cases(
-    ("quota", "watched", "written"),
-    a_newer_spec=(spec(8, 2), spec(8, 2), spec(1, 3, used=2)),
-    a_quota_that_is_there_again=(None, None, spec(6, 1, uid="another", used=2)),
+    ("quota", "method", "written"),
+    a_newer_spec=(spec(8, 2), "PUT", spec(1, 3, used=2)),
+    a_quota_that_is_there_again=(None, "DELETE", spec(6, 1, uid="another", used=2)),
 )
 def test_a_write_of_another_controller_after_the_quota_was_read_stays(
-    quota: QuotaLedger | None, watched: QuotaLedger | None, written: QuotaLedger
+    quota: QuotaLedger | None, method: str, written: QuotaLedger
 ) -> None:
-    store = FakeStore(quota, spec(4, 1, used=2))
-    paused = keeping(store, watched=watched)
-    store.meanwhile = lambda: store.put(written)
+    around = stored(quota, spec(4, 1, used=2))
+    paused = keeping(around, watched=quota)
+    around.before(method, PLURAL, lambda: around.write(written))
 
     with pytest.raises(LedgerConflict):
         paused.current(TEAM, fresh=False)
-    assert shown(store.ledger_object) == shown(VersionedLedger(written, ""))
+    assert shown(around.ledger) == shown(written)
 
 
 def test_a_new_quota_that_has_a_ledger_already_finds_it() -> None:
-    store = FakeStore(spec(4, 1))
-    late = keeping(store, watched=spec(4, 1))
-    store.put(spec(4, 1, used=2))
+    around = stored(spec(4, 1))
+    late = keeping(around, watched=spec(4, 1))
+    around.write(spec(4, 1, used=2))
 
     with pytest.raises(LedgerConflict):
         late.current(TEAM, fresh=False)
-    assert shown(late.current(TEAM, fresh=True)) == (4, 2)
+    found = late.current(TEAM, fresh=True)
+    assert found is not None
+    assert shown(found.ledger) == (4, 2)
 
 
 def damaged() -> QuotaAndLedger:

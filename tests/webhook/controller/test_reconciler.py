@@ -42,6 +42,7 @@ class Cluster:
         self.observed = ObservedLedgers()
         self.conflicts = conflicts
         self.another_lists = False
+        self.by = BY
         self.watched: QuotaLedger | None = None
         self.reads: list[bool] = []
         self.warned: list[str] = []
@@ -91,7 +92,7 @@ class Cluster:
         return wait
 
     def _counted(self, revisions: Revisions) -> Counted:
-        return Counted(listing(self.objects, revisions, catalogue=BY), list_started=monotonic())
+        return Counted(listing(self.objects, revisions, catalogue=self.by), list_started=monotonic())
 
     def counted(self, what: str) -> float | None:
         return self.registry.get_sample_value(f"gpu_admission_quota_{what}_total", {"namespace": "team"})
@@ -110,67 +111,83 @@ def holding(reservations: Reservations) -> QuotaLedger:
     )
 
 
+OF_U1, DAMAGED = Reservations.of(Reservation("u1", ONE)), Reservations.parse("gpus=1 | x x")
+CONFIRMED, EXPIRED, DROPPED = SERIES
+SAID = {
+    EXPIRED: ["team: 1 reservations expired"],
+    DROPPED: ["team: dropped reservations that could not be read: 1 line, the first 'gpus=1 | x x'"],
+}
+
+
 @cases(
-    ("reservations", "objects", "expiry", "used", "left", "series", "said"),
-    its_pod_is_stored=(
-        Reservations.of(Reservation("u1", ONE)),
-        {"u1": StoredObject(ONE)},
-        40,
-        1,
-        (),
-        "reservations_confirmed",
-        [],
-    ),
-    its_pod_may_come=(Reservations.of(Reservation("u1", ONE)), {}, 40, 0, ("u1",), "", []),
-    its_pod_never_came=(
-        Reservations.of(Reservation("u1", ONE)),
-        {},
-        0,
-        0,
-        (),
-        "reservations_expired",
-        ["team: 1 reservations expired"],
-    ),
-    nobody_can_read_it=(
-        Reservations.parse("gpus=1 | x x"),
-        {},
-        0,
-        0,
-        (),
-        "unreadable_lines_dropped",
-        ["team: dropped reservations that could not be read: 1 line, the first 'gpus=1 | x x'"],
-    ),
-    a_pod_without_one=(Reservations.of(), {"u2": StoredObject(ONE)}, 40, 1, (), "", []),
-    nothing=(Reservations.of(), {}, 40, 0, (), "", []),
+    ("reservations", "stored", "expiry", "left", "series"),
+    its_pod_is_stored=(OF_U1, ["u1"], 40, (), CONFIRMED),
+    its_pod_may_come=(OF_U1, [], 40, ("u1",), ""),
+    its_pod_never_came=(OF_U1, [], 0, (), EXPIRED),
+    nobody_can_read_it=(DAMAGED, [], 0, (), DROPPED),
+    a_pod_without_one=(Reservations.of(), ["u2"], 40, (), ""),
+    nothing=(Reservations.of(), [], 40, (), ""),
 )
 def test_what_becomes_of_a_reservation(
     caplog: pytest.LogCaptureFixture,
     reservations: Reservations,
-    objects: Mapping[str, StoredObject],
+    stored: list[str],
     expiry: float,
-    used: int,
     left: tuple[str, ...],
     series: str,
-    said: list[str],
 ) -> None:
     caplog.set_level("INFO")
+    objects = dict.fromkeys(stored, StoredObject(ONE))
     cluster = Cluster(LATER, LATER, ledger=holding(reservations), objects=objects)
 
     again = cluster.reconcile(expiry=expiry)
 
     ledger = cluster.ledger_object.ledger
-    assert (ledger.used, tuple(ledger.reservations.ids)) == ({"gpus": Fraction(used)}, left)
+    assert (ledger.used, tuple(ledger.reservations.ids)) == ({"gpus": Fraction(len(stored))}, left)
     assert (again is not None) is bool(left)
-    assert again is None or 39 < again < 42
-    assert cluster.ledger_object.version == (
-        "1" if left or not (objects or reservations.ids or said) else "2"
-    )
+    assert again is None or 30 < again < 42
+    assert cluster.ledger_object.version == ("2" if series or stored else "1")
     counted = {each: cluster.counted(each) or 0 for each in SERIES}
     assert counted == {**dict.fromkeys(counted, 0), **({series: 1} if series else {})}
-    assert caplog.messages == said
-    assert [f"team: {each}" for each in cluster.warned] == (
-        said if series == "unreadable_lines_dropped" else []
-    )
+    assert caplog.messages == SAID.get(series, [])
+    assert [f"team: {each}" for each in cluster.warned] == (SAID[DROPPED] if series == DROPPED else [])
+
+
+def test_nothing_expires_by_a_list_from_before_its_bound() -> None:
+    cluster = Cluster(LATER, LATER, ledger=holding(OF_U1))
+    count = cluster.counter.count
+
+    def from_before(*given: object) -> Counted:
+        missed = Counted(count(*given).listing, list_started=0.0)
+        cluster.objects, cluster.counter.count = {"u1": StoredObject(ONE)}, count
+        return missed
+
+    cluster.counter.count = from_before
+    cluster.reconcile(expiry=0)
+
+    assert cluster.ledger_object.ledger.used == ONE
+    assert [cluster.counted(each) for each in SERIES] == [1, None, None]
+
+
+FORMER = str(CatalogueVersion("f" * 16, UnclassifiedPods.TOTAL_ONLY))
+
+
+@cases(
+    ("is_published", "counted_by", "want"),
+    every_replica_can_read_it=(True, FORMER, (FORMER, BY)),
+    not_every_one_can=(False, BY, (None, None)),
+)
+def test_another_catalogue_takes_over_without_a_pause_where_it_is_published(
+    is_published: bool, counted_by: str, want: tuple[str | None, str | None]
+) -> None:
+    """While a reservation by the former one is in flight."""
+    cluster = Cluster(LATER, LATER, ledger=replace(holding(OF_U1), class_catalogue=FORMER))
+    cluster.usage_cache.publish, cluster.by = lambda _: is_published, counted_by
+
+    cluster.reconcile()
+
+    ledger = cluster.ledger_object.ledger
+    assert (ledger.class_catalogue, ledger.next_catalogue) == want
 
 
 def test_after_a_conflict_the_ledger_is_read_anew() -> None:

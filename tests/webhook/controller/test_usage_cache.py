@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,30 +27,32 @@ def caching(api: ApiClient) -> UsageCache:
     return UsageCache(api, "gpu-admission", OURS, make)
 
 
-def test_a_new_configuration_is_kept_though_no_ledger_names_it_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def usage_cache(tmp_path: Path) -> Iterator[Any]:
     with ApiServer(tmp_path, lambda _: status(404, "not found")) as server:
-        usage_cache = caching(server.client())
-        # Another thread tidies up at the worst moment: when the new counter starts.
-        monkeypatch.setattr(UsageCounter, "start", lambda _: usage_cache.tidy({}, leads=False))
+        yield caching(server.client())
 
-        assert usage_cache.configure(NEXT)
 
-        kept = usage_cache.of(usage_cache.own.digest)
-        assert kept is usage_cache.own, "its informers are stopped, and it never counts anything"
+def test_a_new_configuration_is_kept_though_no_ledger_names_it_yet(
+    usage_cache: UsageCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another thread tidies up at the worst moment: when the new counter starts.
+    monkeypatch.setattr(UsageCounter, "start", lambda _: usage_cache.tidy({}, leads=False))
+
+    assert usage_cache.configure(NEXT)
+
+    kept = usage_cache.of(usage_cache.own.digest)
+    assert kept is usage_cache.own, "its informers are stopped, and it never counts anything"
 
 
 def test_the_counter_of_each_configuration_is_started_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    usage_cache: UsageCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(UsageCounter, "start", lambda counter: started.append(counter.digest))
-    with ApiServer(tmp_path, lambda _: status(404, "not found")) as server:
-        usage_cache = caching(server.client())
-        usage_cache.start()
-        for configured in (NEXT, OURS, NEXT):
-            assert usage_cache.configure(configured)
+    usage_cache.start()
+    for configured in (NEXT, OURS, NEXT):
+        assert usage_cache.configure(configured)
 
     assert started == [catalogue_digest(OURS), catalogue_digest(NEXT)]
 
@@ -69,48 +72,38 @@ class Counter:
         return call
 
 
-def counting(folder: Path, *counters: Counter) -> Iterator[UsageCache]:
-    with ApiServer(folder, lambda _: status(404, "not found")) as server:
-        usage_cache = caching(server.client())
-        usage_cache._all = {each.digest: each for each in counters}  # type: ignore[misc]
-        usage_cache.own = counters[0]  # type: ignore[assignment]
-        yield usage_cache
-
-
-def test_all_counters_are_verified_kept_and_stopped(tmp_path: Path) -> None:
+def test_all_counters_are_verified_kept_and_stopped(usage_cache: Any) -> None:
     own, named, unnamed = Counter("a" * 16), Counter("b" * 16, synced=False), Counter("c" * 16)
-    for usage_cache in counting(tmp_path, own, named, unnamed):
-        usage_cache.verify("team", since=1.0, nodes_since=2.0)
-        verified = [("refresh", "team", 1.0, 2.0), ("recount", "team")]
-        assert [each.called for each in (own, named, unnamed)] == [verified, [], verified]
-        assert usage_cache.deleted("team") == {f"gone-{each.digest}" for each in (own, named, unnamed)}
+    usage_cache.own, usage_cache._all = own, {each.digest: each for each in (own, named, unnamed)}
+    usage_cache.verify("team", since=1.0, nodes_since=2.0)
+    verified = [("refresh", "team", 1.0, 2.0), ("recount", "team")]
+    assert [each.called for each in (own, named, unnamed)] == [verified, [], verified]
+    assert usage_cache.deleted("team") == {f"gone-{each.digest}" for each in (own, named, unnamed)}
 
-        by = CatalogueVersion(named.digest, UnclassifiedPods.DENY)
-        usage_cache.tidy({"team": quota_ledger(class_catalogue=str(by))}, leads=True)
-        kept = {("team", UnclassifiedPods.TOTAL_ONLY), ("team", UnclassifiedPods.DENY)}
-        assert [each.called[-1] for each in (own, named)] == [("keep", kept)] * 2
-        assert unnamed.called[-1] == ("stop",)
-        found: list[object] = [usage_cache.of(each.digest) for each in (own, unnamed)]
-        assert found == [own, None]
+    by = CatalogueVersion(named.digest, UnclassifiedPods.DENY)
+    usage_cache.tidy({"team": quota_ledger(class_catalogue=str(by))}, leads=True)
+    kept = {("team", UnclassifiedPods.TOTAL_ONLY), ("team", UnclassifiedPods.DENY)}
+    assert [each.called[-1] for each in (own, named)] == [("keep", kept)] * 2
+    assert unnamed.called[-1] == ("stop",)
+    assert [usage_cache.of(each.digest) for each in (own, unnamed)] == [own, None]
 
-        usage_cache.stop()
-        assert [each.called[-1] for each in (own, named)] == [("stop",)] * 2
-        assert unnamed.called.count(("stop",)) == 1
+    usage_cache.stop()
+    assert [each.called[-1] for each in (own, named)] == [("stop",)] * 2
+    assert unnamed.called.count(("stop",)) == 1
 
 
 def test_a_published_catalogue_is_counted_by_once_a_ledger_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    usage_cache: UsageCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(UsageCounter, "start", lambda counter: started.append(counter.digest))
-    for usage_cache in counting(tmp_path, Counter(catalogue_digest(OURS))):
-        monkeypatch.setattr(usage_cache._published, "get", {catalogue_digest(NEXT): NEXT}.get)
-        found = usage_cache.of(catalogue_digest(NEXT))
+    monkeypatch.setattr(usage_cache._published, "get", {catalogue_digest(NEXT): NEXT}.get)
+    found = usage_cache.of(catalogue_digest(NEXT))
 
-        assert found is not None
-        assert usage_cache.of(found.digest) is found
-        assert usage_cache.of("d" * 16) is None
-        assert started == [found.digest]
+    assert found is not None
+    assert usage_cache.of(found.digest) is found
+    assert usage_cache.of("d" * 16) is None
+    assert started == [found.digest]
 
 
 def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path: Path) -> None:

@@ -25,15 +25,15 @@ FIRST, LAST = 10, 400
 ONE = {"gpus": Fraction(1)}
 
 
-def stored(revision: int) -> dict[str, object]:
-    document = pod(gpu_container("1"))
+def stored(revision: int, phase: str = "Running") -> dict[str, object]:
+    document = {**pod(gpu_container("1")), "status": {"phase": phase}}
     names = {"name": f"p{revision}", "uid": f"u{revision}", "namespace": "team"}
     document["metadata"] |= {**names, "resourceVersion": str(revision)}
     return document
 
 
-def event(kind: str, pod_of: int, revision: int) -> bytes:
-    document = stored(pod_of)
+def event(kind: str, pod_of: int, revision: int, phase: str = "Running") -> bytes:
+    document = stored(pod_of, phase)
     document["metadata"] |= {"resourceVersion": str(revision)}  # type: ignore[operator]
     return json.dumps({"type": kind, "object": document}).encode() + b"\n"
 
@@ -120,6 +120,21 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     assert objects["u11"].demand["gpus"] == 1
     assert objects["u12"] == DELETED
     assert sorted(freed) == [False, False, False, True]
+
+
+def test_a_pod_frees_quota_once_when_it_ends(tmp_path: Path) -> None:
+    changes = [
+        ("ADDED", "Pending"),
+        ("MODIFIED", "Running"),
+        ("MODIFIED", "Succeeded"),
+        ("DELETED", "Succeeded"),
+    ]
+    events = [event(kind, 11, 11 + number, phase) for number, (kind, phase) in enumerate(changes)]
+    freed: list[bool] = []
+    with counter(tmp_path, events, changed=lambda _namespace, frees: freed.append(frees)) as of:
+        assert eventually(lambda: of.pods.position("team").revision == 14)
+
+    assert freed == [False, False, False, True, False], "the first one is in the list"
 
 
 def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry
 from tests.cluster.controllers import eventually
 from webhook.cluster import errors
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_cache import UsageCache
-from webhook.controller.verifier import RECENT, TURN, verify
+from webhook.controller.usage_cache import RECENT, TURN, UsageCache, verify
 
 PERIOD = 1.0
 NAMES = ["a", "b", "c", "d"]

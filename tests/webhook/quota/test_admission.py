@@ -240,40 +240,25 @@ WHEREVER = {
 
 
 @cases(("mode", "namespace"), WHEREVER)
-def test_an_allocated_claim_keeps_its_finalizer(mode: str, namespace: str) -> None:
+def test_marks_and_finalizers_of_claims_are_kept_from_tenants(mode: str, namespace: str) -> None:
+    """Which changes are refused: tests/policies/quota/test_claims.py."""
     served = Served(mode)
     kept, gone = claim("claim1", finalizers=["resource.kubernetes.io/delete-protection"]), claim("claim1")
     kept["status"] = gone["status"] = {"allocation": {"devices": {}}}
-    change = {"operation": "UPDATE", "oldObject": kept, "kind": CLAIM, "namespace": namespace}
+    change = {"operation": "UPDATE", "kind": CLAIM, "namespace": namespace}
+    marked, tenant = claim("claim1", **MARKED), {"username": "mallory"}
+    plain = claim("claim1", ownerReferences=MARKED["ownerReferences"])
 
-    refused = served.validate(gone, **change)
+    unprotected = served.validate(gone, oldObject=kept, **change)
+    forged = served.validate(marked, oldObject=plain, userInfo=tenant, **change)
 
-    assert not refused.allowed
-    assert "must keep resource.kubernetes.io/delete-protection while the claim is allocated" in message(
-        refused
-    )
-    assert served.validate(kept, **change).allowed
-
-
-@cases(("mode", "namespace"), WHEREVER)
-def test_only_the_scheduler_marks_claims_as_its_own(mode: str, namespace: str) -> None:
-    served = Served(mode)
-    tenant, plain = {"username": "mallory"}, claim("claim1", ownerReferences=MARKED["ownerReferences"])
-    change = {"operation": "UPDATE", "oldObject": plain, "kind": CLAIM, "namespace": namespace}
-
-    created = served.validate(claim("claim1", **MARKED), kind=CLAIM, namespace=namespace, userInfo=tenant)
-    changed = served.validate(claim("claim1", **MARKED), userInfo=tenant, **change)
-    by_scheduler = served.validate(claim("claim1", **MARKED), userInfo=SCHEDULER, **change)
-    kept = served.validate(
-        claim("claim1", **MARKED), userInfo=tenant, **{**change, "oldObject": claim("claim1", **MARKED)}
-    )
-
-    assert by_scheduler.allowed
-    assert kept.allowed
-    for refused in (created, changed):
-        assert not refused.allowed
-        marks = "must be omitted: only system:kube-scheduler marks the claims that it makes for pods"
-        assert marks in message(refused)
+    wants = "must keep resource.kubernetes.io/delete-protection while the claim is allocated"
+    assert wants in message(unprotected)
+    marks = "must be omitted: only system:kube-scheduler marks the claims that it makes for pods"
+    assert marks in message(forged)
+    assert served.validate(kept, oldObject=kept, **change).allowed
+    assert served.validate(marked, oldObject=marked, userInfo=tenant, **change).allowed
+    assert served.validate(marked, oldObject=plain, userInfo=SCHEDULER, **change).allowed
     assert "team" not in served.store.ledgers() or served.held() == []
 
 

@@ -9,13 +9,10 @@ import pytest
 from policies.gpus.classes import ClassCatalogue
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest, write_catalogue
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from tests.builders import CLASSES, RESOURCE_MAPPING, quota_ledger
 from tests.cases import cases
-from tests.webhook.quota.slow_store import Bench
-from tests.webhook.quota.world import NAMESPACE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
@@ -203,51 +200,6 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
         publisher.tidy(named)
 
     assert set(api.data) == {"named", "later"}
-
-
-AWAY_FOR_NOW = LedgerError("the class catalogue of the quota could not be read", transient=True)
-
-
-def test_a_decision_waits_for_the_catalogues_of_its_ledger() -> None:
-    bench, given, failures = Bench(gpus=8), list[object](), [AWAY_FOR_NOW]
-    requested = bench.ask("pod")
-
-    def catalogues_of(_ledger_object: QuotaLedger, seconds: float) -> dict[str, PublishedCatalogue]:
-        assert 0 < seconds <= 5
-        if failures:
-            raise failures.pop()
-        return {THEIR_DIGEST: THEIRS}
-
-    def request_of(ledger_object: QuotaLedger, known: Any) -> ReservationRequest:
-        given.append(known)
-        return requested(ledger_object, known)
-
-    bench.batches._catalogues_of = catalogues_of
-    outcome = bench.batches.reserve(NAMESPACE, request_of, bench.clock() + 5)
-
-    assert outcome.verdict is not None
-    assert outcome.verdict.allowed
-    assert given == [{THEIR_DIGEST: THEIRS}], "nothing is charged before the catalogues are there"
-
-
-@cases(
-    ("transient", "calls"),
-    that_may_pass_by_the_deadline=(True, range(2, 1000)),
-    that_will_not_pass_at_once=(False, range(1, 2)),
-)
-def test_an_error_of_the_catalogues_is_told(transient: bool, calls: range) -> None:
-    bench, failures = Bench(gpus=8), []
-
-    def fail(_ledger: QuotaLedger, _seconds: float) -> dict[str, PublishedCatalogue]:
-        failures.append(bench.clock())
-        raise LedgerError("the class catalogue of the quota could not be read", transient=transient)
-
-    bench.batches._catalogues_of = fail
-    with pytest.raises(LedgerError, match="the class catalogue of the quota could not be read"):
-        bench.reserve("pod", seconds=0.2)
-
-    assert len(failures) in calls
-    assert bench.metric("ledger_errors_total") == 1
 
 
 def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,7 @@ def test_a_ledger_replaces_one_version_and_is_created_without_one() -> None:
     empty=({"ledger": "{}"}, "missing required field `quotaUid`"),
     no_ledger=({"ledger": None}, "Expected `str`, got `null`"),
     amount=({"ledger": SPEC % '"used":{"gpus":"one"}'}, "must be an amount such as 16"),
+    stored_name=({"ledger": SPEC % '"storedNames":{"pods/a":{"gpus":"-1"}}'}, "must be an amount such as 16"),
     revision=({"ledger": SPEC % '"revisions":{"pods":"x"}'}, "Expected `int`"),
 )
 def test_a_ledger_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:

@@ -3,7 +3,6 @@
 import datetime as dt
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -327,15 +326,6 @@ def test_authorities_that_never_worked_are_an_error_at_the_start(
 
 
 # ---- hostile callers
-
-
-def test_silent_handshakes_take_nothing_from_callers(directory: Path, tmp_path: Path) -> None:
-    with serving(directory, **asking(directory, connections=64)) as server:
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(64)]
-        with server.client(pem=issued(tmp_path)) as client:
-            assert client.post("/body").status == 200
-        for each in idle:
-            each.close()
 
 
 def test_what_follows_a_refused_request_is_not_answered(server: Server) -> None:

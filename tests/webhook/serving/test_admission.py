@@ -218,7 +218,8 @@ def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(bu
     response = built_in.validate(request(document, kind=DEPLOYMENT), deadline=monotonic())
 
     assert response.allowed
-    assert response.warnings == ("gpu-admission could not decide within the timeoutSeconds of the webhook",)
+    late = "gpu-admission could not decide within the timeoutSeconds of the webhook"
+    assert response.warnings == (f"Deployment ml-training/web: {late}",)
 
 
 TOO_MANY = pod(gpu_container(), tolerations=[{"key": f"k{number}"} for number in range(300)])
@@ -254,7 +255,7 @@ def test_limits_are_advice_about_a_template(unrestricted: Admission) -> None:
 
     assert response.allowed
     assert response.warnings == (
-        "its pods would be denied: tolerations: must have at most 256 items, not 300 [limits]",
+        "Deployment ml-training/d: its pods would be denied: tolerations: must have at most 256 items, not 300 [limits]",
     )
 
 

@@ -10,7 +10,8 @@ from tests.webhook.serving.served import admission, request
 
 TEMPLATE = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
 WARNING = (
-    "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the quota, "
+    "ResourceClaimTemplate team/cards: spec.spec.devices.requests: request fewer devices; no claim of this template "
+    "can ever fit the quota, "
     "requested: gpus=3, limited: gpus=2 [gpu-quota]"
 )
 
@@ -22,7 +23,8 @@ def template(count: int, device_class: str = "gpu.nvidia.com") -> JSON:
 QUOTA_KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
 SILENT = {"spec": {"hard": {"nvidia.com/gpu": "4"}}}
 NO_EFFECT = (
-    "spec.hard[nvidia.com/gpu]: set requests.nvidia.com/gpu; has no effect: a ResourceQuota counts only requests "
+    "ResourceQuota ml-training/: spec.hard[nvidia.com/gpu]: set requests.nvidia.com/gpu; has no effect: a "
+    "ResourceQuota counts only requests "
     "of extended resources [resource-quota]"
 )
 

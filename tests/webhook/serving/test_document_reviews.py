@@ -213,7 +213,7 @@ def test_advice_is_a_warning() -> None:
 
     assert response.allowed
     assert response.warnings == (
-        "is not in force until these are corrected: GPUPolicy/broken [configuration]",
+        "GPUPolicy other: is not in force until these are corrected: GPUPolicy/broken [configuration]",
     )
 
 

@@ -1,6 +1,7 @@
 """A fix removes its finding and brings no other, for random pods on random clusters under random policies and quotas."""
 
 import re
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -11,12 +12,16 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies import registry
+from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import path_parts, with_edit
+from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import RULE_ID, UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
 from policies.reason import Reason
+from policies.rule import Rule
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.serving.engine import Engine, Outcome, Violation
@@ -157,13 +162,12 @@ def case(seed: int) -> Case:
     nodes = None
     if random.random() < 0.7:
         keys = keys_to_know(in_force)
-        labels = (tuple(sorted(each.items())) for each in NODES if random.random() < 0.5)
+        there = [tuple(sorted(each.items())) for each in NODES if random.random() < 0.5]
+        is_known = random.random() < 0.7
+        states = [state(random) if is_known else None for _ in there]
         pools = tuple(each for each in POOLS if random.random() < 0.15)
-        nodes = NodeFacts(
-            keys=keys,
-            label_sets=frozenset(tuple(label for label in each if label[0] in keys) for each in labels),
-            pools=pools,
-        )
+        labels = [tuple(label for label in each if label[0] in keys) for each in there]
+        nodes = node_facts(keys, zip(labels, states, strict=True), pools)
     grant = None
     if random.random() < 0.6:
         hard = {GPUS: Fraction(random.choice((1, 2, 8)))}
@@ -176,6 +180,12 @@ def case(seed: int) -> Case:
         engine=Engine(in_force), now=NOW, nodes=lambda: nodes, quota_of=lambda _: UnusedQuota(grant, in_force)
     )
     return Case(document(random), by)
+
+
+def state(random: Random) -> NodeState:
+    taints = (Toleration(key=random.choice((GPU, "reserved")), effect="NoSchedule"),)
+    resources = frozenset(each for each in (GPU, SHARED, AMD, *SLICES) if random.random() < 0.3)
+    return NodeState(random.random() < 0.8, taints if random.random() < 0.3 else (), resources)
 
 
 def document(random: Random) -> JSON:
@@ -277,6 +287,27 @@ def tried(seeds: range) -> tuple[int, list[str]]:
                         f"{finding.reason} of seed {seed}: {finding.sentence()}\n  {edits}\n  → {why}"
                     )
     return count, failed
+
+
+def contract(rule: Rule) -> str:
+    function = rule.mutate or rule.check or rule.check_workload
+    return (function and sys.modules[function.__module__].__doc__) or ""
+
+
+DENYING = [rule for rule in registry.RULES if "\nDenies:" in contract(rule)]
+"""The rules whose contract names something that they deny."""
+
+
+def test_each_rule_that_denies_has_a_fix_or_says_why_not() -> None:
+    fixable = set()
+    for seed in range(300):
+        given = case(seed)
+        denied = (each for each in seen(given.evaluated(given.document)) if each.outcome is Outcome.DENIED)
+        fixable |= {each.finding.rule for each in denied if each.finding.fix}
+
+    assert len(DENYING) > 5
+    assert {rule.id for rule in DENYING if not rule.not_fixable} == fixable
+    assert {rule.id for rule in registry.RULES if rule.not_fixable} <= {rule.id for rule in DENYING}
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from policies.placement.label_keys import LabelKeys
-from policies.placement.named_nodes import HOSTNAME, NO_NODES
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeState
+from policies.placement.nodes import NodeOffer, node_facts
+from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.cluster.api import METADATA, METADATA_LIST
+from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
@@ -33,6 +34,11 @@ def listed(*items: dict[str, Any]) -> Answer:
 
 def node(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": "5", "labels": labels}}
+
+
+def event(document: dict[str, Any], revision: int) -> bytes:
+    metadata = {**document["metadata"], "resourceVersion": str(revision)}
+    return json.dumps({"type": "MODIFIED", "object": {**document, "metadata": metadata}}).encode() + b"\n"
 
 
 class Cluster:
@@ -76,6 +82,55 @@ def watching(
             thread.join()
 
 
+GPUS = {"cpu": "8", "nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}
+RESERVED = {"key": "reserved", "value": "team-a", "effect": "NoSchedule"}
+SEEN = Toleration(key="reserved", value="team-a", effect="NoSchedule")
+PASSING = (
+    {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+    {"key": "ToBeDeletedByClusterAutoscaler", "value": "1795474800", "effect": "NoSchedule"},
+    {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"},
+    {"key": "maintenance", "effect": "PreferNoSchedule"},
+)
+
+
+@cases(
+    ("spec", "want"),
+    a_plain_node=({}, NodeState(resources=frozenset({"nvidia.com/gpu"}))),
+    a_cordoned_node=({"unschedulable": True}, None),
+    a_taint=({"taints": [RESERVED]}, NodeState(True, (SEEN,), frozenset({"nvidia.com/gpu"}))),
+    taints_that_go_by_themselves=({"taints": PASSING}, NodeState(resources=frozenset({"nvidia.com/gpu"}))),
+)
+def test_the_state_of_a_node(tmp_path: Path, spec: dict[str, Any], want: NodeState | None) -> None:
+    cluster = Cluster({**node("a", accelerator="t4"), "spec": spec, "status": {"capacity": GPUS}}, node("b"))
+    with watching(tmp_path, cluster) as (watch, _):
+        facts = eventually(watch.facts)
+
+    assert facts
+    assert facts.states.get((("accelerator", "t4"),)) == (frozenset({want}) if want else None)
+
+
+def test_facts_stay_the_same_object_until_a_node_changes_in_what_they_say(tmp_path: Path) -> None:
+    def seen(**status: Any) -> dict[str, Any]:
+        return {**node("a", accelerator="t4"), "status": {"capacity": GPUS, **status}}
+
+    cluster = Cluster(seen(), {**node("b", accelerator="t4"), "status": {"capacity": GPUS}})
+    with watching(tmp_path, cluster) as (watch, _):
+        facts = eventually(watch.facts)
+        cordoned = {**node("b", accelerator="t4", **{HOSTNAME: "last"}), "spec": {"unschedulable": True}}
+        heartbeat = seen(conditions=[{"type": "Ready", "lastHeartbeatTime": "2026-11-21T12:00:00Z"}])
+        for revision, each in enumerate((heartbeat, {**cordoned, "status": {"capacity": GPUS}}), 6):
+            cluster.events.append(event(each, revision))
+        assert eventually(lambda: watch.index().find((HOSTNAME, "last")))
+        assert watch.facts() is facts, "a heartbeat, and a cordon beside an equal node"
+        cluster.events.append(event({**seen(), "spec": {"unschedulable": True}}, 8))
+        assert eventually(lambda: watch.facts() is not facts)
+
+        found = watch.facts()
+
+    assert found
+    assert found.resources == frozenset(), "both are cordoned"
+
+
 def test_only_the_labels_that_classes_go_by_are_kept_each_set_once(tmp_path: Path) -> None:
     cluster = Cluster(
         node("a", accelerator="t4", zone="x"), node("b", accelerator="t4", zone="y"), node("c", zone="x")
@@ -83,13 +138,13 @@ def test_only_the_labels_that_classes_go_by_are_kept_each_set_once(tmp_path: Pat
     with watching(tmp_path, cluster) as (watch, server):
         facts = eventually(watch.facts)
 
-    assert facts == NodeFacts(keys=KEYS, label_sets=frozenset({(("accelerator", "t4"),), ()}))
+    assert facts == node_facts(KEYS, [((("accelerator", "t4"),), NodeState()), ((), NodeState())])
     accepted = {
         request.headers["Accept"]: "watch" in request.query
         for request in server.requests
         if request.path == "/api/v1/nodes"
     }
-    assert accepted == {METADATA_LIST: False, METADATA: True}
+    assert accepted == {METADATA_LIST: False, JSON: True}, "the former for the revision alone"
 
 
 def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_denial_carries_code_reason_and_every_finding() -> None:
                 ]
             },
         },
-        "warnings": ["spec: careful [some-rule]"],
+        "warnings": ["pod ml/train: spec: careful [some-rule]"],
         "auditAnnotations": {"findings": "some-rule=denied,some-rule=warned", "policy": "default@abc"},
     }
 
@@ -97,7 +97,7 @@ def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], wa
 
 
 def warnings(*findings: Finding) -> tuple[str, ...]:
-    return review.warning_texts(findings)
+    return review.warning_texts(findings, subject="pod ml/train")
 
 
 def warning(message: str, remedy: str = "") -> Finding:
@@ -106,20 +106,22 @@ def warning(message: str, remedy: str = "") -> Finding:
 
 @cases(
     ("messages", "want"),
-    control_characters_would_drop_the_header=(["a\nb\tc"], ("spec: a b c [some-rule]",)),
-    repeated=(["same", "same"], ("spec: same [some-rule]",)),
-    long_and_alone=(["x" * 3000], (f"spec: {'x' * 3000} [some-rule]",)),
-    direction_and_line_marks=(["a\u202eb\u2028"], ("spec: a b  [some-rule]",)),
+    control_characters_would_drop_the_header=(["a\nb\tc"], ("pod ml/train: spec: a b c [some-rule]",)),
+    repeated=(["same", "same"], ("pod ml/train: spec: same [some-rule]",)),
+    long_and_alone=(["x" * 3000], (f"pod ml/train: spec: {'x' * 3000} [some-rule]",)),
+    direction_and_line_marks=(["a\u202eb\u2028"], ("pod ml/train: spec: a b  [some-rule]",)),
 )
 def test_warnings_survive_as_headers(messages: list[str], want: tuple[str, ...]) -> None:
     assert warnings(*map(warning, messages)) == want
 
 
 def test_warnings_lose_their_reasons_before_what_to_write() -> None:
-    found = [warning(f"{number} must " + "x" * 300, f"set limit: {number}") for number in range(20)]
+    found = [warning(f"{number} must " + "x" * 280, f"set limit: {number}") for number in range(20)]
 
-    assert warnings(*found[:10]) == tuple(each.sentence() for each in found[:10])
-    assert warnings(*found) == tuple(f"spec: set limit: {number} [some-rule]" for number in range(20))
+    assert warnings(*found[:10]) == tuple(f"pod ml/train: {each.sentence()}" for each in found[:10])
+    assert warnings(*found) == tuple(
+        f"pod ml/train: spec: set limit: {number} [some-rule]" for number in range(20)
+    )
 
 
 def test_all_warnings_together_fit_the_budget_of_the_api_server() -> None:
@@ -131,4 +133,25 @@ def test_all_warnings_together_fit_the_budget_of_the_api_server() -> None:
 
 def test_one_warning_that_no_header_holds_is_cut() -> None:
     (only,) = warnings(warning("must " + "x" * 5000, "remove " + "y" * 5000))
-    assert only == "spec: remove " + "y" * 986 + "…"
+    assert only == "pod ml/train: spec: remove " + "y" * 972 + "…"
+
+
+def test_a_warning_without_a_remedy_is_cut_with_its_object_to_what_the_api_server_keeps() -> None:
+    found = [warning(f"{number}" + "x" * 300) for number in range(20)]
+    said = review.warning_texts(found, subject=f"Deployment {'n' * 63}/{'d' * 253}")
+
+    assert all(each.startswith(f"Deployment {'n' * 63}/{'d' * 24}…: spec: ") for each in said[:-1])
+    assert {len(each) for each in said[:-1]} == {250}, "of 256"
+
+
+@cases(
+    ("metadata", "sent", "want"),
+    a_name=({"name": "web"}, "web", "Deployment ml/web"),
+    a_name_to_be_generated=({"generateName": "web-"}, "", "Deployment ml/web-"),
+)
+def test_the_object_of_a_warning(metadata: dict[str, str], sent: str, want: str) -> None:
+    document = msgspec.Raw(msgspec.json.encode({"metadata": metadata}))
+    kind = review.GroupVersionKind("apps", "v1", "Deployment")
+    asked = review.AdmissionRequest(uid="u", kind=kind, namespace="ml", name=sent, object=document)
+
+    assert review.subject_of(asked) == want

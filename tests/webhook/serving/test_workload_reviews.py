@@ -22,15 +22,18 @@ def deployment(replicas: int, gpus: float = 1, **tweaks: Any) -> JSON:
 
 
 SHORT = (
-    "spec.replicas: set replicas: 2; needs 3 GPUs, which can never fit: the GPUQuota of team grants 2 in all; 2 of 3 "
+    "Deployment team/chat: spec.replicas: set replicas: 2; needs 3 GPUs, which can never fit: the GPUQuota of team "
+    "grants 2 in all; 2 of 3 "
     "pods will start; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 NEVER = (
-    "spec.template: set nvidia.com/gpu: 2; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
+    "Deployment team/chat: spec.template: set nvidia.com/gpu: 2; a pod needs 3 GPUs, which can never fit: the "
+    "GPUQuota of team grants "
     "2 in all; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 HALF = (
-    'its pods would be denied: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2.5": set '
+    "Deployment team/chat: its pods would be denied: containers[0].resources.limits[nvidia.com/gpu] (container "
+    '"main") = "2.5": set '
     "nvidia.com/gpu: 2 or 3; must be a whole number of GPUs, not 2.5 of them [gpu-requests]"
 )
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
@@ -65,7 +68,8 @@ def test_what_is_reserved_is_not_free() -> None:
 
     assert response.warnings == (
         (
-            "spec.replicas: set replicas: 1; needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start [gpu-quota]"
+            "Deployment team/chat: spec.replicas: set replicas: 1; needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods "
+            "will start [gpu-quota]"
         ),
     )
 
@@ -122,7 +126,7 @@ def test_autoscalers(kind: JSON, document: JSON, stored: Any, want: str | None) 
 
     response = served.validate(document, kind=kind)
 
-    assert (response.allowed, response.warnings) == (True, None if want is None else (want,))
+    assert (response.allowed, response.warnings) == (True, want and (f"{kind['kind']} team/chat: {want}",))
 
 
 def test_the_target_is_read_only_where_there_is_a_quota() -> None:
@@ -143,13 +147,13 @@ TO_ZERO = (
 
 @cases(
     ("least", "annotations", "want"),
-    a_model_that_loads=(0, LOADS, (TO_ZERO,)),
+    a_model_that_loads=(0, LOADS, TO_ZERO),
     one_stays=(1, LOADS, None),
     the_default_is_one=(None, LOADS, None),
     no_load_time_is_known=(0, {}, None),
 )
 def test_an_autoscaler_that_scales_a_server_to_zero(
-    least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
+    least: int | None, annotations: dict[str, str], want: str | None
 ) -> None:
     stored = deployment(1)
     stored["spec"]["template"]["metadata"]["annotations"] = annotations
@@ -160,7 +164,8 @@ def test_an_autoscaler_that_scales_a_server_to_zero(
     for namespace in ("team", "elsewhere"):
         response = served.validate(document, kind=HPA, namespace=namespace)
 
-        assert (response.allowed, response.warnings) == (True, want)
+        about = f"HorizontalPodAutoscaler {namespace}/chat: "
+        assert (response.allowed, response.warnings) == (True, want and (about + want,))
 
 
 def scaling(served: Served, stored: Any) -> tuple[Served, list[tuple[str, ScaleTarget]]]:

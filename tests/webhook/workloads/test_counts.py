@@ -6,6 +6,7 @@ from policies.pods.workload import PodCount
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
+from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, pod_places
 
 KINDS = load_directory(None).workload_kinds
@@ -129,3 +130,38 @@ def test_how_many_pods(group: str, kind: str, data: JSON, want: list[PodCount]) 
 @pytest.mark.parametrize("number", [-1, True, 1.5, 10**9, "many", [], {}])
 def test_what_is_no_number_of_pods_is_unknown(number: object) -> None:
     assert counts("apps", "Deployment", {"spec": {"replicas": number, "template": TEMPLATE}}) == [UNKNOWN]
+
+
+@cases(
+    ("group", "kind", "spec", "want"),
+    scaled_to_zero=(
+        "apps",
+        "Deployment",
+        {"replicas": 0, "template": TEMPLATE},
+        ["scaled to zero: spec.replicas is 0"],
+    ),
+    suspended=("batch", "Job", {"suspend": True, "template": TEMPLATE}, ["spec.suspend is true"]),
+    by_an_autoscaler=(
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"minReplicas": 0, **SPEC}},
+        ["scaled to zero: spec.predictor.minReplicas is 0"],
+    ),
+    one_of_two_roles=(
+        "kubeflow.org",
+        "PyTorchJob",
+        torch({"replicas": 0}, {"replicas": 1})["spec"],
+        ["scaled to zero: spec.pytorchReplicaSpecs.Worker.replicas is 0"],
+    ),
+    not_zero=("apps", "Deployment", {"template": TEMPLATE}, []),
+)
+def test_the_fields_by_which_an_object_makes_no_pods(
+    group: str, kind: str, spec: JSON, want: list[str]
+) -> None:
+    assert list(dict.fromkeys(zeros(KINDS[group, kind], {"spec": spec}))) == want
+
+
+def test_a_template_makes_no_pods() -> None:
+    assert list(zeros(KINDS["", "PodTemplate"], {"template": TEMPLATE})) == [
+        "a PodTemplate is only a template: other objects make pods of it"
+    ]

@@ -28,6 +28,7 @@ OURS: JSON = {
 @cases(
     ("text", "want"),
     a_limit=("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]"),
+    half_a_gpu=("spec: {limits: {nvidia.com/gpu: 0.5}}", "spec.limits[nvidia.com/gpu]"),
     anywhere=("values: [{a: {amd.com/gpu: '2'}}]", "values[0].a[amd.com/gpu]"),
     a_name=("spec: {gpu: {name: nvidia.com/gpu, count: 2}}", "spec.gpu.name"),
     a_slice=("spec: {a: {cpu: 1}, nvidia.com/mig-1g.5gb: 1}", "spec[nvidia.com/mig-1g.5gb]"),

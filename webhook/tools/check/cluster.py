@@ -47,7 +47,9 @@ class CheckedCluster:
     def notes(self) -> Iterator[str]:
         """Yield sentences about what the results lack."""
         if self._reader.omitted:
-            yield f"not evaluated, for want of rights: {'; '.join(self._reader.omitted)}"
+            yield f"you may not {', '.join(self._reader.omitted)}: what depends on it is not evaluated"
+        if not self._reader.is_installed:
+            yield "gpu-admission is not installed in this cluster: evaluated by the built-in defaults"
         yield from self._notes
 
     def _configuration(self, *, device_classes: tuple[DeviceClass, ...] = ()) -> Configuration:
@@ -93,10 +95,11 @@ class CheckedCluster:
         granted = stated_grant(record) if record else None
         if record is None or granted is None:
             return None
-        found = quota_status(record, None)
-        if found.state is QuotaState.NOT_COUNTED:
-            message = f"the GPUQuota of namespace {namespace} is not counted, so GPU pods are denied: {found.message}"
-            self._notes.append(message)
+        if quota_status(record, None).state is QuotaState.NOT_COUNTED:
+            why = f"gpu-admission quota -n {namespace} says why it is not"
+            self._notes.append(
+                f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted: {why}"
+            )
         return granted
 
     @cached_property

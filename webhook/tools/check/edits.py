@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from policies.pods.field_paths import Parts, field_path, value_at
+from policies.pods.field_paths import OPTIONAL, Parts, field_path, value_at, with_edit
 from webhook.configuration.yaml_documents import (
     EventLoader,
     YamlDocument,
@@ -21,13 +21,9 @@ from webhook.configuration.yaml_documents import (
     load_documents,
 )
 from webhook.tools.check.sources import is_placeholder
+from webhook.tools.corrections import last_items_last
 
 Value = str | float | None
-
-OPTIONAL = frozenset(
-    {"annotations", "env", "labels", "limits", "nodeSelector", "requests", "resources", "securityContext"}
-)
-"""Fields that mean the same when they are empty as when they are left out. Others stay as `{}`: `emptyDir: {}` is a volume."""
 
 _BYTE_ORDER_MARK = "\ufeff"
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -71,22 +67,13 @@ def edited_piece(text: str, document: YamlDocument, edits: Iterable[TextEdit]) -
     piece, mark = text[start:end], document.node.start_mark.index
     read = list(load_documents(piece))
     index = next(at for at, each in enumerate(read) if _starts_at(each) == mark)
-    for edit in sorted(dict.fromkeys(edits), key=_last_items_last, reverse=True):
+    for edit in sorted(dict.fromkeys(edits), key=lambda edit: last_items_last(*edit), reverse=True):
         piece = _with_edit(piece, index, edit)
     return piece
 
 
 def _starts_at(document: YamlDocument | YamlError) -> int:
     return int(document.node.start_mark.index) if isinstance(document, YamlDocument) else -1
-
-
-def _last_items_last(edit: TextEdit) -> tuple[bool, bool, Parts]:
-    """Sort (in reverse) what is removed behind what is set, so that no map is left empty meanwhile.
-
-    Items come last, and of a list the last one first: those behind a removed item move up.
-    """
-    is_item = edit.value is None and isinstance(edit.parts[-1], int)
-    return (edit.value is not None, not is_item, edit.parts if is_item else ())
 
 
 def _with_edit(text: str, index: int, edit: TextEdit) -> str:
@@ -108,24 +95,6 @@ def _with_edit(text: str, index: int, edit: TextEdit) -> str:
     if wanted != [_data(each) for each in load_documents(text)]:
         raise NotEditableError(f"{field_path(edit.parts)} cannot be edited in place")
     return text
-
-
-def with_edit(data: Any, parts: Parts, value: Value) -> Any:
-    """Return plain data with the value in its place, and with the maps that lead there."""
-    if not parts:
-        return value
-    part, rest = parts[0], parts[1:]
-    if isinstance(part, int):
-        items = [with_edit(item, rest, value) if at == part else item for at, item in enumerate(data)]
-        return [item for at, item in enumerate(items) if item is not None or at != part]
-    members = dict(data or {})
-    key = next((key for key in members if str(key) == part), part)
-    changed = with_edit(members.get(key), rest, value)
-    if changed is None or (value is None and not changed and part in OPTIONAL):
-        members.pop(key, None)
-    else:
-        members[key] = changed
-    return members
 
 
 def _data(document: YamlDocument | YamlError) -> Any:

@@ -1,13 +1,8 @@
-"""`check --fix`: edits manifests by the fixes of findings, and keeps only edits that a second check confirms.
-
-All edits of a round are tried together. If the result is worse, each half is tried alone. A fix may uncover another finding,
-which the next round fixes.
-"""
+"""`check --fix`: edits manifests by the fixes of findings, and keeps only edits that a second check confirms."""
 
 import os
 import stat
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +14,9 @@ from webhook.serving.engine import Outcome, Violation
 from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import ManifestResult
+from webhook.tools.corrections import correct, is_better
 
-MOST_ROUNDS = 4
-
-NO_EDIT = "no single edit makes it right"
-STREAM = "stdin is not a file: fix what it was made from"
+NO_EDIT = "for you to decide"
 INEFFECTIVE = "its edit would not remove it, or would be denied itself"
 
 Checked = tuple[Sequence[ManifestResult], Manifests]
@@ -46,27 +39,29 @@ class Repair(NamedTuple):
 
     def edits(self) -> tuple[TextEdit, ...]:
         """Return the edits of the file. Raises NotEditableError if there are none."""
-        finding, manifest = self.violation.finding, self.manifest
-        if manifest.text is None:
-            raise NotEditableError(STREAM)
-        if not finding.fix:
+        found = object_edits(self.manifest, self.violation)
+        if not found:
             raise NotEditableError(NO_EDIT)
-        parts = [(path_parts(edit.path), edit.value) for edit in finding.fix]
-        parts = [each for each in parts if not self._is_default(each[0], [path for path, _ in parts])]
-        pods = [place.at for place, _ in manifest.pods]
-        for path, _ in parts:
-            # The path of a pod that a controller composes is not a path in the manifest.
-            if any(at[: len(path)] == path for at in pods):
-                raise NotEditableError(NO_EDIT)
-        return tuple(TextEdit((*manifest.at, *path), value) for path, value in parts)
+        return tuple(TextEdit((*self.manifest.at, *path), value) for path, value in found)
 
-    def _is_default(self, path: Parts, all_paths: Sequence[Parts]) -> bool:
-        """Whether it is a request that the API server takes from its limit, which is edited as well."""
-        above = path[:-1]
-        if above[-1:] != ("requests",) or not any(each[:-1] == (*above[:-1], "limits") for each in all_paths):
-            return False
-        written = value_at(self.manifest.data, above) or {}
-        return not any(each[-1] in written for each in all_paths if each[:-1] == above)
+
+def object_edits(manifest: Manifest, violation: Violation) -> Sequence[TextEdit]:
+    """Return the fix as edits of the object as it is written."""
+    found = [TextEdit(path_parts(edit.path), edit.value) for edit in violation.finding.fix]
+    paths = [path for path, _ in found]
+    # The path of a pod that a controller composes is not a path in the manifest.
+    if any(place.at[: len(path)] == path for path in paths for place, _ in manifest.pods):
+        return ()
+    return [each for each in found if not _is_default(manifest, each.parts, paths)]
+
+
+def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> bool:
+    """Whether it is a request that the API server takes from its limit, which is edited as well."""
+    above = path[:-1]
+    if above[-1:] != ("requests",) or not any(each[:-1] == (*above[:-1], "limits") for each in all_paths):
+        return False
+    written = value_at(manifest.data, above) or {}
+    return not any(each[-1] in written for each in all_paths if each[:-1] == above)
 
 
 class Fixes(msgspec.Struct):
@@ -99,7 +94,7 @@ def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
     """Return the span of the object's document with the edits of one finding; None if they cannot be made."""
     try:
         edits = Repair(0, manifest, violation).edits()
-        return edited_piece(manifest.text or "", manifest.document, edits)
+        return edited_piece(manifest.text, manifest.document, edits)
     except NotEditableError:
         return None
 
@@ -107,27 +102,20 @@ def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
 def fix(checked: Checked, check: Check) -> Fixes:
     """Fix all denials and warnings, and those that a fix uncovers."""
     fixes = Fixes(*checked)
-    for _ in range(MOST_ROUNDS):
-        wanted = [
-            each for each in _repairs(fixes.results) if each.key not in fixes.reasons and _is_editable(each)
-        ]
-        if not wanted:
-            break
-        _make(fixes, wanted, check)
+
+    def wanted() -> list[Repair]:
+        found = (each for each in _repairs(fixes.results) if each.key not in fixes.reasons)
+        return [each for each in found if _is_editable(each)]
+
+    def attempt(repairs: Sequence[Repair]) -> bool:
+        current = [each._replace(manifest=fixes.results[each.position].manifest) for each in repairs]
+        is_made = _try(fixes, current, check)
+        if not is_made and len(repairs) == 1:
+            fixes.reasons.setdefault(repairs[0].key, INEFFECTIVE)
+        return is_made
+
+    correct(wanted, attempt)
     return fixes
-
-
-def _make(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> None:
-    """Make the edits together, or else those of each half. A check reads all manifests again, so few checks are better."""
-    current = [each._replace(manifest=fixes.results[each.position].manifest) for each in repairs]
-    if _try(fixes, current, check):
-        return
-    if len(repairs) == 1:
-        fixes.reasons.setdefault(repairs[0].key, INEFFECTIVE)
-        return
-    middle = len(repairs) // 2
-    _make(fixes, repairs[:middle], check)
-    _make(fixes, repairs[middle:], check)
 
 
 def _repairs(results: Sequence[ManifestResult]) -> Iterator[Repair]:
@@ -150,9 +138,8 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     edits: dict[str, dict[int, list[TextEdit]]] = {}
     for each in repairs:
         edits.setdefault(each.manifest.file, {}).setdefault(each.manifest.index, []).extend(each.edits())
-        if each.manifest.text is not None:
-            texts.setdefault(each.manifest.file, each.manifest.text)
-            originals.setdefault(each.manifest.file, each.manifest.text)
+        texts.setdefault(each.manifest.file, each.manifest.text)
+        originals.setdefault(each.manifest.file, each.manifest.text)
     for file, of_file in edits.items():
         try:
             texts[file] = edited(texts[file], of_file)
@@ -161,27 +148,16 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
             return False
     results, found = check(texts)
     if len(results) != len(fixes.results) or not all(
-        _is_better(old, new, [each for each in repairs if each.position == position])
+        len(old.pods) == len(new.pods)
+        and is_better(
+            old.findings(), new.findings(), [each.violation for each in repairs if each.position == position]
+        )
         for position, (old, new) in enumerate(zip(fixes.results, results, strict=True))
     ):
         return False
     fixes.results, fixes.found, fixes.texts, fixes.originals = results, found, texts, originals
     fixes.repaired += repairs
     return True
-
-
-def _is_better(before: ManifestResult, after: ManifestResult, repairs: Sequence[Repair]) -> bool:
-    """Whether the object has the same number of pods, no repaired finding, and no new denial."""
-    removed = Counter(map(_kind, (each.violation for each in repairs)))
-    old, new = (Counter(map(_kind, result.findings())) for result in (before, after))
-    denied = {_kind(each) for each in after.findings() if each.outcome is Outcome.DENIED}
-    return len(before.pods) == len(after.pods) and all(
-        new[kind] <= old[kind] - removed[kind] for kind in (*removed, *denied)
-    )
-
-
-def _kind(violation: Violation) -> tuple[str, str]:
-    return violation.finding.rule, violation.finding.reason
 
 
 def write(file: str, original: str, text: str) -> None:

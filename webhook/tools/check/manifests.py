@@ -6,7 +6,7 @@ there must be a number is not a problem: the file is a template.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -29,6 +29,7 @@ from webhook.tools.check.sources import (
     has_parameters,
     is_placeholder,
     is_template,
+    read_stdin,
     texts_of,
     undecided_amounts,
 )
@@ -64,12 +65,13 @@ class Placeholder(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One object; `at` is its path inside a List. `placeholders` stand for amounts, or keep pods from being read.
 
-    `text` is all of its file, None for stdin; `index` is the place of the document in it.
+    `text` is all of its file, or of stdin; `index` is the place of the document in it.
     """
 
     file: str
-    text: str | None = None
-    index: int = 0
+    is_stream: bool
+    text: str
+    index: int
     document: YamlDocument
     at: Parts
     data: dict[str, Any]
@@ -136,6 +138,7 @@ def read_manifests(
     ignore: Sequence[str] = (),
     is_whole: bool = False,
     texts: Mapping[str, str] | None = None,
+    stdin: Callable[[], bytes] = read_stdin,
     track: Track = lambda items, _doing: items,
 ) -> Manifests:
     """Return the objects in `sources` (files, directories, "-") but for what `ignore` (globs) matches.
@@ -145,13 +148,15 @@ def read_manifests(
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for file, content, is_stream in texts_of(sources, recursive, ignore, found, track):
-        text = None if is_stream else (texts or {}).get(file, content)
-        documents = load_documents(text or content, str if is_whole else _without_schema)
+    for file, content, is_stream in texts_of(sources, recursive, ignore, found, track, stdin):
+        text = (texts or {}).get(file, content)
+        documents = load_documents(text, str if is_whole else _without_schema)
         for index, document in enumerate(documents):
             if isinstance(document, YamlDocument):
                 if is_stream or _is_manifest(document.data):
-                    _Reader(file, text, index, document, namespace or "default", found, kinds).read()
+                    _Reader(
+                        file, is_stream, text, index, document, namespace or "default", found, kinds
+                    ).read()
                 else:
                     found.others += 1
             elif not is_template(content):
@@ -177,14 +182,15 @@ class _Reader:
     def __init__(
         self,
         file: str,
-        text: str | None,
+        is_stream: bool,
+        text: str,
         index: int,
         document: YamlDocument,
         namespace: str,
         found: Manifests,
         kinds: WorkloadKinds,
     ) -> None:
-        self._file, self._text, self._index = file, text, index
+        self._file, self._is_stream, self._text, self._index = file, is_stream, text, index
         self._document, self._namespace = document, namespace
         self._found, self._kinds = found, kinds
 
@@ -219,6 +225,7 @@ class _Reader:
         has_pods = (group, envelope.kind) in self._kinds and bool(self._kinds[group, envelope.kind].pods)
         manifest = Manifest(
             file=self._file,
+            is_stream=self._is_stream,
             text=self._text,
             index=self._index,
             document=self._document,

@@ -24,6 +24,7 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
+from policies.rules.ineffective_fields import GROUPS
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.namespaces import NamespaceUnknown
@@ -44,7 +45,7 @@ from webhook.tools.check.run_context import (
 from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.unread import unread_gpus
+from webhook.workloads.unread import misplaced_gpus, unread_gpus
 
 
 class ManifestVerdict(Enum):
@@ -192,7 +193,19 @@ class Run:
             for place, pod in manifest.pods
         )
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
-        return ManifestResult(manifest, pods, warnings)
+        return ManifestResult(manifest, pods, (*warnings, *self._misplaced(manifest, pods, policy)))
+
+    def _misplaced(
+        self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
+    ) -> Iterator[Violation]:
+        """Yield amounts of GPUs where no rule reads them, and the API server knows no field."""
+        is_built_in = GROUPS.get(manifest.kind) == manifest.group
+        places = [()] if is_built_in else [place.at for place, _ in manifest.pods if not place.is_partial]
+        found = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
+        known = {each.finding.path for pod in pods for each in pod.findings}
+        for each in Decision.on(policy, found, Mode.WARN).evaluated:
+            if each.finding.path not in known:
+                yield each
 
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy

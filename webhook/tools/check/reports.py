@@ -12,12 +12,12 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from policies.pods.field_paths import path_parts
+from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
 from policies.reason import Reason
 from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import Outcome, Violation
-from webhook.tools.check.fixing import fixed_piece
+from webhook.tools.check.fixing import fixed_piece, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import MANIFEST, ManifestResult, ManifestVerdict
 from webhook.tools.check.sources import FIRST
@@ -66,7 +66,9 @@ def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
 
 def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
     """Return the fix (section 3.55) as one replacement: from the first character that differs to the last."""
-    text, (first, last), after = manifest.text or "", manifest.document.span, fixed_piece(manifest, violation)
+    if manifest.is_stream:
+        return []
+    text, (first, last), after = manifest.text, manifest.document.span, fixed_piece(manifest, violation)
     before = text[first:last]
     if after is None or after == before:
         return []
@@ -78,7 +80,7 @@ def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
     }
     location = _location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
     change = {"artifactLocation": location, "replacements": [replacement]}
-    return [{"description": {"text": violation.finding.advice}, "artifactChanges": [change]}]
+    return [{"description": {"text": violation.finding.fix_in_words}, "artifactChanges": [change]}]
 
 
 def _common(first: str, second: str) -> int:
@@ -207,7 +209,9 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
         "value": finding.value,
         "message": finding.message,
         "reason": finding.reason,
-        "fix": [{"path": each.path, "value": each.value} for each in finding.fix],
+        "fix": [
+            {"path": field_path(parts), "value": value} for parts, value in object_edits(manifest, found)
+        ],
         "remedy": finding.advice,
         "ask": finding.escalation,
     }

@@ -12,7 +12,7 @@ from errno import EFBIG
 from fnmatch import fnmatchcase
 from os.path import normpath
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -151,6 +151,12 @@ STDIN = "-"
 STDIN_NAME = "stdin"
 LARGEST_MIB = 64
 """Of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
+_MOST_BYTES = LARGEST_MIB * 2**20 + 1
+
+
+def read_stdin() -> bytes:
+    return sys.stdin.buffer.read(_MOST_BYTES)
+
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Passes a sequence through and shows how far it is; the text says what is done with it."""
@@ -180,7 +186,12 @@ Text = tuple[str, str, bool]
 
 
 def texts_of(
-    sources: Sequence[str], recursive: bool, ignore: Sequence[str], found: Input, track: Track
+    sources: Sequence[str],
+    recursive: bool,
+    ignore: Sequence[str],
+    found: Input,
+    track: Track,
+    stdin: Callable[[], bytes],
 ) -> Iterator[Text]:
     """Yield the texts in which manifests can be, in the order of the sources."""
     files = [each for source in sources for each in _Listing(source, recursive, ignore, found).files()]
@@ -188,19 +199,18 @@ def texts_of(
     for file, is_named in track(files, "reading"):
         if file == STDIN:
             with reading(STDIN, found.problems):
-                yield STDIN_NAME, _content(sys.stdin.buffer), True
+                yield STDIN_NAME, _decoded(stdin()), True
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
                 with Path(file).open("rb") as stream:
-                    content = _content(stream)
+                    content = _decoded(stream.read(_MOST_BYTES))
                 if _may_hold_manifests(Path(file), content, is_named, found):
                     yield file, content, False
 
 
-def _content(stream: BinaryIO) -> str:
+def _decoded(content: bytes) -> str:
     """Return the text. Raises UnicodeDecodeError, OSError where it is too long."""
-    content = stream.read(LARGEST_MIB * 2**20 + 1)
-    if len(content) > LARGEST_MIB * 2**20:
+    if len(content) == _MOST_BYTES:
         raise OSError(EFBIG, f"must be at most {LARGEST_MIB} MiB")
     return content.decode("utf-8-sig")
 

@@ -131,7 +131,6 @@ def create_app(
     def overview() -> flask.Response:
         return page(
             "overview.html",
-            totals=views.totals,
             drawing=history.drawing,
             shown=SHOWN_DENIALS,
             quota_page=quota_page,

@@ -1,18 +1,18 @@
-"""The quotas of the overview as the address asks for them: searched, sorted, only those with problems, and a page at a time."""
+"""Searches, sorts and pages the quotas of the overview and the problems of Why?, by the query of the URL."""
 
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.amounts import NOTHING
 from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.problems import Problem
 
 ROWS = 50
-"""Of a page."""
+"""Lines of one page."""
 
 T = TypeVar("T")
 
@@ -20,15 +20,16 @@ T = TypeVar("T")
 class Order(Enum):
     """How quotas are sorted, in the words of the page; equal ones by namespace."""
 
-    NAMESPACE = "by namespace"
     WORST = "worst first"
+    NAMESPACE = "by namespace"
+    PENDING = "most pending first"
     FULLEST = "fullest first"
     LARGEST = "most GPUs first"
     DENIED = "most denied first"
 
 
 class Page(NamedTuple, Generic[T]):
-    """At most ROWS of `total` items. `query` is the rest of the address, as pairs."""
+    """At most ROWS of `total` items. `query` is the query of the URL without the page number, as pairs."""
 
     items: Sequence[T]
     number: int
@@ -41,7 +42,7 @@ class Page(NamedTuple, Generic[T]):
 
 
 def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
-    """Return the page that `arguments` name, the nearest one if there is none of that number."""
+    """Return the page whose number is in `arguments`; the nearest one if there are not so many."""
     last = max(1, -(-len(items) // ROWS))
     text = arguments.get("page", "")
     number = min(max(int(text), 1), last) if re.fullmatch("[0-9]{1,6}", text) else 1
@@ -50,7 +51,7 @@ def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
 
 
 def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
-    """Return a page of the problems whose owner or message has the words of `search`."""
+    """Return a page of the problems whose owner or message contains each word of `search`."""
     found = [each for each in problems if _matches(f"{each.owner} {each.message}", arguments)]
     return page_of(found, arguments)
 
@@ -60,7 +61,7 @@ def _matches(text: str, arguments: Mapping[str, str]) -> bool:
 
 
 def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> Page[QuotaSummary]:
-    """Return a page of the quotas that `search` (namespace or holder), `problems` and `sort` ask for."""
+    """Return a page of the quotas: filtered by `search` (namespace or holder) and `problems`, in the order of `sort`."""
     found = [
         quota
         for quota in quotas
@@ -74,14 +75,14 @@ def order_of(arguments: Mapping[str, str]) -> Order:
     try:
         return Order(arguments.get("sort", ""))
     except ValueError:
-        return Order.NAMESPACE
+        return Order.WORST
 
 
 def _text(quota: QuotaSummary) -> str:
     return " ".join([quota.namespace, *(holder.name for holder in quota.holders)])
 
 
-def _key(quota: QuotaSummary, order: Order) -> tuple[Fraction | int, int, str]:
+def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
     if order is Order.WORST:
         return quota.urgency
     first: Fraction | int = 0
@@ -90,5 +91,7 @@ def _key(quota: QuotaSummary, order: Order) -> tuple[Fraction | int, int, str]:
     elif order is Order.FULLEST:
         first = -max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
     elif order is Order.LARGEST:
-        first = -sum((row.held for row in quota.rows if row.key == GPUS), NOTHING)
-    return first, 0, quota.namespace
+        first = -quota.row.held if quota.row else 0
+    elif order is Order.PENDING:
+        first = -sum((each.gpus for each in quota.pending), NOTHING)
+    return first, quota.namespace

@@ -4,22 +4,26 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
-from functools import cached_property
+from functools import cached_property, partial
 from time import monotonic
 from typing import Any
 
 import jsonpatch
 import msgspec
 
+from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
+from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
-from webhook.tools.corrections import corrected
+from webhook.serving.evaluator import Evaluator
+from webhook.tools.console.correction import corrected
 from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.quotas import stated_quota
 from webhook.tools.status.report import DeniedOwner
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
@@ -39,12 +43,14 @@ DiffLine = tuple[str, str]
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on an object, `Kind/name`, and what its author can write instead: `correction`, empty where none was found.
 
-    `is_accepted`: with the correction nothing would be denied. `injected`: what the webhook adds then.
+    `is_accepted`: with the correction nothing would be denied, if the quota were unused. `no_room`: what the quota, as it is
+    used now, says of it then. `injected`: what the webhook adds then.
     """
 
     title: str
     verdict: Verdict
     is_accepted: bool
+    no_room: str = ""
     correction: tuple[DiffLine, ...] = ()
     injected: tuple[DiffLine, ...] = ()
 
@@ -70,15 +76,21 @@ class ProposalReader:
             return None
         by = ClusterFacts(reader, namespace).evaluator(configuration, self._now)
 
-        def evaluated(document: Any) -> Evaluation:
+        def evaluated(by: Evaluator, document: Any) -> Evaluation:
             return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)
 
-        fixed, evaluation = corrected(data, evaluated)
+        fixed, evaluation = corrected(data, partial(evaluated, by))
         is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
+        no_room = ""
+        if is_accepted:
+            stated = stated_quota(reader.quota(namespace), configuration)
+            now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed)
+            no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(
             title=f"{served.kind}/{data['metadata']['name']}",
-            verdict=evaluated(data).verdict,
+            verdict=evaluated(by, data).verdict,
             is_accepted=is_accepted,
+            no_room=no_room,
             correction=tuple(difference(data, fixed)),
             injected=tuple(difference(fixed, _admitted(fixed, evaluation))) if is_accepted else (),
         )
@@ -86,6 +98,11 @@ class ProposalReader:
     @cached_property
     def _configuration(self) -> Configuration:
         return self._reader.configuration(None)
+
+
+def _is_of_quota(found: Violation) -> bool:
+    """Whether the quota denies a pod, or warns of the pods of a workload."""
+    return found.finding.rule == RULE_ID and found.outcome is not Outcome.AUDITED
 
 
 class DenialProposals:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from markupsafe import Markup
 
-from policies.quota.amounts import GPUS, NOTHING, format_amount
+from policies.quota.amounts import NOTHING, format_amount
 from webhook.tools.console.history import QuotaDimension
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
@@ -28,22 +28,6 @@ LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
 """Classes of the style sheet."""
 
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def totals(status: ClusterStatus) -> dict[str, Fraction | int | None]:
-    """Return sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
-    capacities = [each.capacity for each in status.classes if each.capacity is not None]
-    free = [each.free for each in capacities]
-    rows = [row for quota in status.quotas for row in quota.rows if row.key == GPUS]
-    return {
-        "cards": sum((each.gpus for each in capacities), NOTHING) if knows_nodes(status) else None,
-        "free": sum((each for each in free if each is not None), NOTHING) if None not in free else None,
-        "granted": sum((row.hard for row in rows), NOTHING),
-        "used": sum((row.used or NOTHING for row in rows), NOTHING),
-        "reserved": sum((row.reserved for row in rows), NOTHING),
-        "denied": None if status.denials is None else sum(each.count for each in status.denials),
-        "owners": len(status.denials or ()),
-    }
 
 
 def knows_nodes(status: ClusterStatus) -> bool:

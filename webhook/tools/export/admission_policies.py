@@ -1,6 +1,6 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from textwrap import wrap
 
@@ -9,7 +9,6 @@ import msgspec
 from policies.finding import Severity
 from policies.pods.pod import Toleration
 from policies.policy import Binding, still_paused
-from policies.printable import printable_json
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
@@ -41,11 +40,10 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime
     mutations: str | None = "v1"
-    rules: Collection[str] = EXPRESSIBLE
     excluded: tuple[str, ...] = ()
 
 
-class Unsupported(msgspec.Struct, frozen=True, omit_defaults=True):
+class Unsupported(msgspec.Struct, frozen=True):
     """A rule, or a part of it, that is not exported, and why; `policy` if that depends on the policy."""
 
     rule: str
@@ -74,12 +72,12 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     objects: list[Object] = []
-    unsupported = dict.fromkeys(_left_out(options))
+    unsupported = {Unsupported(rule.id, _ALL, rule.not_exported): None for rule in RULES if rule.not_exported}
     ending: list[str] = []
     for governed in scope.governed(configuration.policies):
         ending += scope.time_dependent(governed.policy, options.now)
         for binding in governed.bindings:
-            if binding.rule.id not in EXPRESSIBLE or binding.rule.id not in options.rules:
+            if binding.rule.id not in EXPRESSIBLE:
                 continue
             for each in _exported(configuration, options, governed, binding):
                 unsupported |= dict.fromkeys(_never_exported(binding))
@@ -170,20 +168,11 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
         ("pod templates of workloads", "their pods are checked when they are created"),
     ),
     gpu_toleration.RULE.id: (
-        ("tolerations for devices by DRA", "CEL cannot look up for which DeviceClasses a claim asks"),
+        ("tolerations for devices by DRA", "CEL cannot look up the DeviceClasses of a claim"),
     ),
     gpu_isolation.RULE.id: (("pod templates of workloads", "their pods are checked when they are created"),),
 }
 """Parts that are never exported, by exported rule."""
-
-
-def _left_out(options: ExportOptions) -> Iterator[Unsupported]:
-    """Yield the rules of which nothing is exported, whatever the policies say."""
-    for rule in RULES:
-        if rule.not_exported:
-            yield Unsupported(rule.id, _ALL, rule.not_exported)
-        elif rule.id not in options.rules:
-            yield Unsupported(rule.id, _ALL, "left out by --rules")
 
 
 def _never_exported(binding: Binding) -> Iterator[Unsupported]:
@@ -201,9 +190,7 @@ def _never_exported(binding: Binding) -> Iterator[Unsupported]:
 # ---- as text
 
 
-def as_text(exported: AdmissionPolicies, output: str) -> str:
-    if output == "json":
-        return as_json(exported)
+def as_text(exported: AdmissionPolicies) -> str:
     return "".join([header(exported), *(f"---\n{dump_document(each)}" for each in exported.objects)])
 
 
@@ -233,18 +220,3 @@ def summary(exported: AdmissionPolicies) -> Iterator[str]:
         if items:
             yield title
             yield from (f"- {item}" for item in items)
-
-
-def as_json(exported: AdmissionPolicies) -> str:
-    """Return a List that kubectl applies, with `rules`, `notExported`, `ending`, `configuration` and `asOf` beside its items."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "List",
-        "configuration": exported.version,
-        "asOf": timestamp(exported.as_of),
-        "rules": exported.rules,
-        "notExported": exported.unsupported,
-        "ending": exported.ending,
-        "items": exported.objects,
-    }
-    return printable_json(msgspec.json.format(msgspec.json.encode(document).decode(), indent=2)) + "\n"

@@ -149,7 +149,7 @@ def gpu_names(containers: str, resource_mapping: ResourceMapping) -> Named:
     )
 
 
-ASKS = """\
+REQUESTS_GPUS = """\
 (c.?resources.?claims.orValue([]).size() > 0 ||
  ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({}).exists(name, amount,
    name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
@@ -158,7 +158,7 @@ ASKS = """\
 
 
 def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
-    """Return the condition that an annotation asks a fraction scheduler for a part of a GPU."""
+    """Return the condition that an annotation requests a part of a GPU."""
     keys = [key.key for key in resource_mapping.fraction_annotations if not key.measure.is_count]
     if not keys:
         return "false"
@@ -188,11 +188,11 @@ NOT_A_MIRROR_POD: Named = (
 """A kubelet's mirror of a static pod: nothing may be added, and denying it would not stop the pod."""
 
 
-def may_ask(resource_mapping: ResourceMapping) -> Named:
+def may_request_gpus(resource_mapping: ResourceMapping) -> Named:
     """Return the match condition, cheap and a little too wide, that excludes pods without GPUs."""
     keys = texts(dict.fromkeys(key.key for key in resource_mapping.fraction_annotations))
     return (
-        "may-ask-for-a-gpu",
+        "may-request-gpus",
         f"""\
 ({CONTAINERS}).exists(c,
   c.?resources.?limits.orValue({{}}).exists(name, name.contains('/')) ||
@@ -203,12 +203,12 @@ def may_ask(resource_mapping: ResourceMapping) -> Named:
 
 
 def pod_requests_gpus(resource_mapping: ResourceMapping) -> tuple[Named, Named]:
-    """Return the variables `gpus` and `asks`: whether the pod asks for a GPU in any way."""
+    """Return the variables `gpus` and `requestsGPUs`: whether the pod requests a GPU in any way."""
     return (
         gpu_names(CONTAINERS, resource_mapping),
         (
-            "asks",
-            f"({CONTAINERS}).exists(c,\n  {indented(ASKS, 2)}) ||\n"
+            "requestsGPUs",
+            f"({CONTAINERS}).exists(c,\n  {indented(REQUESTS_GPUS, 2)}) ||\n"
             f"{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||\n{is_fraction_pod(resource_mapping)}",
         ),
     )

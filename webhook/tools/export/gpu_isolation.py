@@ -1,4 +1,4 @@
-"""gpu-isolation in CEL: for every pod, also those that never reach the webhook, and for ephemeral containers.
+"""Exports rule gpu-isolation in CEL, for all pods, also those that never reach the webhook, and for ephemeral containers.
 
 An ephemeral container cannot request a GPU, so each gets `void`; a tool that must see the GPU of a pod runs inside the container
 that has it (kubectl exec).
@@ -14,10 +14,10 @@ from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
 from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.export.cel import (
-    ASKS,
     CONTAINERS,
     NOT_A_MIRROR_POD,
     POD,
+    REQUESTS_GPUS,
     Named,
     fraction_container,
     gpu_names,
@@ -37,26 +37,26 @@ EPHEMERAL = ("ephemeralContainers",)
 
 def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
     """Yield the fragments; `gpu_taints` are the taints of GPU nodes, as tolerations."""
-    asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
+    requesting = f"({CONTAINERS}).filter(c,\n  {indented(REQUESTS_GPUS, 2)}).map(c, c.?name.orValue(''))"
     having_gpus = (
         gpu_names(CONTAINERS, resource_mapping),
-        ("asking", asking),
-        ("served", fraction_container(resource_mapping)),
+        ("requesting", requesting),
+        ("fractionContainer", fraction_container(resource_mapping)),
     )
-    before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
+    existing = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield Fragment(
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK),
-        variables=(*having_gpus, ("spared", "variables.asking + [variables.served]")),
+        variables=(*having_gpus, ("exempt", "variables.requesting + [variables.fractionContainer]")),
         patch=" +\n".join(_void(name) for name in LISTS),
     )
     yield Fragment(
         part="gpu-isolation.void-ephemeral",
         description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
-        variables=(("spared", before),),
+        variables=(("exempt", existing),),
         patch=_void(*EPHEMERAL),
     )
     yield Fragment(
@@ -64,14 +64,19 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         description="No container sees GPUs that it did not request, by a variable, files of the node or an annotation.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
-        variables=(*having_gpus, ("before", "dyn([])"), *_EXPOSURE),
+        variables=(*having_gpus, ("existing", "dyn([])"), *_EXPOSURE),
         findings=" +\n".join((*map(_shown, LISTS), *map(_listed, LISTS), _mounted(CONTAINERS), _annotated())),
     )
     yield Fragment(
         part="gpu-isolation.exposed-ephemeral",
         description="No ephemeral container sees GPUs, by a variable or files of the node.",
         resources=(EPHEMERAL_CONTAINERS,),
-        variables=(("asking", "dyn([])"), ("served", "''"), ("before", before), *_EXPOSURE),
+        variables=(
+            ("requesting", "dyn([])"),
+            ("fractionContainer", "''"),
+            ("existing", existing),
+            *_EXPOSURE,
+        ),
         findings=" +\n".join((*map(_shown, EPHEMERAL), *map(_listed, EPHEMERAL), _mounted(_ADDED))),
     )
     yield Fragment(
@@ -102,11 +107,11 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
 
 
 def _void(containers: str) -> str:
-    """Return the operations that add the variable to the containers of a list, unless they are spared."""
+    """Return the operations that add the variable to the containers of a list, except those in `exempt`."""
     variable = f"{{'name': {text(rule.VARIABLE)}, 'value': {text(VOID)}}}"
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  !(c.?name.orValue('') in variables.spared) && !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)}),
+  !(c.?name.orValue('') in variables.exempt) && !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)}),
   c.?env.hasValue()
     ? JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env/-', value: {variable}}}
     : JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env', value: [{variable}]}})"""
@@ -119,7 +124,7 @@ def _shown(containers: str) -> str:
             is_its_own = f"e.name in {texts(vendor.visible_devices)}"
             hiding = f"({is_its_own} ? {texts(vendor.hiding)} : {hiding})"
             best = f"({is_its_own} ? {text(vendor.hiding[-1])} : {best})"
-    has_gpus = "(c.name in variables.asking || c.name == variables.served)"
+    has_gpus = "(c.name in variables.requesting || c.name == variables.fractionContainer)"
     (before, beside), (_, without) = rule.REPLACED, rule.EXPOSED
     finding = sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
@@ -135,7 +140,7 @@ c.?env.orValue([]).transformList(j, e,
     (e.name in variables.visibleDevices || e.name.startsWith({text(exposure.DOCKER_RESOURCE)})) &&
       (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
     {finding})"""
-    return _of_each(containers, "!(c.name in variables.before)", found)
+    return _of_each(containers, "!(c.name in variables.existing)", found)
 
 
 def _of_each(containers: str, condition: str, found: str) -> str:
@@ -150,7 +155,7 @@ def _of_each(containers: str, condition: str, found: str) -> str:
 
 
 def _canonical(path: str) -> str:
-    """Return the expression that is `exposure.canonical`; the API server refuses `..` in a hostPath."""
+    """Return `exposure.canonical` in CEL; the API server rejects `..` in a hostPath."""
     cleaned = f"'/' + {path}.split('/').filter(part, !(part in ['', '.'])).map(part, part + '/').join('')"
     return f"[{cleaned}].map(p, p.startsWith('/var/run/') ? p.substring(4) : p)[0]"
 
@@ -170,7 +175,7 @@ _NOT_OF_THE_GPU_STACK: Named = (
   [{_canonical("v.?hostPath.?path.orValue('')")}].exists(p,
     {texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
 )
-_ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.before))"
+_ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.existing))"
 
 
 def _listed(containers: str) -> str:
@@ -180,13 +185,13 @@ def _listed(containers: str) -> str:
         rule.ID,
         container="c.name",
         value=quoted_value("m.mountPath"),
-        remedy=text(rule.REQUEST_GPUS),
+        remedy=text(rule.REQUEST_INSTEAD),
     )
     found = f"""\
 c.?volumeMounts.orValue([]).transformList(j, m,
     m.mountPath.contains({text(exposure.DEVICE_LIST)}),
     {finding})"""
-    return _of_each(containers, "!(c.name in variables.before)", found)
+    return _of_each(containers, "!(c.name in variables.existing)", found)
 
 
 def _mounted(containers: str) -> str:
@@ -198,7 +203,7 @@ def _mounted(containers: str) -> str:
       ({containers}).filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))[0].name + {after}""",
         rule.ID,
         value=quoted_value(path),
-        remedy=text(rule.REQUEST_GPUS),
+        remedy=text(rule.REQUEST_INSTEAD),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
@@ -215,7 +220,7 @@ def _annotated(condition: str = "true") -> str:
         text(rule.ANNOTATED),
         rule.ID,
         value=quoted_value("value"),
-        remedy=text(rule.REQUEST_GPUS),
+        remedy=text(rule.REQUEST_INSTEAD),
     )
     return f"""\
 {POD}.metadata.?annotations.orValue({{}}).transformList(key, value,
@@ -264,14 +269,17 @@ def _unread(containers: str) -> str:
 
     found = f"""\
 (c.?env.orValue([]).transformList(j, e,
-    c.name in variables.asking && (e.name in variables.visibleDevices || e.name.startsWith({prefix})) && e.?valueFrom.hasValue(),
+    c.name in variables.requesting && e.?valueFrom.hasValue() &&
+      (e.name in variables.visibleDevices || e.name.startsWith({prefix})),
     {finding("env", rule.REMOVE_VARIABLE)}) +
   c.?envFrom.orValue([]).transformList(j, f,
-    (c.name in variables.asking || !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)})) &&
+    (c.name in variables.requesting || !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)})) &&
       (f.?prefix.orValue('').startsWith({prefix}) ||
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
     {finding("envFrom", rule.NAME_VARIABLES)}))"""
-    return _of_each(containers, "c.name in variables.asking || c.name == variables.served", found)
+    return _of_each(
+        containers, "c.name in variables.requesting || c.name == variables.fractionContainer", found
+    )
 
 
 def _privileged(containers: str) -> str:
@@ -285,11 +293,11 @@ def _privileged(containers: str) -> str:
     )
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  (variables.asks || variables.tolerated.size() > 0) && c.?securityContext.?privileged.orValue(false),
+  (variables.requestsGPUs || variables.tolerated.size() > 0) && c.?securityContext.?privileged.orValue(false),
   {finding})"""
 
 
 _FIRST_TOLERATION = "'spec.tolerations[' + string(variables.tolerated[0]) + ']'"
 _TOLERATING = f"""\
-(variables.asks || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
+(variables.requestsGPUs || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
   {sentence(_FIRST_TOLERATION, text(rule.TOLERATED), rule.ID, remedy=text(rule.REMOVE_TOLERATION))}])"""

@@ -1,7 +1,7 @@
 """gpu-requests in CEL: how many GPUs a container and a pod may have.
 
-The API server validates a pod before it asks these policies. It refuses amounts of extended resources that are negative or not
-whole, and requests that differ from their limit or have none (`ValidateResourceRequirements`), so none of this is repeated here.
+The API server validates a pod before it evaluates these policies. It rejects amounts of extended resources that are negative or
+not whole, and requests that differ from their limit or have none (`ValidateResourceRequirements`), so they are not repeated here.
 Only amounts of names in kubernetes.io (`deviceclass.resource.kubernetes.io/…`) may still not be whole: it does not check these.
 """
 
@@ -20,7 +20,7 @@ from webhook.tools.export.cel import (
     fits,
     gpu_names,
     indented,
-    may_ask,
+    may_request_gpus,
     names_gpu,
     quoted_value,
     sentence,
@@ -42,7 +42,7 @@ def fragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, and at most what the policy allows.",
         resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
+        conditions=(NOT_A_MIRROR_POD, may_request_gpus(resource_mapping)),
         variables=tuple(_variables(resource_mapping, options, catalogue)),
         findings=f"{found}.filter(finding, finding != '')",
     )

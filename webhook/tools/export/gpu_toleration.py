@@ -20,7 +20,7 @@ from webhook.tools.export.cel import (
     Named,
     gpu_names,
     indented,
-    may_ask,
+    may_request_gpus,
     names_gpu,
     text,
     texts,
@@ -38,14 +38,14 @@ def fragment(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
         resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
+        conditions=(NOT_A_MIRROR_POD, may_request_gpus(resource_mapping)),
         variables=(
             gpu_names(CONTAINERS, resource_mapping),
-            ("asked", _ASKED),
+            ("requested", _REQUESTED),
             ("parts", _fractions(resource_mapping)),
             (
                 "cards",
-                f"(variables.asked.map(name,\n  {indented(_card(resource_mapping), 2)}) + variables.parts)",
+                f"(variables.requested.map(name,\n  {indented(_card(resource_mapping), 2)}) + variables.parts)",
             ),
             *(_pinning(catalogue) if of_classes else ()),
             ("listed", _listed(options, of_classes)),
@@ -64,7 +64,7 @@ def fragment(
     )
 
 
-_ASKED = f"""\
+_REQUESTED = f"""\
 variables.gpus.filter(name, ({CONTAINERS}).exists(c,
   c.?resources.?limits[?name].or(c.?resources.?requests[?name]).optMap(amount,
     quantity(amount).isGreaterThan(quantity('0'))).orValue(false)))"""
@@ -106,7 +106,7 @@ def _listed(options: GPUTolerationOptions, of_classes: dict[str, tuple[Toleratio
         is_pinned = f"variables.pins && {text(name)} in variables.pinned"
         parts.append(f"({is_pinned} ? {_literals(tolerations)} : [])")
     joined = " +\n  ".join(parts)
-    return f"variables.asked.size() + variables.parts.size() == 0 ? [] : ({joined})"
+    return f"variables.requested.size() + variables.parts.size() == 0 ? [] : ({joined})"
 
 
 def _covers(existing: str, wanted: str) -> str:

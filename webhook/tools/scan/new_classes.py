@@ -21,37 +21,38 @@ from policies.quota.demand import Catalogues
 from webhook.configuration.documents import CLASS, Document
 from webhook.tools.status.capacity import GPUNode
 
-PRODUCTS = (
+PRODUCT_LABELS = (
     *of_all(lambda vendor: vendor.product_labels),
     "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-gpu-name",
 )
-"""Labels with the product of the card. Whatever writes them also writes the memory of the card."""
-MIB_OF_MEMORY = (
+"""Labels with the product of the card. Their writers also label the memory of the card."""
+MEMORY_MIB_LABELS = (
     *of_all(lambda vendor: vendor.memory_mib_labels),
     "karpenter.k8s.aws/instance-gpu-memory",
     "eks.amazonaws.com/instance-gpu-memory",
 )
 """Labels with the memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
-GB_OF_MEMORY = of_all(lambda vendor: vendor.memory_gb_labels)
+MEMORY_GB_LABELS = of_all(lambda vendor: vendor.memory_gb_labels)
 """Labels with the memory of one card as `192G`."""
 SHARED = "-SHARED"
 """GPU Feature Discovery appends this to the product under time-slicing and MPS."""
 SLICED = "-MIG-"
-"""Under MIG strategy `single` it appends this and a profile: every resource is a slice, whose share a person must state."""
+"""GPU Feature Discovery appends this and a profile under MIG strategy `single`. Each `nvidia.com/gpu` is a slice then; an
+administrator must write such a class, with the share that a slice has of the card."""
 _PROFILE = re.compile(
     r"nvidia\.com/mig-(?P<name>(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb)(?P<media>\.me)?"
 )
 _PRODUCT_NAME = re.compile(r"\.productName\s*==\s*(\"[^\"\\]{1,63}\"|'[^'\\]{1,63}')")
-"""An attribute of the devices of NVIDIA's DRA driver, such as `NVIDIA A100-SXM4-80GB`."""
+"""A comparison in a selector with an attribute of NVIDIA's DRA driver, such as `NVIDIA A100-SXM4-80GB`."""
 _LONGEST_NAME = 63
 
 
 def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Document]:
-    """Yield a GPUClass for each product that no known class has."""
+    """Yield a GPUClass for each product of nodes that no known class has."""
     products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
     for node in nodes:
-        key = next((key for key in PRODUCTS if node.labels.get(key)), None)
+        key = next((key for key in PRODUCT_LABELS if node.labels.get(key)), None)
         if key is not None and not node.classes and SLICED not in node.labels[key]:
             products[key, node.labels[key].removesuffix(SHARED)].append(node)
     for (key, product), members in sorted(products.items()):
@@ -74,7 +75,9 @@ def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> I
             products = {product for text in each.expressions for product in _PRODUCT_NAME.findall(text)}
             # GPU Feature Discovery writes the product name with "-" for spaces.
             values = {product.strip("\"'").replace(" ", "-") for product in products}
-            found = {c.name for value in values for c in known.classes.matching_label(PRODUCTS[0], value)}
+            found = {
+                c.name for value in values for c in known.classes.matching_label(PRODUCT_LABELS[0], value)
+            }
             if len(values) == len(found) == 1:
                 names[found.pop()].append(each.name)
     for name, devices in sorted(names.items()):
@@ -95,8 +98,10 @@ def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
     """Return the smallest memory of the nodes' cards in GiB, rounded because drivers report a little less; None if unknown."""
     found = []
     for node in nodes:
-        mib = next((node.labels[key] for key in MIB_OF_MEMORY if node.labels.get(key, "").isdecimal()), None)
-        gigabytes = next((node.labels[key] for key in GB_OF_MEMORY if key in node.labels), "")
+        mib = next(
+            (node.labels[key] for key in MEMORY_MIB_LABELS if node.labels.get(key, "").isdecimal()), None
+        )
+        gigabytes = next((node.labels[key] for key in MEMORY_GB_LABELS if key in node.labels), "")
         if mib is not None:
             found.append(round(Fraction(int(mib), 1024)))
         elif gigabytes.removesuffix("G").isdecimal():

@@ -1,4 +1,4 @@
-"""A configuration to begin with, which all running pods pass. Rules that would refuse some of them only warn, with a comment.
+"""A configuration to begin with, which all pods pass. Rules that would refuse some of them only warn, with a comment.
 
 It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster has policies, the proposal contains no policy.
 """
@@ -21,7 +21,7 @@ from policies.quota.amounts import GPUS, format_amount
 from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import gpu_class, gpu_class_case, gpu_toleration
+from policies.rules import gpu_class, gpu_toleration
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
@@ -37,7 +37,7 @@ STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
 
 
 class Draft:
-    """The proposal while it is made: `relax` makes it milder where it would refuse running pods."""
+    """The proposal while it is made: `relax` makes it milder where it would refuse pods."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Draft:
         """Taints of every GPU node: without a toleration no GPU pod could run."""
         self._others = {taint: names for taint, names in untolerated.items() if len(names) < len(nodes)}
         self._relaxed: dict[str, set[str]] = defaultdict(set)
-        """By rule, the namespaces where it would refuse running pods."""
+        """By rule, the namespaces where it would refuse pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
         self._quotas = {
             use.namespace: Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
@@ -112,7 +112,7 @@ class Draft:
             rule.id: {"mode": (Mode.WARN if rule.id in self._relaxed else rule.options().mode).value}
             for rule in RULES
         }
-        if self._label_key != gpu_class_case.GPUClassOptions().label_key:
+        if self._label_key != gpu_class.GPUClassOptions().label_key:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
         if self._tolerated:
             rules[gpu_toleration.RULE.id]["tolerations"] = list(map(toleration_of, self._tolerated))
@@ -173,7 +173,7 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
 
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
     """Return the label by which most GPU nodes can be pinned to a class; the rule's default if no other has more nodes."""
-    default = gpu_class_case.GPUClassOptions().label_key
+    default = gpu_class.GPUClassOptions().label_key
     proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
     counts: dict[str, int] = dict.fromkeys(keys, 0)

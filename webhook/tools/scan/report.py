@@ -33,7 +33,7 @@ Effects = dict[Effect, int]
 class FoundProblem(msgspec.Struct, kw_only=True, rename="camel"):
     """One finding on the pods of one owner. The owner is `Pod/NAME` where no controller made the pod.
 
-    pods: number of running pods with it. is_written: whether the owner's own template has it, so that new pods will too.
+    pods: number of pods with it. is_written: whether the owner's own template has it, so that new pods will too.
     """
 
     namespace: str
@@ -92,7 +92,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A configuration to begin with; `files` are texts by name, in the order in which they are read.
 
-    refused: the number of running pods that it would refuse; None where it was not tried.
+    refused: the number of pods that it would refuse; None where it was not tried.
     """
 
     classes: tuple[str, ...]
@@ -100,7 +100,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exemptions: dict[str, tuple[str, ...]]
     """By namespace, the rules from which the GPU stack there is exempted."""
     relaxed: tuple[str, ...]
-    """The rules in mode warn, because running pods break them."""
+    """The rules in mode warn, because pods of the cluster break them."""
     files: dict[str, str]
     refused: int | None = None
 

@@ -40,7 +40,7 @@ from webhook.tools.status.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.why.discovery import ServedKinds
 
-RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
 MOST_TRIALS = 4
 """Trials of the proposal: each may show another rule that must be relaxed."""
@@ -79,7 +79,7 @@ class Scan:
         self._facts = ClusterFacts(self._reader, namespace)
 
     def report(self, *, with_trial: bool) -> ScanReport:
-        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all running pods pass."""
+        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all pods pass."""
         facts, stated = self._facts, self._stated
         tally, unknown = Tally(), Kinds()
         self._evaluate(tally, unknown, enforced(stated) if self._is_enforced else stated)
@@ -124,7 +124,7 @@ class Scan:
         return ServedKinds(self._api)
 
     def _try_out(self, draft: Draft) -> int:
-        """Relax the proposal; return how many running pods it would still refuse."""
+        """Relax the proposal; return how many pods it would still refuse."""
         refused = 0
         for _ in range(MOST_TRIALS):
             tally = Tally()
@@ -185,7 +185,7 @@ class Scan:
                 self._progress(f"pods: {tally.pods}")
 
         self._progress("pods")
-        self._list("pods", PODS.path(self._namespace), read, RUNNING)
+        self._list("pods", PODS.path(self._namespace), read, NOT_ENDED)
         return held
 
     def _count_claims(

@@ -12,7 +12,10 @@ from functools import partial
 import msgspec
 
 from policies.gpus.cards import amounts, container_amounts, is_limit, weight
+from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
+from policies.placement.candidates import CandidateClasses, for_resource
+from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.placement.pinning import classes_of_node
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.requests import at_one_time
@@ -151,9 +154,31 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
         weights={
-            resource.name: max((weight(resource, each, classes) for each in named), default=Fraction(1))
-            for resource in allocatable
+            resource.name: _weight(resource, named or tuple(classes), catalogues) for resource in allocatable
         },
+    )
+
+
+def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: Catalogues) -> Fraction:
+    """Return the cards that one unit is worth on a node of one of these classes, as a quota counts it."""
+    candidates = CandidateClasses(possible, is_known=True, because="")
+    having = for_resource(resource, candidates, catalogues.classes, catalogues.resource_mapping).classes
+    return max((weight(resource, each, catalogues.classes) for each in having), default=Fraction(1))
+
+
+def node_index(nodes: Iterable[GPUNode], keys: frozenset[str]) -> NodeIndex:
+    """Return the nodes by name, with their labels of these keys."""
+    return NodeIndex(
+        keys,
+        (
+            NamedNode(
+                uid=node.name,
+                name=node.name,
+                hostname=node.labels.get(HOSTNAME, ""),
+                labels=tuple(sorted((key, value) for key, value in node.labels.items() if key in keys)),
+            )
+            for node in nodes
+        ),
     )
 
 

@@ -3,17 +3,20 @@
 They are from Events of their controllers, which the API server keeps for a while, or from audit logs, which have all denials.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 
 import msgspec
 
 from policies.pods.pod import Metadata
+from policies.registry import RULES
+from policies.rules import gpu_quota
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
-from webhook.tools.audit import AuditLine, Counts, audit_lines
+from webhook.quota.documents import GROUP, KIND
+from webhook.tools.audit import AuditLine, Counts, Finding, audit_lines
 from webhook.tools.status.report import DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")
@@ -79,6 +82,12 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
         return f"{self.involved_object.kind}/{self.involved_object.name}"
 
     @property
+    def is_of_quota(self) -> bool:
+        """Whether it is ours, about denials by a GPUQuota: its reason is that of the finding, and its message names the owner."""
+        about = self.involved_object
+        return about.kind == KIND and about.api_version.startswith(GROUP)
+
+    @property
     def denial(self) -> str:
         """The message of our denial, as the author of the pod reads it; empty if the Event is about something else."""
         before, _, message = self.message.partition(DENIED_MARK)
@@ -108,30 +117,49 @@ def denials_in_events(
     namespace: str,
     now: datetime,
     said: Callable[[ClusterEvent], str] = lambda event: event.denial,
+    made_by: Mapping[tuple[str, str], str] = {},
 ) -> tuple[DeniedOwner, ...]:
     """Return the denials in the namespace, in all if it is "". Raises `errors.ApiError`.
 
-    said: what an Event says of a denial; "" of one that is about something else.
+    said: what an Event says of a denial; "" of one that is about something else. made_by: the controllers of known ReplicaSets,
+      by namespace and name; those of others are read.
     """
-    found = read_events(api, namespace, lambda event: bool(said(event)))
+    found = read_events(api, namespace, lambda event: event.is_of_quota or bool(said(event)))
+    reasons = {
+        (event.involved_object.namespace, event.message.partition(": ")[0]): event.reason
+        for event in found
+        if event.is_of_quota
+    }
 
     @cache
     def owner(namespace: str, kind: str, name: str) -> str:
-        return (_deployment(api, namespace, name) if kind == "ReplicaSet" else "") or f"{kind}/{name}"
+        known = made_by.get((namespace, name))
+        if kind == "ReplicaSet" and known is None:
+            known = _deployment(api, namespace, name)
+        return (known if kind == "ReplicaSet" else "") or f"{kind}/{name}"
 
     return _by_owner(
         DeniedOwner(
             namespace=about.namespace,
-            owner=owner(about.namespace, about.kind, about.name),
+            owner=name,
             count=event.times,
             first=event.first or event.last,
             last=event.last,
-            message=said(event).partition("\n")[0],
+            message=message,
+            reason=(reasons.get((about.namespace, name), "") if rule == gpu_quota.RULE.id else "") or rule,
         )
         for event in found
         for about in (event.involved_object,)
-        if event.last is not None and event.last >= now - WINDOW
+        if event.last is not None and event.last >= now - WINDOW and said(event)
+        for name in (owner(about.namespace, about.kind, about.name),)
+        for message in (said(event).partition("\n")[0],)
+        for rule in (_rule(message),)
     )
+
+
+def _rule(message: str) -> str:
+    """Return the rule that a message of ours names at the end of its finding; "" without one."""
+    return next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
 
 
 def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str:
@@ -156,7 +184,8 @@ def denials_in_logs(
             count=1,
             first=at,
             last=at,
-            message=_denied_by(line),
+            message=_message(line),
+            reason=", ".join(dict.fromkeys(each.reason or each.rule for each in _denied(line))),
         )
         for line in audit_lines(files, counts, _is_denial)
         if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run
@@ -177,9 +206,14 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _denied_by(line: AuditLine) -> str:
-    rules = dict.fromkeys(found.rule for found in line.findings if found.outcome == DENIED)
-    return f"denied by {', '.join(rules) or 'the webhook'}"
+def _denied(line: AuditLine) -> list[Finding]:
+    return [each for each in line.findings if each.outcome == DENIED]
+
+
+def _message(line: AuditLine) -> str:
+    """Return the first finding, what to write before why; a request that could not be read has none."""
+    found = next(iter(_denied(line)), Finding())
+    return "; ".join(filter(None, (found.remedy, found.message))) or "denied by the webhook"
 
 
 def _by_owner(denied: Iterable[DeniedOwner]) -> tuple[DeniedOwner, ...]:

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from policies.gpus.device_classes import DeviceClass
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, node_facts
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogues
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA_LIST, ApiClient, api_path
-from webhook.cluster.nodes import NODES, node_reader
+from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
 from webhook.configuration.documents import POLICY
@@ -33,6 +33,8 @@ class Permitted:
         self.omitted: list[str] = []
         self.knows_policies = True
         """Whether the policies could be read; if not, the built-in policy takes their place."""
+        self.is_installed = True
+        """Whether the API server has the kinds of the documents, once they were read."""
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
         """Return what is read, None where the caller lacks the right."""
@@ -61,7 +63,7 @@ class Permitted:
     def nodes(self, configuration: Configuration) -> tuple[NodeFacts | None, NodeIndex]:
         """Return nodes and pools by the labels that the configuration uses; None for facts where one may not be listed."""
         keys = keys_to_know(configuration)
-        read = partial(self.api.list, NODES.path(), node_reader(keys), accept=METADATA_LIST)
+        read = partial(self.api.list, WHOLE_NODES.path(), state_reader(keys))
         listed = self.attempt("list nodes", read)
         pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api, keys)))
         if listed is None:
@@ -69,7 +71,7 @@ class Permitted:
         index = NodeIndex(keys.names, listed.items)
         if pools is None:
             return None, index
-        return NodeFacts(keys=keys, label_sets=frozenset(n.labels for n in listed.items), pools=pools), index
+        return node_facts(keys, ((each.labels, each.state) for each in listed.items), pools), index
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
         """Return the policy of the namespace; None where the caller may not read policies or labels."""
@@ -100,7 +102,8 @@ class Permitted:
             right = f"list {resource.plural}.{GROUP}"
             try:
                 found = self.attempt(right, partial(self.api.list, resource.path(), record_decoder(kind)))
-            except errors.NotFound:  # this kind is not installed
+            except errors.NotFound:
+                self.is_installed = False
                 continue
             if found is None and kind == POLICY:
                 self.knows_policies = False

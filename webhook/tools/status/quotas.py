@@ -1,18 +1,26 @@
 """GPUQuotas as `status` shows them, from what the controller wrote into them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount, total
+from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount, positive_difference, total
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import TRUE
 from webhook.quota.documents import QuotaRecord
-from webhook.tools.status.report import DeniedOwner, QuotaHolder, QuotaRow, QuotaState, QuotaSummary
+from webhook.tools.status.report import (
+    DeniedOwner,
+    PendingOwner,
+    QuotaHolder,
+    QuotaRow,
+    QuotaState,
+    QuotaSummary,
+)
 
 
 def key_order(key: str) -> tuple[int, str]:
@@ -21,8 +29,19 @@ def key_order(key: str) -> tuple[int, str]:
     return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
-def quota_status(record: QuotaRecord, denials: Sequence[DeniedOwner] | None) -> QuotaSummary:
-    """Return the status of a stored quota; `denials` are those of its namespace, None where they cannot be read."""
+def quota_status(
+    record: QuotaRecord,
+    denials: Sequence[DeniedOwner] | None,
+    pending: Sequence[PendingOwner] | None = None,
+    held_up_before: datetime | None = None,
+    *,
+    is_stale: bool = False,
+) -> QuotaSummary:
+    """Return the status of a stored quota. `denials` and `pending` are those of its namespace, None where they cannot be read.
+
+    held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
+    """
+    held = None if pending is None else total(each.held for each in pending)
     denied = None if denials is None else sum(each.count for each in denials)
     since = min((each.first for each in denials or ()), default=None)
     if record.spec is None:
@@ -34,6 +53,8 @@ def quota_status(record: QuotaRecord, denials: Sequence[DeniedOwner] | None) -> 
             denied_since=since,
         )
     state, message = _state(record)
+    if is_stale and state is QuotaState.READY:
+        state = QuotaState.STALE
     used = record.status.used
     return QuotaSummary(
         namespace=record.namespace,
@@ -45,10 +66,13 @@ def quota_status(record: QuotaRecord, denials: Sequence[DeniedOwner] | None) -> 
                 hard=record.hard[key],
                 used=None if used is None else used.get(key),
                 reserved=record.status.reserved.get(key, NOTHING),
+                pending=None if held is None else held.get(key, NOTHING),
             )
             for key in sorted(record.hard, key=key_order)
         ),
         holders=_holders(record.status.holders.items()),
+        pending=tuple(pending or ()),
+        is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
         denied=denied,
         denied_since=since,
     )
@@ -75,7 +99,10 @@ class StatedQuota(msgspec.Struct, frozen=True):
             return ReservationOutcome()
         ledger = msgspec.structs.replace(
             self.granted.as_ledger(self.configuration),
-            used=self.granted.held,
+            # A sum leaves out zeros, and what `used` lacks has not been counted.
+            used=None
+            if self.granted.held is None
+            else dict.fromkeys(self.granted.hard, NOTHING) | self.granted.held,
             holders=self.record.status.holders,
         )
         return decide_alone(ledger, quota_request.on(ledger, {}))
@@ -84,9 +111,16 @@ class StatedQuota(msgspec.Struct, frozen=True):
         return self.granted
 
 
-def stated_quota(record: QuotaRecord | None, configuration: Configuration) -> StatedQuota | None:
-    """Return a quota to be asked; None if there is none, or its spec cannot be read."""
+def stated_quota(
+    record: QuotaRecord | None,
+    configuration: Configuration,
+    *,
+    released: Mapping[str, Fraction] | None = None,
+) -> StatedQuota | None:
+    """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
     granted = stated_grant(record) if record else None
+    if granted and granted.held and released:
+        granted = msgspec.structs.replace(granted, held=positive_difference(granted.held, released))
     return StatedQuota(granted, record, configuration) if record and granted else None
 
 

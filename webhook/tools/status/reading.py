@@ -1,19 +1,22 @@
 """Reads the status of a cluster, or of some namespaces. What the caller may not read is left out and named."""
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 import msgspec
 
+from policies.placement.named_nodes import NodeIndex
 from policies.policy import Exemption, Policy, PolicySet, still_paused
+from policies.quota.amounts import NOTHING
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.documents import CLASS, POLICY
@@ -26,25 +29,33 @@ from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.checks.certificates import stored_certificate
+from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
+from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
+from webhook.tools.status.holders import PENDING_AFTER, pending_owners
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
+    ClusterTotals,
     DeniedOwner,
     Health,
     InstallationStatus,
     Part,
+    PendingOwner,
     PolicyStatus,
+    QuotaSummary,
+    quota_totals,
 )
 
 CHECKED_SECONDS = 60.0
 """Between two runs of doctor's checks: they send many requests, and findings change slowly."""
 
 LIST_QUOTAS = f"list {PLURAL}.{GROUP}"
+T = TypeVar("T")
+N = TypeVar("N", DeniedOwner, PendingOwner)
 
 
 def read_status(
@@ -77,9 +88,26 @@ def read_status(
         policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.gpu_nodes(configuration)
-    denials: ByNamespace = {"": logged} if logged is not None else _read_denials(reader, shown, now)
+    index = None if nodes is None else node_index(nodes, configuration.classes.label_keys)
+    denials: ByNamespace[DeniedOwner] = (
+        {"": logged} if logged is not None else _read_denials(reader, shown, now)
+    )
+    records = [record for found in quotas for record in found or ()]
+    pending = read_pending(reader, configuration, shown, records, index)
     if installation is None:
         installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
+    until = figures_until(reader, names or Names(), now)
+    summaries = tuple(
+        quota_status(
+            record,
+            of_namespace(denials, record.namespace),
+            of_namespace(pending, record.namespace),
+            now - PENDING_AFTER,
+            is_stale=until is not None,
+        )
+        for record in records
+    )
+    capacities = None if nodes is None else capacity_by_class(nodes)
     return ClusterStatus(
         at=now,
         version=VERSION,
@@ -88,13 +116,11 @@ def read_status(
         namespaces=shown,
         installation=installation,
         policies=policies if reader.knows_policies else None,
-        quotas=tuple(
-            quota_status(record, _denied(denials, record.namespace))
-            for found in quotas
-            for record in found or ()
-        ),
+        quotas=summaries,
         quotas_are_known=None not in quotas,
-        classes=_classes(configuration, None if nodes is None else capacity_by_class(nodes)),
+        totals=_totals(summaries, capacities),
+        figures_until=until,
+        classes=_classes(configuration, capacities),
         denials=_recent(denials),
         denials_from=FROM_EVENTS if logged is None else FROM_LOGS,
         omitted=tuple(reader.omitted),
@@ -140,28 +166,84 @@ def _read_quotas(
     return namespaces, found or [None]
 
 
-ByNamespace = dict[str, tuple[DeniedOwner, ...] | None]
-"""Denials by namespace, under "" for all namespaces; None where the caller may not read them."""
+ByNamespace = dict[str, tuple[T, ...] | None]
+"""Denials or pending pods by namespace, under "" for all namespaces; None where the caller may not read them."""
 
 
-def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -> ByNamespace:
-    found: ByNamespace = {}
+def read_pending(
+    reader: Permitted,
+    configuration: Configuration,
+    namespaces: Sequence[str],
+    quotas: Iterable[QuotaRecord],
+    nodes: NodeIndex | None,
+) -> ByNamespace[PendingOwner]:
+    """Return the owners of pending pods that hold these quotas."""
+    counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
+    found: ByNamespace[PendingOwner] = {}
+    for each in (namespaces or ("",)) if counts_as else ():
+        right = f"list pods -n {each}" if each else "list pods in all namespaces"
+        read = partial(pending_owners, reader.api, configuration, each, counts_as, nodes)
+        found[each] = reader.attempt(right, read)
+    return found
+
+
+def figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | None:
+    """Return when a controller renewed its Lease last, if none does now: the status of quotas is as old, or older.
+
+    None while a controller leads, and where no Lease can be read.
+    """
+    path = api_path("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
+    try:
+        found = reader.attempt(
+            f"get leases/{names.lease} -n {names.namespace}", partial(reader.api.get, path)
+        )
+    except errors.NotFound:
+        return None
+    spec = msgspec.json.decode(found, type=_Lease).spec if found else _LeaseSpec()
+    if spec.renew_time is None or now - spec.renew_time <= timedelta(
+        seconds=LATE * spec.lease_duration_seconds
+    ):
+        return None
+    return spec.renew_time
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    renew_time: datetime | None = None
+    lease_duration_seconds: int = 0
+
+
+class _Lease(msgspec.Struct):
+    spec: _LeaseSpec
+
+
+def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity] | None) -> ClusterTotals:
+    totals, found = quota_totals(quotas), (capacities or {}).values()
+    free = [each.free for each in found]
+    return msgspec.structs.replace(
+        totals,
+        nodes=None if capacities is None else sum((each.gpus for each in found), NOTHING),
+        free=None if capacities is None or None in free else sum((each or NOTHING for each in free), NOTHING),
+    )
+
+
+def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -> ByNamespace[DeniedOwner]:
+    found: ByNamespace[DeniedOwner] = {}
     for each in namespaces or ("",):
         right = f"list events -n {each}" if each else "list events in all namespaces"
         found[each] = reader.attempt(right, partial(denials_in_events, reader.api, each, now))
     return found
 
 
-def _recent(found: ByNamespace) -> tuple[DeniedOwner, ...] | None:
+def _recent(found: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
     """Return all denials, the most recent first; None if the caller may not read any."""
     known = [each for each in found.values() if each is not None]
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
 
 
-def _denied(found: ByNamespace, namespace: str) -> list[DeniedOwner] | None:
-    """Return the denials in a namespace; None where they cannot be read."""
-    denials = found.get(namespace, found.get(""))
-    return None if denials is None else [each for each in denials if each.namespace == namespace]
+def of_namespace(found: ByNamespace[N], namespace: str) -> list[N] | None:
+    """Return what was found in a namespace; None where it cannot be read."""
+    known = found.get(namespace, found.get(""))
+    return None if known is None else [each for each in known if each.namespace == namespace]
 
 
 def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:

@@ -3,6 +3,7 @@
 `plain` converts them for `-o json`: camelCase, amounts as text ("3", "2/7"), moments in RFC 3339.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
@@ -30,12 +31,16 @@ class QuotaState(Enum):
 
 
 class QuotaRow(Shown, frozen=True):
-    """One dimension of a quota: `gpus`, `classes/NAME` or `resources/NAME`. `used` is None before the first count."""
+    """One dimension of a quota: `gpus`, `classes/NAME` or `resources/NAME`. `used` is None before the first count.
+
+    pending: the part of `used` that pending pods hold; None where pods cannot be read.
+    """
 
     key: str
     hard: Fraction
     used: Fraction | None
     reserved: Fraction = NOTHING
+    pending: Fraction | None = None
 
     @property
     def held(self) -> Fraction:
@@ -59,8 +64,30 @@ class QuotaHolder(Shown, frozen=True):
         return max(found.items(), key=lambda each: each[1])
 
 
+class PendingOwner(Shown, frozen=True):
+    """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one."""
+
+    namespace: str
+    owner: str
+    pods: int
+    held: dict[str, Fraction]
+    since: datetime
+
+    @property
+    def gpus(self) -> Fraction:
+        return self.held.get(GPUS, NOTHING)
+
+    @property
+    def order(self) -> tuple[datetime, str, str]:
+        """The sort key: the longest first."""
+        return self.since, self.namespace, self.owner
+
+
 class DeniedOwner(Shown, frozen=True):
-    """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message."""
+    """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message.
+
+    reason: of the last one, in CamelCase (docs/rules.md); the rule where only that is known; "" without either.
+    """
 
     namespace: str
     owner: str
@@ -68,6 +95,7 @@ class DeniedOwner(Shown, frozen=True):
     first: datetime
     last: datetime
     message: str
+    reason: str = ""
 
     @property
     def order(self) -> tuple[float, str, str]:
@@ -79,6 +107,7 @@ class QuotaSummary(Shown, frozen=True):
     """The GPUQuota of a namespace; `message` says why it is not Ready. Rows: `gpus` first, then classes, then resources.
 
     holders: the largest ones in the status of the quota: at most five for each row.
+    pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
     denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
     """
 
@@ -87,17 +116,30 @@ class QuotaSummary(Shown, frozen=True):
     message: str = ""
     rows: tuple[QuotaRow, ...] = ()
     holders: tuple[QuotaHolder, ...] = ()
+    pending: tuple[PendingOwner, ...] = ()
+    is_held_up: bool = False
     denied: int | None = None
     denied_since: datetime | None = None
 
     @property
     def has_problem(self) -> bool:
-        return self.state is not QuotaState.READY or bool(self.denied)
+        """Whether something is wrong with this quota, not with all of them, as while no controller leads."""
+        is_wrong = self.state in {QuotaState.NOT_COUNTED, QuotaState.EXCEEDED} or bool(self.message)
+        return is_wrong or bool(self.denied) or self.is_held_up
 
     @property
-    def urgency(self) -> tuple[int, int, str]:
-        """The sort key: the worst state first, then most denied pods."""
-        return list(QuotaState).index(self.state), -(self.denied or 0), self.namespace
+    def row(self) -> QuotaRow | None:
+        """The row of all GPUs; None if the quota does not limit them."""
+        return next((row for row in self.rows if row.key == GPUS), None)
+
+    @property
+    def urgency(self) -> tuple[int, int, bool, Fraction, str]:
+        """The sort key: the worst state first, then most denied pods, then most GPUs of pods that are pending for long."""
+        state, pending = (
+            list(QuotaState).index(self.state),
+            sum((each.gpus for each in self.pending), NOTHING),
+        )
+        return state, -(self.denied or 0), not self.is_held_up, -pending, self.namespace
 
 
 class ClassStatus(Shown, frozen=True):
@@ -126,6 +168,40 @@ class PolicyStatus(Shown, frozen=True):
     paused_until: datetime | None = None
     exemptions: tuple[str, ...] = ()
     modes: dict[str, tuple[str, ...]] = {}
+
+
+class ClusterTotals(Shown, frozen=True):
+    """GPUs of all quotas that limit them, and of all nodes, in whole cards.
+
+    pending: the part of `used` that pending pods hold. None stands for what cannot be read.
+    """
+
+    quotas: int = 0
+    granted: Fraction = NOTHING
+    used: Fraction = NOTHING
+    reserved: Fraction = NOTHING
+    pending: Fraction | None = None
+    nodes: Fraction | None = None
+    free: Fraction | None = None
+
+    @property
+    def row(self) -> QuotaRow:
+        """The sum of the quotas."""
+        return QuotaRow(
+            key=GPUS, hard=self.granted, used=self.used, reserved=self.reserved, pending=self.pending
+        )
+
+
+def quota_totals(quotas: Iterable[QuotaSummary]) -> ClusterTotals:
+    rows = [quota.row for quota in quotas if quota.row is not None]
+    pending = [row.pending for row in rows]
+    return ClusterTotals(
+        quotas=len(rows),
+        granted=sum((row.hard for row in rows), NOTHING),
+        used=sum((row.used or NOTHING for row in rows), NOTHING),
+        reserved=sum((row.reserved for row in rows), NOTHING),
+        pending=None if None in pending else sum((each or NOTHING for each in pending), NOTHING),
+    )
 
 
 class Health(Enum):
@@ -164,7 +240,8 @@ class ClusterStatus(Shown, frozen=True):
 
     version: of this program. configuration: digest of the documents in force. namespaces: the shown ones, empty for all.
     policies: None where they cannot be read; empty where the built-in policy governs.
-    quotas_are_known: whether the quotas of all these namespaces could be read. classes: with nodes, or in documents.
+    quotas_are_known: whether the quotas of all these namespaces could be read. totals: of all of them. figures_until: the last
+    sign of life of the controller that writes their status, if it has none now. classes: with nodes, or in documents.
     denials: most recent first; `denials_from` names their source and its age limit.
     omitted: the missing rights, in the words of `kubectl auth can-i`: `list nodes`.
     """
@@ -178,6 +255,8 @@ class ClusterStatus(Shown, frozen=True):
     policies: tuple[PolicyStatus, ...] | None
     quotas: tuple[QuotaSummary, ...]
     quotas_are_known: bool
+    totals: ClusterTotals
+    figures_until: datetime | None
     classes: tuple[ClassStatus, ...]
     denials: tuple[DeniedOwner, ...] | None
     denials_from: str
@@ -187,6 +266,13 @@ class ClusterStatus(Shown, frozen=True):
     def denied_since(self) -> datetime | None:
         """The time of the first denial that was seen."""
         return min((each.first for each in self.denials or ()), default=None)
+
+    @property
+    def pending(self) -> tuple[PendingOwner, ...]:
+        """The owners of pending pods that hold quota, the longest first."""
+        return tuple(
+            sorted((each for quota in self.quotas for each in quota.pending), key=lambda each: each.order)
+        )
 
 
 def only_problems(status: ClusterStatus) -> ClusterStatus:

@@ -11,11 +11,16 @@ import msgspec
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_choice import ANY, is_covered
+from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
+from policies.quota.amounts import Vector, total
+from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
 from policies.reason import Reason
-from policies.rules import gpu_class, gpu_class_case
+from policies.rules import gpu_class
+from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
 from webhook.cluster.objects import decode_metadata
@@ -33,8 +38,9 @@ from webhook.tools.status.quotas import quota_status, stated_quota
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
-from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
-from webhook.tools.why.reasons import Situation, answer_of, observed_events
+from webhook.tools.why.fit import classes_for, in_words, index_of, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
+from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
 MOST_PODS = 20
@@ -71,28 +77,61 @@ class _Case:
         self.nodes = reader.gpu_nodes(self.configuration)
         self.index = index_of(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
+        self.releasing: list[Vector] = []
+        """The demand of terminating pods of the object."""
 
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
         events = [each for each in self.events if each.involved_object.uid == stored.metadata.uid]
-        situation = Situation(data=None, pods=[stored], events=events, wanted=1)
+        situation = Situation(data=None, now=self.now, pods=[stored], events=events, wanted=1)
         return self._explained(situation, pod, is_stored=True)
 
     def of_workload(self) -> Explanation:
         document = msgspec.Raw(self.document)
         data, places = self._places(document)
-        denied = [event for event in self.events if event.denial]
+        denied = [event for event in self.events if event.denial or event.reason == FAILED_CREATE]
         uid = decode_metadata(document).uid
         pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
         uids = {*owners, *(pod.metadata.uid for pod in pods)}
         events = [event for event in self.events if event.involved_object.uid in uids]
         wanted = _wanted(data, [place.count.running for place, _ in places])
-        situation = Situation(data=data, pods=pods, events=events, wanted=wanted)
+        situation = Situation(
+            data=data, now=self.now, pods=pods, events=events, wanted=wanted, zero=self._zero(data)
+        )
+        situation = msgspec.structs.replace(situation, held=self._release(situation.terminating))
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)
         path = PODS.path(self.namespace, stuck.metadata.name)
         return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
+
+    def _zero(self, data: Any) -> str:
+        """Return why the object makes no pods, if it makes none, and who last scaled it."""
+        if "desiredNumberScheduled" in (data.get("status") or {}):
+            return "no node matches its pods: status.desiredNumberScheduled is 0"
+        kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
+        fields = dict.fromkeys(zeros(kind, data)) if kind else ()
+        by = _scaled_by(data) if "scaled to zero: spec.replicas is 0" in fields else ""
+        return "; ".join(fields) + by or "as it is written, it makes no pods"
+
+    def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
+        """Return what each terminating pod holds, in words; from here on, the quota counts it as free.
+
+        If the next pod fits then, only the end of these pods has to be awaited.
+        """
+        spec = self.quota.spec if self.quota else None
+        held: dict[str, str] = {}
+        for each in terminating[:MOST_PODS]:
+            try:
+                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, each.metadata.name)))
+            except (errors.Forbidden, errors.NotFound):
+                continue
+            requested = requested_of_nodes(pod, self.configuration.resource_mapping)
+            held[each.metadata.name] = in_words(requested)
+            if spec is not None:
+                demand = pod_demand(pod, self.configuration, spec.unclassified_pods, nodes=self.index)
+                self.releasing.append(demand.vector)
+        return held
 
     def _places(self, document: msgspec.Raw) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
         """Return the object as plain data, and the pods in it. The evaluation says so where the pods cannot be read."""
@@ -127,7 +166,7 @@ class _Case:
         """What evaluates as the webhook does. A stored pod has passed its quota, and holds its part."""
         configuration = self.configuration
         is_pod = (self.served.group, self.served.kind) == POD
-        quota = None if is_pod else stated_quota(self.quota, configuration)
+        quota = None if is_pod else stated_quota(self.quota, configuration, released=total(self.releasing))
         facts = self.reader.nodes(configuration)[0] if self.nodes is not None else None
         return Evaluator(
             engine=Engine(configuration),
@@ -143,7 +182,7 @@ class _Case:
         """Yield what the quota says if it denies a further pod now.
 
         That is the outlook which the author of the object, or of what made it, read at apply; else, as where only waiting
-        helps, the denial of the pod.
+        or another class helps, the denial of the pod.
         """
         author = read_author(self.reader, self.kinds, self.namespace, self.served, self.document)
         evaluation = self._as_created(*author)
@@ -153,17 +192,18 @@ class _Case:
         if denied is None:
             return
         outlooks = (each.finding for each in evaluation.advice if each.finding.reason in OUTLOOKS)
-        yield next((each for each in outlooks if each.advice or each.ask), denied)
+        has_nodes = self.nodes is not None  # else a class may be named that no node has
+        names_class = has_nodes and any(each.path == annotation_path(GPU_CLASS) for each in denied.fix)
+        yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
 
     def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
-        if each.is_refused:  # by a rule: the quota is asked last
-            return None
         by = self._evaluator
         request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
         request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
         decision = by.demand(each.policy, request)
         denied = (found.finding for found in decision.evaluated if found.outcome is Outcome.DENIED)
-        return next(denied, None)
+        # Of a pod that a rule denies, demand may be invalid for the same reason.
+        return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
 
     def _requested_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
         return self._claims.get(name)
@@ -178,15 +218,19 @@ class _Case:
         requested = requested_of_nodes(pod, configuration.resource_mapping)
         classes = classes_for(pod, self.index, configuration)
         fits, rule_denials = None, None
+        no_node: tuple[Finding, ...] = ()
         if self.nodes is not None and requested:
             of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
             fits = node_fits(pod, of_classes, requested)
         if evaluation is not None:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
             rule_denials = tuple(each.finding for each in denied)
+            warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
+            no_node = tuple(each for each in warned if each.reason in NO_NODE)
         situation = msgspec.structs.replace(
             situation,
             rule_denials=rule_denials,
+            no_node=no_node,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
@@ -221,7 +265,7 @@ class _Case:
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have nodes which take pods."""
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
-        allowed = options.allowed if isinstance(options, gpu_class_case.GPUClassOptions) else (ANY,)
+        allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
             found = self.configuration.classes.get(kind)
             if found is not None and is_covered(found, allowed):
@@ -238,7 +282,16 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
     if evaluation is not None and evaluation.unreadable:
         yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
     for each in evaluation.findings() if evaluation else ():
-        yield RuleSentence(outcome=each.outcome.value, sentence=each.finding.sentence())
+        found = each.finding
+        yield RuleSentence(outcome=each.outcome.value, sentence=found.sentence(), reason=found.reason.value)
+
+
+def _scaled_by(data: Any) -> str:
+    """Return who last wrote spec.replicas, and when, by the managedFields."""
+    entries = data.get("metadata", {}).get("managedFields") or ()
+    wrote = [each for each in entries if "f:replicas" in (each.get("fieldsV1") or {}).get("f:spec", {})]
+    last = max(wrote, key=lambda each: str(each.get("time")), default=None)
+    return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
 
 
 def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
@@ -255,5 +308,6 @@ def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
 
 def _pod_state(pod: StoredPod) -> PodState:
     gated = f"waits for {', '.join(pod.gates)}" if pod.gates else ""
-    reason = gated or pod.unscheduled or "; ".join(pod.waiting) or pod.status.message
+    ending = "terminating" if pod.is_terminating else ""
+    reason = ending or gated or pod.unscheduled or "; ".join(pod.waiting) or pod.failure or pod.status.message
     return PodState(name=pod.metadata.name, phase=pod.status.phase, node=pod.spec.node_name, reason=reason)

@@ -35,12 +35,16 @@ class Source(Enum):
 
 
 class Cause(Shown, frozen=True):
-    """One cause, in one sentence, and what to do, "" where nothing can be done. `reason` is that of the finding, if it is one."""
+    """One cause, in one sentence, and what to do, "" where nothing can be done.
+
+    reason and details: those of the finding, if it is one.
+    """
 
     source: Source
     message: str
     remedy: str = ""
     reason: str = ""
+    details: tuple[str, ...] = ()
 
 
 class RuleSentence(Shown, frozen=True):
@@ -48,6 +52,7 @@ class RuleSentence(Shown, frozen=True):
 
     outcome: str
     sentence: str
+    reason: str = ""
 
 
 class QuotaDemand(QuotaRow, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ Owners are followed upwards from the pods, and from what was denied pods, by one
 calls, whatever operators there are, and however many objects.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -20,6 +21,8 @@ from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 
+_ATTEMPTS = re.compile(r"[.,] (?:no new claims to deallocate|preemption:)")
+"""Where the scheduler's message goes on to what it tried in vain (`FitError` and `PostFilter` of v1.36)."""
 MOST_LEVELS = 5
 """Owners above a pod: a Pod of a Job of a JobSet of a TrainJob has three."""
 
@@ -27,6 +30,9 @@ MOST_LEVELS = 5
 class _Metadata(Metadata, frozen=True):
     name: str = ""
     uid: str = ""
+    deletion_timestamp: datetime | None = None
+    """When the grace period of a deletion ends."""
+    deletion_grace_period_seconds: int = 0
 
     @property
     def owner(self) -> OwnerReference | None:
@@ -39,9 +45,28 @@ class _Metadata(Metadata, frozen=True):
         return datetime.fromisoformat(self.creation_timestamp) if self.creation_timestamp else None
 
 
-class _ContainerStatus(msgspec.Struct, frozen=True):
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     state: dict[str, Any] | None = None
+    last_state: dict[str, Any] | None = None
+    restart_count: int = 0
+
+    @property
+    def waits_for(self) -> str:
+        """Why it waits on its node, and how it ended before: `container main: CrashLoopBackOff: …`; "" if it does not wait."""
+        waiting = (self.state or {}).get("waiting")
+        if waiting is None:
+            return ""
+        why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+        ended = ended_with(self.last_state)
+        after = f", after it exited with {ended} ({self.restart_count} restarts)" if ended else ""
+        return f"container {self.name}: {why}{after}"
+
+
+def ended_with(state: dict[str, Any] | None) -> str:
+    """Return how a container ended: `code 137, OOMKilled`; "" if it did not."""
+    ended = (state or {}).get("terminated")
+    return f"code {ended.get('exitCode')}, {ended.get('reason') or 'no reason'}" if ended else ""
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -70,8 +95,12 @@ class StoredPod(msgspec.Struct, frozen=True):
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None and not self.has_ended
+
+    @property
     def is_running(self) -> bool:
-        return self.status.phase == "Running" and not any(self.waiting)
+        return self.status.phase == "Running" and not self.is_terminating and not any(self.waiting)
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -84,20 +113,26 @@ class StoredPod(msgspec.Struct, frozen=True):
             return ""
         for each in self.status.conditions or ():
             if each["type"] == "PodScheduled" and each["status"] == "False":
-                return str(each.get("message", ""))
+                return _ATTEMPTS.split(str(each.get("message", "")))[0]
         return ""
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Why its containers wait on their node: `container main: ImagePullBackOff: …`."""
-        statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
-        found = []
-        for each in statuses:
-            waiting = (each.state or {}).get("waiting")
-            if waiting is not None:
-                why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-                found.append(f"container {each.name}: {why}")
-        return tuple(found)
+        """Why its containers wait on their node."""
+        return tuple(filter(None, (each.waits_for for each in self._containers)))
+
+    @property
+    def failure(self) -> str:
+        """How the first container that failed ended: `container main exited with code 1, Error`; "" if none did."""
+        for each in self._containers:
+            ended = (each.state or {}).get("terminated")
+            if ended and ended.get("exitCode"):
+                return f"container {each.name} exited with {ended_with(each.state)}"
+        return ""
+
+    @property
+    def _containers(self) -> tuple[_ContainerStatus, ...]:
+        return (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
 
 
 class _Owned(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """What one pod demands of its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from msgspec.structs import asdict
@@ -22,6 +22,10 @@ from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
     """Return the GPU resources that the pod requests, by name."""
     return {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items() if amount}
+
+
+def in_words(requested: Mapping[str, Fraction]) -> str:
+    return ", ".join(f"{format_amount(amount)} {name}" for name, amount in requested.items())
 
 
 def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:

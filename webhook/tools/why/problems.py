@@ -1,4 +1,4 @@
-"""What is denied or pending in a namespace, the worst first: `gpu-admission why` without a name.
+"""What is denied or pending in a namespace or in all, the worst first: `gpu-admission why` without a name.
 
 Denials are from the conditions and Events of the objects whose pods were denied; a denial that is over, because its object has
 its pods now, is left out.
@@ -6,7 +6,7 @@ its pods now, is left out.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,18 +14,25 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.pod import Metadata
+from policies.quota.demand import RULE_ID
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
+from webhook.tools.status.holders import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import DeniedOwner, Shown
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.family import StoredPod, decode_stored
-from webhook.tools.why.reasons import FAILED_CREATE, REPLICA_FAILURE, has_ended, is_true, pod_cause
+from webhook.tools.why.reasons import (
+    FAILED_CREATE,
+    REPLICA_FAILURE,
+    has_ended,
+    is_true,
+    pod_cause,
+    terminating_cause,
+)
 
-PENDING_AFTER = timedelta(minutes=1)
-"""A younger pod may just be starting."""
 _WORST = (Answer.REFUSED, Answer.PENDING, Answer.GATED)
 
 
@@ -37,6 +44,7 @@ class Problem(Shown, frozen=True):
     """
 
     answer: Answer
+    namespace: str
     owner: str
     count: int
     first: datetime
@@ -44,13 +52,13 @@ class Problem(Shown, frozen=True):
     message: str
 
     @property
-    def order(self) -> tuple[int, int, datetime, str]:
+    def order(self) -> tuple[int, int, datetime, str, str]:
         """The sort key: denied ones first, then most pods, then the longest."""
-        return _WORST.index(self.answer), -self.count, self.first, self.owner
+        return _WORST.index(self.answer), -self.count, self.first, self.namespace, self.owner
 
 
 class Problems(Shown, frozen=True):
-    """Everything of a namespace that is denied, or pending for longer than PENDING_AFTER; the worst first.
+    """Everything of a namespace, of all if it is "", that is denied, or pending for longer than PENDING_AFTER; the worst first.
 
     since: the first denial that conditions and Events still tell of, None without any. omitted: what the caller may not read.
     """
@@ -97,14 +105,24 @@ _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], bool]]] = {
 """By kind, whether an object still lacks pods. Of other kinds only their Events are known."""
 
 
+Owners = dict[str, dict[tuple[str, str], _Owner]]
+"""By kind, then by namespace and name; without the kinds that may not be listed."""
+
+
 def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
-    """Return what is denied or pending in the namespace now. Raises `errors.ApiError`, but for a lack of rights."""
-    reader = Permitted(api)
-    read_denials = partial(denials_in_events, api, namespace, now, _failure)
-    denied = reader.attempt(f"list events -n {namespace}", read_denials) or ()
-    owners = dict(_owners(reader, namespace))
-    pods = reader.attempt(f"list pods -n {namespace}", partial(api.list, PODS.path(namespace), decode_stored))
-    found = [*_denied(denied, owners), *pending(pods.items if pods else (), now)]
+    """Return what is denied or pending in the namespace now, in all if it is "".
+
+    Raises `errors.ApiError`, but for a lack of rights.
+    """
+    reader, where = Permitted(api), f"-n {namespace}" if namespace else "in all namespaces"
+    owners = dict(_owners(reader, namespace, where))
+    made_by = {key: each.metadata.controlled_by for key, each in owners.get("ReplicaSet", {}).items()}
+    read_denials = partial(denials_in_events, api, namespace, now, _failure, made_by)
+    denied = reader.attempt(f"list events {where}", read_denials) or ()
+    read_pods = partial(api.list, PODS.path(namespace), _unfinished)
+    pods = reader.attempt(f"list pods {where}", read_pods)
+    listed = pods.items if pods else []
+    found = [*_explained(_denied(denied, owners), listed, now), *pending(listed, now)]
     return Problems(
         namespace=namespace,
         at=now,
@@ -118,27 +136,37 @@ def _failure(event: ClusterEvent) -> str:
     return event.denial or (event.message if event.reason == FAILED_CREATE else "")
 
 
-def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[str, _Owner]]]:
-    """Yield the objects of each kind that may be listed, by name."""
+def _unfinished(document: bytes) -> StoredPod | None:
+    """Return a pod that may be a problem, so that a list of all namespaces keeps no others in memory."""
+    pod = decode_stored(document)
+    return None if pod.has_ended or pod.is_running else pod
+
+
+def _owners(
+    reader: Permitted, namespace: str, where: str
+) -> Iterator[tuple[str, dict[tuple[str, str], _Owner]]]:
+    """Yield the objects of each kind that may be listed."""
     for kind, (resource, _) in _LACKS_PODS.items():
         group = resource.prefix.removeprefix("/api").removeprefix("s/").rpartition("/")[0]
-        right = f"list {'.'.join(filter(None, (resource.plural, group)))} -n {namespace}"
+        right = f"list {'.'.join(filter(None, (resource.plural, group)))} {where}"
         listed = reader.attempt(right, partial(reader.api.list, resource.path(namespace), _OWNER.decode))
         if listed is not None:
-            yield kind, {each.metadata.name or "": each for each in listed.items}
+            named = ((each.metadata, each) for each in listed.items)
+            yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in named}
 
 
-def _denied(denied: Iterable[DeniedOwner], owners: dict[str, dict[str, _Owner]]) -> Iterator[Problem]:
+def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
     """Yield the owners that lack pods: by their Events and, where these are gone, by the conditions."""
-    seen: dict[str, Problem] = {}
+    seen: dict[tuple[str, str], Problem] = {}
     for each in denied:
         kind, _, name = each.owner.partition("/")
         if kind in owners:
-            owner = owners[kind].get(name)
+            owner = owners[kind].get((each.namespace, name))
             if owner is None or not _LACKS_PODS[kind][1](owner):
                 continue
-        seen[each.owner] = Problem(
+        seen[each.namespace, each.owner] = Problem(
             answer=Answer.REFUSED,
+            namespace=each.namespace,
             owner=each.owner,
             count=each.count,
             first=each.first,
@@ -146,17 +174,36 @@ def _denied(denied: Iterable[DeniedOwner], owners: dict[str, dict[str, _Owner]])
             message=each.message,
         )
     for kind, objects in owners.items():
-        for name, owner in objects.items():
+        for (namespace, name), owner in objects.items():
             if owner.metadata.is_owned:  # its Deployment has the same condition
                 continue
             for first, message in _failures(owner):
-                key = f"{kind}/{name}"
                 of_condition = Problem(
-                    answer=Answer.REFUSED, owner=key, count=0, first=first, last=first, message=message
+                    answer=Answer.REFUSED,
+                    namespace=namespace,
+                    owner=f"{kind}/{name}",
+                    count=0,
+                    first=first,
+                    last=first,
+                    message=message,
                 )
-                by_events = seen.get(key, of_condition)
-                seen[key] = replace(by_events, first=min(by_events.first, first))
+                by_events = seen.get((namespace, of_condition.owner), of_condition)
+                seen[namespace, of_condition.owner] = replace(by_events, first=min(by_events.first, first))
     yield from seen.values()
+
+
+def _explained(problems: Iterable[Problem], pods: Iterable[StoredPod], now: datetime) -> Iterator[Problem]:
+    """Yield the denials; those of the quota with the pod that they wait for, if one of the same owner is being deleted."""
+    ending = {
+        (pod.metadata.namespace or "", pod.metadata.controlled_by): pod for pod in pods if pod.is_terminating
+    }
+    for each in problems:
+        pod = ending.get((each.namespace, each.owner))
+        if pod is not None and each.message.endswith(f"[{RULE_ID}]"):
+            why = terminating_cause(pod, now).message
+            message = f"exceeded quota until its old pods have ended: Pod {pod.metadata.name} {why}"
+            each = replace(each, message=message)  # noqa: PLW2901
+        yield each
 
 
 def _failures(owner: _Owner) -> Iterator[tuple[datetime, str]]:
@@ -170,22 +217,26 @@ def _failures(owner: _Owner) -> Iterator[tuple[datetime, str]]:
 
 def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
     """Yield the pods that do not run for longer than PENDING_AFTER, by owner, with what is true for most of them."""
-    by_owner: dict[tuple[str, bool], list[tuple[datetime, str, str]]] = defaultdict(list)
+    by_owner: dict[tuple[str, str, bool], list[tuple[datetime, str, str]]] = defaultdict(list)
     for pod in pods:
-        created, cause = pod.metadata.created, None if pod.has_ended else pod_cause(pod)
-        if cause is not None and created is not None and now - created > PENDING_AFTER:
-            owner = pod.metadata.controlled_by or f"Pod/{pod.metadata.name}"
-            by_owner[owner, bool(pod.gates)].append((created, pod.metadata.name, cause.message))
-    for (owner, is_gated), found in by_owner.items():
+        meta = pod.metadata
+        # A pod that is being deleted is a problem once its grace period is over.
+        since = meta.deletion_timestamp if pod.is_terminating else meta.created
+        cause = None if pod.has_ended else pod_cause(pod, now)
+        if cause is not None and since is not None and now - since > PENDING_AFTER:
+            owner = meta.controlled_by or f"Pod/{meta.name}"
+            by_owner[meta.namespace or "", owner, bool(pod.gates)].append((since, meta.name, cause.message))
+    for (namespace, owner, is_gated), found in by_owner.items():
         messages = [message for _, _, message in found]
         message = max(messages, key=messages.count)
         name, alike = min(name for _, name, said in found if said == message), messages.count(message)
         more = f" (and {alike - 1} more)" if alike > 1 else ""
         yield Problem(
             answer=Answer.GATED if is_gated else Answer.PENDING,
+            namespace=namespace,
             owner=owner,
             count=len(found),
-            first=min(created for created, _, _ in found),
+            first=min(since for since, _, _ in found),
             last=now,
             message=f"Pod {name}{more} {message}",
         )

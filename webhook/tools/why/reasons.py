@@ -1,7 +1,9 @@
 """The answer to why the pods of an object do not run: the reasons, the most certain first, and a sentence that sums them up."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -9,6 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding
+from policies.quota.demand import RULE_ID
+from policies.reason import Reason
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import (
@@ -23,17 +27,37 @@ from webhook.tools.why.family import StoredPod
 MOST_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
 """The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.36)."""
+_COMBINED = "(combined from similar events): "
+"""How client-go begins an Event that stands for several (`tools/record/events_cache.go`, v0.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
 DEFAULT_SCHEDULER = "default-scheduler"
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
-_ENDED = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+_FAILED = "Failed"
+_ENDED = frozenset({"Complete", "Completed", "Succeeded", _FAILED})
 """Conditions of Jobs, JobSets and training jobs that have ended."""
+_INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
+NO_NODE = frozenset({Reason.NO_NODE, Reason.UNKNOWN_CLASS, Reason.CLASS_CONTRADICTION, Reason.EXCEEDS_NODE})
+"""Reasons of warnings that a pod will find no node."""
+_MINIMUM = re.compile(r"\.min\w+ is 0$")
+"""Why an object makes no pods until its autoscaler makes some."""
+_WAITING_REMEDIES = {
+    "CrashLoopBackOff": "see why the container exits: kubectl logs --previous",
+    "ErrImagePull": "correct the image or imagePullSecrets",
+    "ImagePullBackOff": "correct the image or imagePullSecrets",
+    "InvalidImageName": "correct the image",
+}
+"""By the reason for which the kubelet does not run a container (`pkg/kubelet/images` and `container`, v1.36)."""
 
 NO_REASON = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, and no Event says why",
     remedy="see the log of the controller that makes pods of this kind",
+)
+UNKNOWN_RULES = Cause(
+    source=Source.CONTROLLER,
+    message="pods are missing, no Event says why, and you may not read what decides which rules hold",
+    remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
 )
 
 
@@ -44,16 +68,22 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
       owners of its pods, and its pods.
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
     quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
+    no_node: warnings of the rules that a pod would find no node.
+    zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node. other_kinds: other classes that have nodes and that the namespace may use.
     """
 
     data: Any
+    now: datetime
     pods: Sequence[StoredPod]
     events: Sequence[ClusterEvent]
     wanted: int | None
     rule_denials: Sequence[Finding] | None = ()
     quota_denials: Sequence[Finding] = ()
+    no_node: Sequence[Finding] = ()
+    zero: str = ""
+    held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Sequence[str] = ()
@@ -64,16 +94,30 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return [pod for pod in self.pods if not pod.has_ended]
 
     @property
+    def current(self) -> list[StoredPod]:
+        """The pods that the object counts on: without those that are being deleted, unless a pod itself is explained."""
+        return [pod for pod in self.living if self.data is None or not pod.is_terminating]
+
+    @property
+    def terminating(self) -> list[StoredPod]:
+        return [pod for pod in self.living if pod.is_terminating]
+
+    @property
     def stuck(self) -> StoredPod | None:
         """A pod that does not run. A pod that finds no node comes first, because the nodes are compared with this pod."""
-        waiting = (pod for pod in self.living if not pod.is_running)
+        waiting = (pod for pod in self.current if not pod.is_running)
         return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
 
     @property
     def denial_events(self) -> list[ClusterEvent]:
         """Events about pods that our webhook denied in the past, the last one first."""
         denials = (event for event in self.events if event.denial)
-        return sorted(denials, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
+        return sorted(denials, key=_last, reverse=True)
+
+    @property
+    def is_quota_denial(self) -> bool:
+        """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
+        return all(f"[{RULE_ID}]" in each.denial for each in self.denial_events[:1])
 
     @property
     def outdated(self) -> int:
@@ -86,9 +130,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_missing_pods(self) -> bool:
-        if self.wanted is None:
+        if not self.wanted:
             return bool(self.denial_events)
-        return len(self.living) < self.wanted or bool(self.outdated)
+        return self.data is not None and (len(self.current) < self.wanted or bool(self.outdated))
 
     @property
     def has_ended(self) -> bool:
@@ -99,33 +143,54 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def why_stopped(self) -> str:
         """Why the object should make no pods now, "" if it should make some."""
         spec = _map(_map(self.data).get("spec"))
-        if self.living or (self.wanted and not spec.get("schedule")):
+        if self.current or (self.wanted and not spec.get("schedule")):
             return ""
         if spec.get("suspend") is True:
             return "spec.suspend is true"
         if spec.get("schedule") and not self.denial_events:
             return f"it makes pods when spec.schedule ({spec['schedule']}) is due"
-        if self.wanted == 0:
-            return "spec.replicas is 0" if spec.get("replicas") == 0 else "as it is written, it makes no pods"
-        return ""
+        is_woken = bool(self.denial_events) and _MINIMUM.search(self.zero)
+        return self.zero if self.wanted == 0 and not is_woken else ""
 
 
 def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     """Return the answer, a sentence that says it, and the reasons."""
     if situation.has_ended:
-        return Answer.ENDED, "it has ended", ()
+        return Answer.ENDED, _end(situation), tuple(_failures(situation))
     if situation.why_stopped:
-        return Answer.STOPPED, situation.why_stopped, ()
-    reasons = tuple(_reasons(situation)) or ((NO_REASON,) if situation.is_missing_pods else ())
+        # What denies its pods can be repaired before it makes some.
+        return Answer.STOPPED, situation.why_stopped, (*_terminating(situation), *_denials(situation))
+    reasons = tuple(_reasons(situation))
+    if situation.is_missing_pods and not reasons:
+        reasons = (NO_REASON if situation.rule_denials is not None else UNKNOWN_RULES,)
     answer = _answer(situation, reasons)
-    running, wanted = sum(pod.is_running for pod in situation.living), situation.wanted
-    summary = f"{running} of {len(situation.living) if wanted is None else wanted} pods run"
+    running, wanted = sum(pod.is_running for pod in situation.current), situation.wanted
+    summary = f"{running} of {wanted or len(situation.current)} pods run"
     if situation.outdated:
         summary += f", {situation.outdated} of them not updated"
     if answer is not Answer.RUNNING:
         why = reasons[0].message if reasons else "nothing that can be read says why"
         summary = f"{summary}: {why}"
     return answer, summary, reasons
+
+
+def _end(situation: Situation) -> str:
+    conditions = _map(_map(situation.data).get("status")).get("conditions") or ()
+    for each in conditions:
+        if each.get("type") == _FAILED and each.get("status") == "True":
+            return f"it has failed: {each.get('message') or each.get('reason')}"
+    return "it has ended"
+
+
+def _failures(situation: Situation) -> Iterator[Cause]:
+    """Yield how many pods failed, and how one of them did."""
+    failed = [pod for pod in situation.pods if pod.status.phase == _FAILED]
+    if failed:
+        pod = next((pod for pod in failed if pod.failure), failed[0])
+        how = pod.failure or pod.status.message or "its status does not say why"
+        number = "1 pod has failed" if len(failed) == 1 else f"{len(failed)} pods have failed"
+        remedy = f"kubectl logs {pod.metadata.name}" if pod.failure else ""
+        yield Cause(source=Source.POD, message=f"{number}, Pod {pod.metadata.name}: {how}", remedy=remedy)
 
 
 def is_true(status: Mapping[str, Any], *types: str) -> bool:
@@ -140,9 +205,10 @@ def has_ended(status: Mapping[str, Any]) -> bool:
 
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
     """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod."""
-    merged: dict[tuple[str, str, str], ObservedEvent] = {}
-    for each in sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True):
-        key = (each.owner, each.reason, "" if each.denial else each.message)
+    merged: dict[tuple[str, str, bool, str], ObservedEvent] = {}
+    for each in sorted(events, key=_last, reverse=True):
+        is_ours, is_alike = bool(each.denial), each.reason == FAILED_CREATE  # but for the name of the pod
+        key = (each.owner, each.reason, is_ours, "" if is_alike else each.message)
         newer = merged.get(key)
         merged[key] = ObservedEvent(
             about=each.owner,
@@ -155,7 +221,7 @@ def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
 
 
 def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
-    sources, living = {reason.source for reason in reasons}, situation.living
+    sources, living = {reason.source for reason in reasons}, situation.current
     if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
         return Answer.REFUSED
     if living and all(pod.gates for pod in living):
@@ -168,21 +234,78 @@ def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
 def _reasons(situation: Situation) -> Iterator[Cause]:
     """Yield why pods are missing, then why the existing pods do not run."""
     if situation.is_missing_pods:
-        explanations = [_cause(Source.POLICY, each) for each in situation.rule_denials or ()]
-        explanations += [_cause(Source.QUOTA, each) for each in situation.quota_denials]
-        yield from explanations
-        yield from _event_reasons(situation, is_explained=bool(explanations))
+        explanations = (*_terminating(situation), *_denials(situation))
+        denied_by_rule = situation.rule_denials is None and not situation.is_quota_denial
+        yield from () if denied_by_rule else explanations
+        yield from _event_reasons(situation, is_explained=bool(explanations) and not denied_by_rule)
+        yield from explanations if denied_by_rule else ()
     yield from _pod_reasons(situation)
-    unscheduled = [pod for pod in situation.living if pod.unscheduled]
-    if unscheduled and situation.nodes is not None:
-        yield from _node_reasons(situation, situation.nodes)
+    yield from _order(situation)
+    if _map(situation.data).get("kind") == "Job":
+        yield from _failures(situation)
+    if any(pod.unscheduled for pod in situation.current):
+        if situation.no_node and not situation.is_missing_pods:
+            yield from _no_node(situation)
+        elif not situation.no_node and situation.nodes is not None:
+            yield from _node_reasons(situation, situation.nodes)
+
+
+def _denials(situation: Situation) -> Iterator[Cause]:
+    """Yield what denies a pod that is created now, or would keep it pending, in the order in which to repair it."""
+    denied = [_cause(Source.POLICY, each) for each in situation.rule_denials or ()]
+    full = [_cause(Source.QUOTA, each) for each in situation.quota_denials]
+    yield from (*denied, *(_no_node(situation) if denied or full else ()), *full)
+
+
+def _no_node(situation: Situation) -> Iterator[Cause]:
+    return (_cause(Source.NODES, each) for each in situation.no_node)
+
+
+def _terminating(situation: Situation) -> Iterator[Cause]:
+    for pod in situation.terminating:
+        cause = terminating_cause(pod, situation.now, situation.held.get(pod.metadata.name, ""))
+        yield replace(cause, message=f"Pod {pod.metadata.name} {cause.message}")
+
+
+def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
+    """Return since when a pod is being deleted, and what it waits for, without its name. `held`: what it holds."""
+    meta = pod.metadata
+    end = meta.deletion_timestamp or now
+    since = end - timedelta(seconds=meta.deletion_grace_period_seconds)
+    holds = f" and holds {held} until it has ended" if held else ""
+    message = f"has been terminating since {timestamp(since)}{holds}"
+    if now <= end:
+        message += f", at {timestamp(end)} at the latest"
+        grace = f"terminationGracePeriodSeconds below {meta.deletion_grace_period_seconds}"
+        remedy = f"wait until then, and set a {grace} if later updates must be faster"
+    elif meta.finalizers:
+        message += f": its finalizers are {', '.join(meta.finalizers)}"
+        remedy = "see the controller that set them"
+    else:
+        message += f"; its grace period ended at {timestamp(end)}, and Node {pod.spec.node_name} has not confirmed its end"
+        remedy = f"see whether Node {pod.spec.node_name} is Ready"
+    return Cause(source=Source.POD, message=message, remedy=remedy)
+
+
+def _order(situation: Situation) -> Iterator[Cause]:
+    """Yield that a StatefulSet creates its next pod when the one before is ready."""
+    data, pod = _map(situation.data), situation.stuck
+    policy = _map(data.get("spec")).get("podManagementPolicy", "OrderedReady")
+    is_ordered = data.get("kind") == "StatefulSet" and policy == "OrderedReady"
+    if is_ordered and pod is not None and len(situation.current) < (situation.wanted or 0):
+        message = (
+            f"the next pod is created when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
+        )
+        yield Cause(source=Source.CONTROLLER, message=message)
 
 
 def _cause(source: Source, finding: Finding) -> Cause:
     """Return a finding as the cause that it is, in its own words."""
     remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
     message = replace(finding, remedy="", fix=(), ask="").sentence()
-    return Cause(source=source, message=message, remedy=remedy, reason=finding.reason.value)
+    return Cause(
+        source=source, message=message, remedy=remedy, reason=finding.reason.value, details=finding.details
+    )
 
 
 def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Cause]:
@@ -199,20 +322,27 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
         message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
         yield Cause(source=Source.EVENT, message=message, remedy=remedy)
-    other_failures = {
-        (event.owner, event.message): event
-        for event in situation.events
-        if event.reason == FAILED_CREATE and not event.denial
-    }
-    for owner, message in other_failures:
-        yield Cause(source=Source.EVENT, message=f"{owner}: {message}")
+    others: dict[str, list[ClusterEvent]] = defaultdict(list)
+    for event in situation.events:
+        if event.reason == FAILED_CREATE and not event.denial:
+            others[event.owner].append(event)
+    for owner, events in others.items():
+        newest = max(events, key=_last)
+        number = sum(each.times for each in events)
+        times = f" ({number} times)" if number > 1 else ""
+        message = newest.message.removeprefix(_COMBINED)
+        yield Cause(source=Source.EVENT, message=f"{owner}: {message}{times}")
+
+
+def _last(event: ClusterEvent) -> float:
+    return event.last.timestamp() if event.last else 0.0
 
 
 def _pod_reasons(situation: Situation) -> Iterator[Cause]:
     """Yield why pods do not run. A reason names one pod, and how many more it is true for."""
     pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
-    for pod in situation.living:
-        reason = pod_cause(pod)
+    for pod in situation.current:
+        reason = pod_cause(pod, situation.now)
         if reason is not None:
             pods_by_reason[reason].append(pod)
     for reason, pods in pods_by_reason.items():
@@ -220,12 +350,14 @@ def _pod_reasons(situation: Situation) -> Iterator[Cause]:
         yield replace(reason, message=f"Pod {pods[0].metadata.name}{more} {reason.message}")
 
 
-def pod_cause(pod: StoredPod) -> Cause | None:
+def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
     """Return why a pod does not run, without its name. None if it runs."""
     source, remedy, node = Source.POD, "", pod.spec.node_name
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     if pod.is_running:
         return None
+    if pod.is_terminating:
+        return terminating_cause(pod, now)
     if pod.gates:
         message = f"waits for its scheduling gates to be removed: {', '.join(pod.gates)}"
         remedy = "see the controller that sets them"
@@ -233,6 +365,7 @@ def pod_cause(pod: StoredPod) -> Cause | None:
         source, message = Source.SCHEDULER, f"finds no node: {pod.unscheduled}"
     elif pod.waiting:
         message = f"waits on Node {node}: {'; '.join(pod.waiting)}"
+        remedy = next((text for key, text in _WAITING_REMEDIES.items() if f": {key}" in message), "")
     elif node:
         message = f"is on Node {node}, whose kubelet has not started it yet"
     else:
@@ -242,21 +375,33 @@ def pod_cause(pod: StoredPod) -> Cause | None:
 
 
 def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
-    """Yield why no node of its classes can take an unscheduled pod. Yield nothing if one of them can."""
+    """Yield why no node of its classes can take an unscheduled pod, by the node with the fewest obstacles."""
     classes = " or ".join(situation.classes)
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         others = [kind for kind in situation.other_kinds if kind not in situation.classes]
         remedy = f"name a class that has nodes ({', '.join(others)}), or " if others and classes else ""
         yield Cause(source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes")
-    elif all(node.against for node in nodes):
-        first = nodes[0]
+        return
+    first, lacking = min(nodes, key=lambda each: len(each.against)), _lacking(situation)
+    if not first.against and lacking:
+        message = f"Node {first.name} has free GPUs for it, but too little {lacking}"
+        yield Cause(
+            source=Source.NODES, message=message, remedy=f"request less {lacking}, or wait until it is free"
+        )
+    elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
         number = (
             f"none of the {len(nodes)} nodes {kind} can" if len(nodes) > 1 else f"the only node {kind} cannot"
         )
         message = f"{number} take it: Node {first.name} {', and '.join(first.against)}"
         yield Cause(source=Source.NODES, message=message, remedy=first.remedy)
+
+
+def _lacking(situation: Situation) -> str:
+    """Return the resources besides GPUs that the scheduler says are insufficient: `cpu`, `cpu and memory`."""
+    words = situation.stuck.unscheduled if situation.stuck else ""
+    return " and ".join(dict.fromkeys(_INSUFFICIENT.findall(words)))
 
 
 def _map(value: Any) -> dict[str, Any]:

@@ -120,20 +120,6 @@ def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
         assert counted is want
 
 
-def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
-    pod = creation_request("pod", AFTER, NOW, NEXT)
-    moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
-    (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
-    assert verdict.reason is VerdictReason.RESERVED
-    assert catalogue_version_to_count_by(moving) == NEXT
-
-    flipped = reconcile(moving, listed(NEXT), frozenset())
-    assert isinstance(flipped, Reconciled)
-    assert flipped.ledger.reserved == AFTER
-    later = creation_request("later", BEFORE, NEXT)
-    assert decide(flipped.ledger, [later]).verdicts[0].reason is VerdictReason.RESERVED
-
-
 @cases(
     ("ledger", "catalogue_version", "want"),
     begun=(on_the_way(next_catalogue=None), NEXT, NEXT),

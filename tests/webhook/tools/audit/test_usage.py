@@ -33,6 +33,18 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
     ("lines", "expected"),
     from_its_creation_to_its_end=([count("released", "a", 0, 90)], "3/2"),
     without_an_end_to_its_last_line=([count("held", "a", 0, 30), count("held", "a", 0, 60)], "1"),
+    without_an_end_while_its_controller_writes_lines=(
+        [count("held", "a", 0, 30), count("released", "b", 60, 90, "0")],
+        "3/2",
+    ),
+    without_an_end_not_by_lines_of_another_controller=(
+        [count("held", "a", 0, 30), count("released", "b", 60, 90, "0", replica="controller-2")],
+        "1/2",
+    ),
+    without_an_end_until_its_controller_leaves_it_out=(
+        [count("held", "a", 0, 60), count("held", "b", 0, 120, "0")],
+        "1",
+    ),
     held_and_released_once=([count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2"),
     released_by_two_leaders_once=(
         [count("released", "a", 0, 90), count("released", "a", 0, 91)],
@@ -239,12 +251,14 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
 
     assert result.stdout.splitlines() == [
         "NAMESPACE   GPU-HOURS     PODS",
+        "other            3.00        1",
         "team             2.50        2",
-        "other            2.00        1",
-        "total            4.50        3",
+        "total            5.50        3",
     ]
     assert result.stderr.splitlines() == [
-        "1 pod or claim without a line that says when it ended: each counts to its last line.",
-        "1 pod or claim was admitted, but in no line of the controller, and not counted.",
+        "1 pod or claim without a line that says when it ended: each counts as long as the controller that wrote its last "
+        "line has further lines.",
+        "1 pod or claim was admitted, but in no line of the controller, and not counted: it was never stored, or is not an "
+        "hour old.",
         "1 of 5 lines could not be read.",
     ]

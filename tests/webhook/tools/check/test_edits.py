@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.pods.field_paths import path_parts
+from policies.pods.field_paths import OPTIONAL, path_parts
 from tests.cases import cases
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.tools.check.edits import OPTIONAL, NotEditableError, TextEdit, Value, edited
+from webhook.tools.check.edits import NotEditableError, TextEdit, Value, edited
 
 T = TypeVar("T")
 LIMIT = "spec.containers[0].resources.limits[nvidia.com/gpu]"

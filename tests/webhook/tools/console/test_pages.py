@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.cases import cases
@@ -19,16 +20,19 @@ from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
     InstallationStatus,
+    PendingOwner,
     QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
+    quota_totals,
 )
 from webhook.tools.why.explanation import Answer, Explanation
 from webhook.tools.why.problems import Problem, Problems
 
 NOW = datetime.now(UTC)
 HARD = Fraction(8)
+FOUR = {"gpus": Fraction(4)}
 
 
 def quota(number: int, **tweaks: Any) -> QuotaSummary:
@@ -38,8 +42,9 @@ def quota(number: int, **tweaks: Any) -> QuotaSummary:
 
 
 QUOTAS = (
-    *(quota(number) for number in range(495)),
-    quota(495, state=QuotaState.STALE),
+    *(quota(number) for number in range(494)),
+    quota(494, pending=(PendingOwner(namespace="team-494", owner="Job/a", pods=1, held=FOUR, since=NOW),)),
+    quota(495, state=QuotaState.STALE, message="no message about pods for 200 s"),
     quota(496, denied=3),
     quota(497, state=QuotaState.NOT_COUNTED),
     quota(498, holders=(QuotaHolder(name="Job/Llama-Pretrain", held={"gpus": Fraction(2)}),)),
@@ -62,6 +67,8 @@ def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
         policies=(),
         quotas=quotas,
         quotas_are_known=True,
+        totals=quota_totals(quotas),
+        figures_until=None,
         classes=(),
         denials=DENIALS,
         denials_from="Events",
@@ -85,32 +92,34 @@ def shown(path: str, query: Mapping[str, str], found: ClusterStatus | None = Non
 
 
 def names(text: str) -> list[str]:
-    return re.findall(r'<a class="name" href="/quotas/([^"]+)"', text.partition('id="denials"')[0])
+    return re.findall(r'<a class="name" href="/quotas/([^"]+)"', text.partition('id="quotas"')[2])
 
 
 def teams(*numbers: int) -> list[str]:
     return [f"team-{number:03}" for number in numbers]
 
 
+BY_NAME = {"sort": "by namespace"}
+
+
 @cases(
     ("query", "want"),
-    fifty_by_name=({}, teams(*range(50))),
-    the_last_page=({"page": "10"}, teams(*range(450, 500))),
-    a_page_that_is_not_there=({"page": "99"}, teams(*range(450, 500))),
-    a_page_that_is_no_number=({"page": "two"}, teams(*range(50))),
-    searched=({"search": " M-49 "}, teams(*range(490, 500))),
+    fifty_with_problems_first=({}, teams(497, 495, 499, 496, 494, *range(45))),
+    fifty_by_name=(BY_NAME, teams(*range(50))),
+    the_last_page=({"page": "10", **BY_NAME}, teams(*range(450, 500))),
+    a_page_that_is_not_there=({"page": "99", **BY_NAME}, teams(*range(450, 500))),
+    a_page_that_is_no_number=({"page": "two", **BY_NAME}, teams(*range(50))),
+    searched=({"search": " M-49 ", **BY_NAME}, teams(*range(490, 500))),
     searched_by_holder=({"search": "llama"}, teams(498)),
     nothing_found=({"search": "<b>"}, []),
-    only_problems=({"problems": "1"}, teams(495, 496, 497, 499)),
-    only_problems_the_worst_first=(
-        {"problems": "1", "sort": "worst first"},
-        teams(497, 495, 499, 496),
-    ),
+    only_problems=({"problems": "1", **BY_NAME}, teams(495, 496, 497, 499)),
+    only_problems_the_worst_first=({"problems": "1"}, teams(497, 495, 499, 496)),
     the_fullest_of_those_found=(
         {"search": "49", "sort": "fullest first"},
         teams(499),
     ),
-    of_an_order_that_is_not_known=({"sort": "x", "search": "49"}, teams(49, 149, 249, 349, 449)),
+    of_an_order_that_is_not_known=({"sort": "x", "search": "49"}, teams(497, 495, 499, 496, 494)),
+    the_most_pending_first=({"sort": "most pending first"}, teams(494, 0)),
 )
 def test_the_quotas_that_the_address_asks_for(query: Mapping[str, str], want: list[str]) -> None:
     assert names(shown("/", query))[: len(want) or 1] == want
@@ -163,6 +172,7 @@ def test_a_holder_whose_gpus_are_not_known_is_shown_by_what_is() -> None:
 PROBLEMS = tuple(
     Problem(
         answer=Answer.PENDING if number % 2 else Answer.REFUSED,
+        namespace="ml",
         owner=f"Job/job-{number}",
         count=number,
         first=NOW,
@@ -209,3 +219,49 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
     monkeypatch.setattr(console, "_answered", lambda *_: (found, offer, None, ""))
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
+
+
+def test_pending_pods_that_hold_quota_are_shown_the_longest_first() -> None:
+    owners = [
+        PendingOwner(
+            namespace="team-498", owner=f"Job/{n}", pods=n, held=FOUR, since=NOW - timedelta(hours=n)
+        )
+        for n in range(7, 1, -1)
+    ]
+    held_up = quota(498, pending=tuple(owners), is_held_up=True)
+    overview, page = (shown(path, {}, status((held_up, *QUOTAS[:3]))) for path in ("/", "/quotas/team-498"))
+
+    assert re.findall(r"<strong>(Job/\d)</strong>", overview.partition('id="denials"')[0]) == [
+        f"Job/{n}" for n in (7, 6, 5, 4, 3)
+    ]
+    assert re.findall(r"<strong>(Job/\d)</strong>", page) == [f"Job/{n}" for n in (7, 6, 5, 4, 3, 2)]
+    assert names(overview)[0] == "team-498"
+
+
+def test_every_page_of_quotas_says_that_no_controller_leads() -> None:
+    found = msgspec.structs.replace(status(), figures_until=NOW)
+    said = [" no controller has led since" in shown(path, {}, found) for path in ("/", "/quotas/team-001")]
+    assert said == [True, True]
+    assert "no controller has led" not in shown("/", {})
+
+
+@cases(
+    ("no_room", "want"),
+    room=("", 0),
+    none_now=("exceeded quota: a/default, requested 2 GPUs, 8 of 8 used", 1),
+)
+def test_a_correction_that_the_rules_accept_may_wait_for_the_quota(
+    monkeypatch: pytest.MonkeyPatch, no_room: str, want: int
+) -> None:
+    offer = Proposal(
+        title="Job/0",
+        verdict=Verdict.REFUSED,
+        is_accepted=True,
+        no_room=no_room,
+        correction=(("plus", "+x"),),
+    )
+    monkeypatch.setattr(DenialProposals, "of", lambda *_: {DENIALS[0]: offer})
+    text = shown("/denials", {})
+
+    assert "The rules accept Job/0 with this change:" in text
+    assert text.count(f"With it, the quota has no room now: {no_room}.") == want

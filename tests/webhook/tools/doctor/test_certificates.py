@@ -14,8 +14,7 @@ from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
-from webhook.tools.doctor.checks import certificates
-from webhook.tools.doctor.checks.configurations import configurations_exist
+from webhook.tools.doctor.checks import certificates, configurations
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster
 
 NAME = "gpu-admission.gpu-admission.svc"
@@ -205,7 +204,7 @@ def test_cert_manager_keeps_no_key_of_its_authority_in_the_secret(tmp_path: Path
 
 def test_a_configuration_that_is_missing_is_found_once(tmp_path: Path) -> None:
     with cluster(tmp_path, 1, OURS.certificate_pem()) as found:
-        (missing,) = run_check(configurations_exist, found).findings
+        (missing,) = run_check(configurations.CHECKS[0], found).findings
         bundle = run_check(BUNDLE, found)
 
     assert (missing.id, missing.object) == (

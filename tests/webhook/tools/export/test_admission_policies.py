@@ -107,13 +107,6 @@ def test_every_rule_is_exported_or_says_why_not(rule: Rule) -> None:
     assert rule.id in made.rules or rule.not_exported
 
 
-def test_rules_that_are_not_asked_for_are_named() -> None:
-    made = exported(rules=("gpu-requests",))
-
-    assert made.rules == ("gpu-requests",)
-    assert "gpu-toleration: all of it: left out by --rules" in map(str, made.unsupported)
-
-
 def test_each_policy_leaves_alone_what_an_earlier_one_governs() -> None:
     made = exported(
         policy("a", "priority: 2, match: {namespaces: [ml, 'ml-*']}"),

@@ -72,7 +72,7 @@ def test_it_says_what_is_left_out_and_what_was_tried() -> None:
 
     assert "left out: you may not list nodes" in text
     assert "left out: 4 more findings and changes" in text
-    assert "none of the running pods would be refused" in text
+    assert "none of the pods would be refused" in text
     assert "of no known class" in text
 
 

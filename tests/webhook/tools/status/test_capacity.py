@@ -5,6 +5,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
@@ -67,6 +69,11 @@ def capacity(
     )
 
 
+def of_slices(name: str, units: int, cards: str) -> ClassCapacity:
+    resources = {name: (Fraction(units), Fraction(units))}
+    return msgspec.structs.replace(capacity(cards, cards), resources=resources)
+
+
 EIGHT = node("a", of(A100), {GPU: "8"})
 
 
@@ -100,6 +107,16 @@ EIGHT = node("a", of(A100), {GPU: "8"})
         [node("a", {}, {GPU: "8"}), node("cpu", {}, {})],
         [],
         {"": capacity("8", "8", gpu=("8", "8"))},
+    ),
+    slices_of_a_family_are_those_of_its_classes_that_have_them=(
+        [node("a", of("nvidia-a100"), {"nvidia.com/mig-1g.5gb": "7"})],
+        [],
+        {"nvidia-a100": of_slices("nvidia.com/mig-1g.5gb", 7, "1")},
+    ),
+    slices_of_no_known_class_are_what_a_quota_counts=(
+        [node("a", {}, {SLICE: "3"})],
+        [],
+        {"": of_slices(SLICE, 3, "3/4")},
     ),
     a_node_whose_device_plugin_is_away=([node("a", of(A100), {})], [], {A100: capacity("0", "0")}),
     memory_of_cards_is_not_another_card=(

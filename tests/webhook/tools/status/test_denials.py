@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.builders import JSON
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.tools.audit import Counts
 from webhook.tools.status.denials import denials_in_events, denials_in_logs
@@ -15,6 +16,9 @@ from webhook.tools.status.report import DeniedOwner
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
 OTHER = 'Error creating: admission webhook "policy.example.com" denied the request: no'
+
+
+SENTENCE = {"remedy": "set nvidia.com/gpu: 2", "message": "exceeded quota"}
 
 
 def ago(hours: float) -> str:
@@ -73,6 +77,29 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
     assert requested == [("/api/v1/namespaces/team/events", "type!=Normal")]
 
 
+@cases(
+    ("message", "reason"),
+    of_the_event_on_the_quota=("exceeded quota [gpu-quota]", "QuotaExceeded"),
+    of_another_rule_that_rule=(
+        "containers[0]: set x: 1; must be y [gpu-requests] (and 1 more)",
+        "gpu-requests",
+    ),
+    of_no_rule_none=("cannot be read", ""),
+)
+def test_the_reason_of_a_denial(tmp_path: Path, message: str, reason: str) -> None:
+    """Events of controllers have none; the webhook's own Event on the GPUQuota has, and names the owner."""
+    of_quota = event("Job/train: exceeded quota [gpu-quota]", "GPUQuota/default", lastTimestamp=ago(1))
+    of_quota["involvedObject"]["apiVersion"] = "gpu-admission.dev/v1alpha1"
+    events = [
+        event(OURS + message, "Job/train", lastTimestamp=ago(1)),
+        of_quota | {"reason": "QuotaExceeded"},
+    ]
+    with ApiServer(tmp_path, answering({"/api/v1/events": events})) as server:
+        found = denials_in_events(server.client(), "", NOW)
+
+    assert [(each.owner, each.reason) for each in found] == [("Job/train", reason)]
+
+
 def test_the_events_of_replicasets_are_their_deployments(tmp_path: Path) -> None:
     """During an update a Deployment has two ReplicaSets that are denied."""
 
@@ -106,7 +133,10 @@ def test_the_events_of_replicasets_are_their_deployments(tmp_path: Path) -> None
 
 
 def line(owner: str = "Job/train", hours: float = 1, **fields: Any) -> str:
-    found = [{"rule": "gpu-quota", "outcome": "denied"}, {"rule": "spot", "outcome": "warned"}]
+    found = [
+        {"rule": "gpu-quota", "outcome": "denied", "reason": "QuotaExceeded"} | SENTENCE,
+        {"rule": "spot", "outcome": "warned", "reason": "SpotWithoutCheckpoint"},
+    ]
     said = {"time": ago(hours), "phase": "validate", "kind": "Pod", "namespace": "team", "name": "train-0"}
     return json.dumps(
         {**said, "verdict": "denied", "owner": owner, "findings": found, **fields}, separators=(",", ":")
@@ -136,8 +166,8 @@ def test_audit_logs_have_every_denial(tmp_path: Path) -> None:
     lines = Counts()
     found = denials_in_logs([str(tmp_path / "a.log"), str(tmp_path / "b.log.gz")], ["team"], NOW, lines)
     assert found[0].first == NOW - timedelta(hours=2)
-    assert [(each.owner, each.count, each.message) for each in found] == [
-        ("Job/train", 3, "denied by the webhook"),
-        ("Pod/alone", 1, "denied by gpu-quota"),
+    assert [(each.owner, each.count, each.reason, each.message) for each in found] == [
+        ("Job/train", 3, "", "denied by the webhook"),
+        ("Pod/alone", 1, "QuotaExceeded", "set nvidia.com/gpu: 2; exceeded quota"),
     ]
     assert lines.unreadable == 1

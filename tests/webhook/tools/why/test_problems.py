@@ -52,8 +52,8 @@ NOTHING: dict[str, list[JSON]] = {
 }
 
 
-def found(**objects: list[JSON]) -> Problems:
-    return read_problems(cast(ApiClient, Cluster(**{**NOTHING, **objects})), "ml", NOW)
+def found(namespace: str = "ml", **objects: list[JSON]) -> Problems:
+    return read_problems(cast(ApiClient, Cluster(**{**NOTHING, **objects})), namespace, NOW)
 
 
 def event(owner: str, message: str = WEBHOOK + "no", *, first: str = "08:10", count: int = 1) -> JSON:
@@ -71,7 +71,7 @@ def event(owner: str, message: str = WEBHOOK + "no", *, first: str = "08:10", co
 
 def owner(name: str, spec: JSON | None = None, owned: bool = False, **status: Any) -> JSON:
     references = [{"kind": "Deployment", "name": "chat", "controller": True}] if owned else []
-    metadata = {"name": name, "ownerReferences": references}
+    metadata = {"name": name, "namespace": "ml", "ownerReferences": references}
     return {"metadata": metadata, "spec": spec or {}, "status": status}
 
 
@@ -79,12 +79,22 @@ def failed(message: str = WEBHOOK + "no\nmore", since: str = "2026-11-22T05:00:0
     return [{"type": "ReplicaFailure", "status": "True", "lastTransitionTime": since, "message": message}]
 
 
-def pod(name: str, created: str, *, by: str = "", spec: JSON | None = None, **status: Any) -> JSON:
+def pod(
+    name: str,
+    created: str,
+    *,
+    by: str = "",
+    spec: JSON | None = None,
+    metadata: JSON | None = None,
+    **status: Any,
+) -> JSON:
     references = [{"kind": "Job", "name": by, "controller": True}] if by else []
     metadata = {
         "name": name,
+        "namespace": "ml",
         "creationTimestamp": f"2026-11-22T{created}Z",
         "ownerReferences": references,
+        **(metadata or {}),
     }
     return {"metadata": metadata, "spec": spec or {}, "status": {"phase": "Pending", **status}}
 
@@ -197,7 +207,60 @@ JOB = {"parallelism": 3, "completions": 3}
     ),
 )
 def test_what_is_listed(objects: dict[str, list[JSON]], want: list[tuple[str, str, int, str, str]]) -> None:
-    assert lines(found(**objects)) == want
+    assert lines(found("ml", **objects)) == want
+
+
+ENDING = {"deletionTimestamp": "2026-11-22T09:05:00Z", "deletionGracePeriodSeconds": 600}
+OVERDUE = ENDING | {"deletionTimestamp": "2026-11-22T08:55:00Z"}
+SINCE = "Pod a has been terminating since 2026-11-22T08:55:00Z, at 2026-11-22T09:05:00Z at the latest"
+FULL = WEBHOOK + "pod ml/b: set rollingUpdate.maxUnavailable: 1 [gpu-quota]"
+
+
+@cases(
+    ("metadata", "events", "want"),
+    in_its_grace_period=(ENDING, [], []),
+    longer=(
+        OVERDUE,
+        [],
+        [
+            "Pod a has been terminating since 2026-11-22T08:45:00Z; its grace period ended at 2026-11-22T08:55:00Z, and "
+            "Node t4-0 has not confirmed its end"
+        ],
+    ),
+    the_quota_waits_for_it=(ENDING, [FULL], [f"exceeded quota until its old pods have ended: {SINCE}"]),
+    a_rule_does_not=(ENDING, [WEBHOOK + "no [gpu-class]"], ["no [gpu-class]"]),
+)
+def test_a_pod_that_is_being_deleted(metadata: JSON, events: list[str], want: list[str]) -> None:
+    pods = [pod("a", "01:00:00", by="train", spec={"nodeName": "t4-0"}, metadata=metadata, phase="Running")]
+    jobs = [owner("train", JOB)]
+    problems = found(pods=pods, jobs=jobs, events=[event("Job/train", text) for text in events]).problems
+
+    assert [each.message for each in problems] == want
+
+
+def test_all_namespaces_by_the_same_order() -> None:
+    other = pod("b", "08:00:00", metadata={"namespace": "a"})
+    problems = found(
+        "",
+        events=[event("X/denied")],
+        pods=[pod("a", "08:00:00"), other, pod("c", "08:00:00", phase="Running")],
+    ).problems
+
+    assert [(each.namespace, each.owner) for each in problems] == [
+        ("ml", "X/denied"),
+        ("a", "Pod/b"),
+        ("ml", "Pod/a"),
+    ]
+
+
+def test_a_replica_set_that_is_listed_is_not_read_again() -> None:
+    sets = [owner("chat-abc", owned=True)]
+    deployments = [owner("chat", conditions=failed())]
+    problems = found(
+        deployments=deployments, replicasets=sets, events=[event("ReplicaSet/chat-abc")]
+    ).problems
+
+    assert [(each.owner, each.count) for each in problems] == [("Deployment/chat", 1)]
 
 
 def test_the_span_that_was_seen() -> None:
@@ -207,16 +270,17 @@ def test_the_span_that_was_seen() -> None:
     assert found(pods=pods).since is None
 
 
-def test_what_may_not_be_read_is_said_and_then_events_count() -> None:
+@cases(("namespace", "where"), one=("ml", "-n ml"), all=("", "in all namespaces"))
+def test_what_may_not_be_read_is_said_and_then_events_count(namespace: str, where: str) -> None:
     api = cast(ApiClient, Cluster(events=[event("Job/train")]))
-    problems = read_problems(api, "ml", NOW)
+    problems = read_problems(api, namespace, NOW)
 
     assert [each.owner for each in problems.problems] == ["Job/train"]
     assert problems.omitted == (
-        "list deployments.apps -n ml",
-        "list replicasets.apps -n ml",
-        "list replicationcontrollers -n ml",
-        "list statefulsets.apps -n ml",
-        "list jobs.batch -n ml",
-        "list pods -n ml",
+        f"list deployments.apps {where}",
+        f"list replicasets.apps {where}",
+        f"list replicationcontrollers {where}",
+        f"list statefulsets.apps {where}",
+        f"list jobs.batch {where}",
+        f"list pods {where}",
     )

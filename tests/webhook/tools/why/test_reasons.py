@@ -1,5 +1,6 @@
 """From a situation to the answer, its sentence, and the reasons."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +26,9 @@ NO_GPU = Finding(
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
 
 
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+
+
 def pod(name: str = "train-0", phase: str = "Pending", spec: JSON | None = None, **status: Any) -> StoredPod:
     document = {"metadata": {"name": name}, "spec": spec or {}, "status": {"phase": phase, **status}}
     return msgspec.convert(document, StoredPod)
@@ -48,7 +52,7 @@ def event(message: str, *, minute: int = 0, count: int = 1, owner: str = "train"
 
 
 def situation(**given: Any) -> Situation:
-    return Situation(**{"data": {}, "pods": (), "events": (), "wanted": 1, **given})
+    return Situation(**{"data": {}, "now": NOW, "pods": (), "events": (), "wanted": 1, **given})
 
 
 RUNNING = pod("train-0", "Running")
@@ -70,11 +74,25 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         "spec.suspend is true",
     ),
     scaled_to_zero=(
-        {"data": {"spec": {"replicas": 0}}, "wanted": 0},
+        {"zero": "scaled to zero: spec.replicas is 0", "wanted": 0},
         Answer.STOPPED,
-        "spec.replicas is 0",
+        "scaled to zero: spec.replicas is 0",
     ),
-    only_a_template=({"wanted": 0}, Answer.STOPPED, "as it is written, it makes no pods"),
+    woken_by_an_autoscaler_and_denied=(
+        {"zero": "scaled to zero: spec.minReplicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
+        Answer.REFUSED,
+        "0 of 0 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
+    ),
+    scaled_to_zero_after_a_denial=(
+        {"zero": "scaled to zero: spec.replicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
+        Answer.STOPPED,
+        "scaled to zero: spec.replicas is 0",
+    ),
+    failed=(
+        {"data": {"status": {"conditions": [{"type": "Failed", "status": "True", "message": "too often"}]}}},
+        Answer.ENDED,
+        "it has failed: too often",
+    ),
     a_cron_job_between_two_runs=(
         {"data": {"spec": {"schedule": "0 3 * * *"}}},
         Answer.STOPPED,
@@ -102,6 +120,16 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         {"events": [event("Error creating: exceeded quota: compute")]},
         Answer.REFUSED,
         "0 of 1 pods run: Job/train: Error creating: exceeded quota: compute",
+    ),
+    refused_by_somebody_else_again_and_again=(
+        {
+            "events": [
+                event("Error creating: pod a", count=2),
+                event("(combined from similar events): Error creating: pod b", minute=1),
+            ]
+        },
+        Answer.REFUSED,
+        "0 of 1 pods run: Job/train: Error creating: pod b (3 times)",
     ),
     what_was_denied_before_does_not_matter_any_more=(
         {"pods": [RUNNING], "events": [event(WEBHOOK + "no")], "rule_denials": [NO_GPU]},
@@ -185,6 +213,176 @@ def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None
     )
     assert reason.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"
     assert reason.remedy == remedy
+
+
+def test_before_it_makes_pods_it_is_said_what_denies_them() -> None:
+    answer, _, reasons = answer_of(
+        situation(wanted=0, zero="spec.replicas is 0", rule_denials=[NO_GPU], quota_denials=[FULL])
+    )
+
+    assert (answer, [each.source for each in reasons]) == (Answer.STOPPED, [Source.POLICY, Source.QUOTA])
+
+
+def test_two_obstacles_in_the_order_in_which_to_repair_them() -> None:
+    found = situation(
+        rule_denials=[NO_GPU], quota_denials=[FULL], no_node=[NO_GPU, NO_GPU], events=[event(WEBHOOK + "no")]
+    )
+
+    assert [each.source.value for each in answer_of(found)[2]] == [
+        "policy",
+        "nodes",
+        "nodes",
+        "quota",
+        "event",
+    ]
+
+
+@cases(
+    ("denial", "want"),
+    by_a_rule_that_cannot_be_read=("no [gpu-class]", ["event", "quota"]),
+    by_the_quota=("full [gpu-quota]", ["quota", "event"]),
+)
+def test_without_the_right_to_read_rules_their_denial_comes_first(denial: str, want: list[str]) -> None:
+    found = situation(rule_denials=None, quota_denials=[FULL], events=[event(WEBHOOK + denial)])
+    reasons = answer_of(found)[2]
+
+    assert [each.source.value for each in reasons] == want
+    assert (denial in reasons[0].message) is (want[0] == "event")
+
+
+def test_without_the_right_to_read_rules_nothing_is_known() -> None:
+    (cause,) = answer_of(situation(rule_denials=None))[2]
+
+    assert cause.remedy == "ask the platform team for the rights that are named below"
+
+
+def ending(end: str, *, finalizers: Sequence[str] = (), **spec: Any) -> StoredPod:
+    metadata = {
+        "name": "old-0",
+        "deletionTimestamp": f"2026-11-22T{end}:00Z",
+        "deletionGracePeriodSeconds": 600,
+        "finalizers": finalizers,
+    }
+    document = {"metadata": metadata, "spec": {"nodeName": "t4-0", **spec}, "status": {"phase": "Running"}}
+    return msgspec.convert(document, StoredPod)
+
+
+@cases(
+    ("old", "message", "remedy"),
+    in_its_grace_period=(
+        ending("09:05"),
+        "Pod old-0 has been terminating since 2026-11-22T08:55:00Z and holds 1 GPU until it has ended, at "
+        "2026-11-22T09:05:00Z at the latest",
+        "wait until then, and set a terminationGracePeriodSeconds below 600 if later updates must be faster",
+    ),
+    longer=(
+        ending("08:55"),
+        "Pod old-0 has been terminating since 2026-11-22T08:45:00Z and holds 1 GPU until it has ended; its grace period "
+        "ended at 2026-11-22T08:55:00Z, and Node t4-0 has not confirmed its end",
+        "see whether Node t4-0 is Ready",
+    ),
+    kept_by_a_finalizer=(
+        ending("08:55", finalizers=["example.com/backup"]),
+        "Pod old-0 has been terminating since 2026-11-22T08:45:00Z and holds 1 GPU until it has ended: its finalizers are "
+        "example.com/backup",
+        "see the controller that set them",
+    ),
+)
+def test_an_update_waits_for_an_old_pod_that_is_being_deleted(
+    old: StoredPod, message: str, remedy: str
+) -> None:
+    status = {"replicas": 1}
+    found = situation(
+        data={"kind": "Deployment", "status": status},
+        pods=[RUNNING, old],
+        wanted=2,
+        events=[event(WEBHOOK + "full")],
+        held={"old-0": "1 GPU"},
+    )
+    answer, summary, (cause, denied) = answer_of(found)
+
+    assert (answer, summary.partition(",")[0]) == (Answer.REFUSED, "1 of 2 pods run")
+    assert (cause.message, cause.remedy) == (message, remedy)
+    assert denied.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z"
+
+
+def test_a_pod_that_is_being_deleted_is_pending_by_itself() -> None:
+    answer, _, (cause,) = answer_of(situation(data=None, pods=[ending("09:05")]))
+
+    assert answer is Answer.PENDING
+    assert cause.message.startswith("Pod old-0 has been terminating since 2026-11-22T08:55:00Z, at ")
+
+
+def container_status(reason: str, **more: Any) -> JSON:
+    return {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": reason}}, **more}]}
+
+
+def ended(code: int, reason: str) -> JSON:
+    return {"terminated": {"exitCode": code, "reason": reason}}
+
+
+ON_T4 = {"nodeName": "t4-0"}
+
+
+@cases(
+    ("given", "message", "remedy"),
+    an_image_that_is_not_there=(
+        {"pods": [pod(spec=ON_T4, **container_status("ErrImagePull"))]},
+        "Pod train-0 waits on Node t4-0: container main: ErrImagePull",
+        "correct the image or imagePullSecrets",
+    ),
+    a_container_that_exits=(
+        {
+            "pods": [
+                pod(
+                    phase="Running",
+                    spec=ON_T4,
+                    **container_status("CrashLoopBackOff", restartCount=7, lastState=ended(137, "OOMKilled")),
+                )
+            ]
+        },
+        "Pod train-0 waits on Node t4-0: container main: CrashLoopBackOff, after it exited with code 137, OOMKilled (7 "
+        "restarts)",
+        "see why the container exits: kubectl logs --previous",
+    ),
+    a_stateful_set_in_order=(
+        {"data": {"kind": "StatefulSet"}, "pods": [pod(spec=ON_T4)], "wanted": 2},
+        "the next pod is created when Pod train-0 is ready (podManagementPolicy: OrderedReady)",
+        "",
+    ),
+    a_job_of_which_pods_failed=(
+        {
+            "data": {"kind": "Job"},
+            "pods": [
+                pod(spec=ON_T4),
+                pod("train-1", "Failed", containerStatuses=[{"name": "main", "state": ended(1, "Error")}]),
+                pod("train-2", "Failed"),
+            ],
+        },
+        "2 pods have failed, Pod train-1: container main exited with code 1, Error",
+        "kubectl logs train-1",
+    ),
+    what_nodes_lack_besides_gpus=(
+        {
+            "pods": [
+                unschedulable(
+                    "train-0", "0/1 nodes: 1 Insufficient cpu, 1 Insufficient memory. preemption: no"
+                )
+            ]
+        },
+        "Node a has free GPUs for it, but too little cpu and memory",
+        "request less cpu and memory, or wait until it is free",
+    ),
+    a_class_that_is_none=(
+        {"pods": [unschedulable("train-0")], "no_node": [NO_GPU]},
+        "spec: must be whole [gpu-requests]",
+        "set 1, or ask the platform team to allow it",
+    ),
+)
+def test_what_pods_wait_for(given: JSON, message: str, remedy: str) -> None:
+    *_, last = answer_of(situation(nodes=[fits("a")], **given))[2]
+
+    assert (last.message, last.remedy) == (message, remedy)
 
 
 def fits(name: str, *against: str, remedy: str = "") -> NodeFit:

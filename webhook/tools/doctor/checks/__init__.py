@@ -1,4 +1,4 @@
-"""All checks in the order in which they run and are printed: first what explains the findings of others."""
+"""All checks in the order in which they run and are printed: first those whose findings explain the findings of others."""
 
 from webhook.tools.doctor.check import DoctorCheck
 from webhook.tools.doctor.checks import (

@@ -60,7 +60,7 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
             "cluster's network enforces it"
         )
         return
-    message = "answers whoever reaches it: any pod of the cluster can hold a quota for 40 s, again and again, and read its use"
+    message = "answers every caller: any pod of the cluster can hold a quota for 40 s, again and again, and read its use"
     remedy = (
         "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured; "
         "see docs/security.md"

@@ -1,7 +1,7 @@
 """The certificates: what the API server trusts (caBundle), what the webhook serves, and what the Secrets hold.
 
 A TLS handshake with the address that the API server calls shows what is served. Where it cannot be reached from here, the check
-examines the Secret instead, and a note says so. `gpu-admission certs check` runs these checks and `configurations_exist`.
+examines the Secret instead, and a note says so.
 """
 
 import base64

@@ -26,6 +26,12 @@ KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
 READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
+NOT_INSTALLED = "not-installed"
+INSTALL = (
+    "helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace "
+    "--set image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
+    "`gpu-admission scan` first shows what would be refused"
+)
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
 
@@ -67,11 +73,19 @@ def has_cert_manager(cluster: InstalledCluster) -> bool:
 
 
 @doctor_check("configurations", "Both webhook configurations exist", *READS)
-def configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
-    for kind in KINDS:
-        if cluster.webhook_configuration(kind) is None:
-            message = "does not exist: the API server never calls the webhook"
-            yield failure("configuration-missing", place(kind), message, APPLY)
+def _configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
+    missing = [kind for kind in KINDS if cluster.webhook_configuration(kind) is None]
+    if len(missing) == len(KINDS) and _stored_service(cluster) is None:
+        message = f"is not installed in this cluster: no webhook configuration, and no Service in {cluster.names.namespace}"
+        yield failure(NOT_INSTALLED, "gpu-admission", message, INSTALL)
+        return
+    for kind in missing:
+        message = "does not exist: the API server never calls the webhook"
+        yield failure("configuration-missing", place(kind), message, APPLY)
+
+
+def _stored_service(cluster: InstalledCluster) -> Any:
+    return cluster.get("/api/v1", "namespaces", cluster.names.namespace, "services", SERVICE)
 
 
 @doctor_check("service-reference", "Every webhook calls our Service", *READS)
@@ -101,7 +115,7 @@ def _address(service: Mapping[str, Any]) -> str:
 def _service(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     where = f"Service/{SERVICE} in {own}"
-    service = cluster.get("/api/v1", "namespaces", own, "services", SERVICE)
+    service = _stored_service(cluster)
     if service is None:
         message = "does not exist: the API server cannot find the webhook"
         yield failure("service-missing", where, message, APPLY)
@@ -161,11 +175,11 @@ def _differences(
         for given in (entry, expected)
     )
     if actual["objectSelector"]:
-        message = "should have no objectSelector: whoever leaves out a label evades every rule and quota"
+        message = "should have no objectSelector: a user who leaves out a label evades every rule and quota"
         remedy = "empty webhooks.objectSelector of the chart; webhooks.namespaceSelector chooses by labels of administrators"
         yield warning("object-selector", where, message, remedy)
     if actual["timeoutSeconds"] > LONGEST_TIMEOUT:
-        message = f"waits {actual['timeoutSeconds']} s for an answer, and whoever creates a pod waits with it"
+        message = f"waits {actual['timeoutSeconds']} s for an answer, and so does the creator of a pod"
         yield warning("long-timeout", where, message, f"set timeoutSeconds: {meant['timeoutSeconds']}")
     yield from _selector_differences(where, entry, expected, own)
     if entry["name"] == CUSTOM_WORKLOADS:
@@ -256,7 +270,7 @@ def _fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 CHECKS = (
-    configurations_exist,
+    _configurations_exist,
     _service_reference,
     _service,
     _entries,

@@ -124,7 +124,7 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
             yield warning(
                 "excluded-namespace-missing",
                 f"Namespace/{name}",
-                f"does not exist and is excluded by {where}: nobody reviews the GPU pods of whoever creates it",
+                f"does not exist and is excluded by {where}: a user who creates it runs GPU pods without any review",
                 f"remove {name} from webhooks.excludedNamespaces of the chart until it exists, or create it",
             )
 

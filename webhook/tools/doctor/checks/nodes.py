@@ -16,7 +16,7 @@ from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Tole
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
-from policies.rules import gpu_class, gpu_class_case, gpu_toleration
+from policies.rules import gpu_class, gpu_toleration
 from webhook.configuration.documents import CLASS
 from webhook.controller.unmapped_resources import unmapped_resources
 from webhook.serving.node_watch import node_pools
@@ -170,11 +170,11 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
     yield from _classes_without_nodes(cluster)
 
 
-def _class_options(cluster: InstalledCluster) -> list[gpu_class_case.GPUClassOptions]:
+def _class_options(cluster: InstalledCluster) -> list[gpu_class.GPUClassOptions]:
     policies = cluster.configuration.policies
     found = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in found if isinstance(each, gpu_class_case.GPUClassOptions)] or [
-        gpu_class_case.GPUClassOptions()
+    return [each for each in found if isinstance(each, gpu_class.GPUClassOptions)] or [
+        gpu_class.GPUClassOptions()
     ]
 
 
@@ -219,12 +219,12 @@ def _in_pools(cluster: InstalledCluster) -> set[str]:
     }
 
 
-def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class_case.GPUClassOptions]]:
+def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class.GPUClassOptions]]:
     """Yield (document that names it, class or family, options for pinning its pods)."""
     configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
-        if isinstance(options, gpu_class_case.GPUClassOptions):
+        if isinstance(options, gpu_class.GPUClassOptions):
             unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
@@ -232,7 +232,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
     for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
-            options = gpu_class_case.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
+            options = gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
             yield f"GPUClass/{name}", name, options
 
 

@@ -1,36 +1,35 @@
-"""The fixes of rule gpu-requests: only those after which no rule finds anything else."""
+"""Fixes of amounts of GPUs: only those after which no rule finds anything else."""
+
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.gpus.amount import Amount, amounts, is_extended, larger
-from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.placement.availability import Availability
+from policies.placement.bounds import Bounds
+from policies.pods.annotations import MODELS
 from policies.pods.field_paths import path_parts
 from policies.pods.pod import Pod
 from policies.pods.quantity import readable
 from policies.reason import Reason
-from policies.rule import Context
-from policies.rules.parallelism import MODELS, counts_on_gpus
 
 MOST_FIXES = 16
 """Fixes of one pod that are examined; each looks at all containers."""
 
 
-class Acceptable(msgspec.Struct, kw_only=True):
+class AcceptedFixes(msgspec.Struct, kw_only=True):
     """Keeps a fix only if the rules accept what it writes: what hides behind the first mistake would be found next."""
 
     pod: Pod
-    availability: Availability
-    context: Context
+    bounds: Bounds
     is_restricted: bool
     """The namespace may not use every class."""
-    per_container: ResourceLimits
-    per_pod: ResourceLimits
-    per_node: int
-    is_closed: bool
+    has_default: bool
+    """The policy has a default class, which depends on the resource."""
+    counts_on_gpus: Callable[[Pod], bool]
+    """Whether the pod starts processes by the number of its GPUs."""
     examined: int = 0
 
     def kept(self, finding: Finding, amount: Amount) -> Finding:
@@ -39,7 +38,7 @@ class Acceptable(msgspec.Struct, kw_only=True):
             return finding
         self.examined += 1
         if self.examined > MOST_FIXES:
-            return replace(finding, fix=())
+            return replace(finding, fix=(), remedy=finding.advice)
         if self._accepts(finding, amount):
             return finding
         least = amount.value - 1
@@ -47,11 +46,15 @@ class Acceptable(msgspec.Struct, kw_only=True):
         if finding.reason is Reason.FRACTIONAL_GPU and least > 0:
             lower = replace(finding, fix=tuple(replace(each, value=least) for each in finding.fix))
             if self._accepts(lower, amount):
-                return replace(lower, remedy=f"set {amount.resource.name}: {least}")
-        return replace(finding, fix=())
+                return replace(lower, remedy="")
+        if finding.reason is not Reason.FRACTIONAL_GPU:
+            return replace(finding, fix=())
+        # The words begin with the amount of the fix; slices and shares may follow.
+        others = finding.remedy.partition(", or ")[2]
+        return replace(finding, fix=(), remedy=f"set {others}" if others else "")
 
     def _accepts(self, finding: Finding, amount: Amount) -> bool:
-        written, container, mapping = finding.fix[-1], amount.place.container, self.context.resource_mapping
+        written, container, mapping = finding.fix[-1], amount.place.container, self.bounds.resource_mapping
         name = str(path_parts(written.path)[-1])
         resource, quantity = mapping.resource(name), readable(written.value)
         if (
@@ -78,7 +81,7 @@ class Acceptable(msgspec.Struct, kw_only=True):
     def _is_seen(self, amount: Amount) -> bool:
         """Whether the other rules see this pod with GPUs already, or have nothing to say about it."""
         pod, container = self.pod, amount.place.container
-        if self.context.resource_mapping.container_requests_gpus(container):
+        if self.bounds.resource_mapping.container_requests_gpus(container):
             return True
         is_plain = not (pod.annotations or pod.spec.node_selector or pod.spec.affinity)
         return is_plain and not (container.env or container.env_from) and not self.is_restricted
@@ -86,16 +89,13 @@ class Acceptable(msgspec.Struct, kw_only=True):
     def _may_replace(self, amount: Amount) -> bool:
         """Whether another resource changes nothing for its class: it is the only one, and no constraint or model counts on it."""
         pod = self.pod
-        resources = {each.resource for each in self.context.resource_mapping.requests(pod)}
+        resources = {each.resource for each in self.bounds.resource_mapping.requests(pod)}
         is_free = not (pod.spec.node_selector or pod.spec.affinity) and MODELS.isdisjoint(pod.annotations)
-        return is_free and resources == {amount.resource}
+        return is_free and not self.has_default and resources == {amount.resource}
 
     def _is_available(self, resource: GPUResource, count: int, amount: Amount) -> bool:
         """Whether the classes and the limits allow so many, beside those of the other containers."""
-        availability = self.availability
-        if availability.other_vendor(resource) or availability.unknown_slice(
-            resource, is_closed=self.is_closed
-        ):
+        if self.bounds.on_resource(resource) or self.bounds.availability.contradicts_annotation(resource):
             return False
         if not resource.measure.is_count:
             return True
@@ -104,21 +104,13 @@ class Acceptable(msgspec.Struct, kw_only=True):
             for place in self.pod.places
             if place is not amount.place and any(pair := amounts(place, resource))
         )
-        per_container = limit_of(self.per_container, resource, availability.pinned)
-        per_pod = limit_of(self.per_pod, resource, availability.pinned)
-        total, per_node = count + others, self.per_node
-        return not (
-            (per_container is not None and count > per_container)
-            or (per_pod is not None and total > per_pod)
-            or availability.too_many_slices(resource, total, per_node)
-            or availability.too_many_cards(resource, total)
-            or availability.more_than_any_machine(resource, total, per_node)
-        )
+        too_many = self.bounds.on_container(resource, count)
+        return too_many is None and not any(self.bounds.on_pod(resource, count + others))
 
     def _matches(self, resource: GPUResource, count: int, amount: Amount, is_same: bool) -> bool:
         """Whether the container can use so many: one slice or share, and as many GPUs as it starts processes."""
-        container, mapping = amount.place.container, self.context.resource_mapping
+        container, mapping = amount.place.container, self.bounds.resource_mapping
         slices = {r.name for r in mapping.named_resources(container) if r.measure is Measure.SLICES}
         if resource.measure in {Measure.SLICES, Measure.SHARES} and (count > 1 or len(slices) > 1):
             return False
-        return is_same or not counts_on_gpus(self.pod)
+        return is_same or not self.counts_on_gpus(self.pod)

@@ -1,0 +1,69 @@
+"""What `check` says of GPUs in a place that no rule reads and no API server takes."""
+
+import json
+
+from tests.cases import cases
+from tests.webhook.commands.test_check import GOOD, check
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers:\n  - name: main\n    image: train\n"
+LIMITS = POD + "    resources: {limits: {nvidia.com/gpu: 1}}\n"
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: train}
+spec:
+  selector: {matchLabels: {app: train}}
+  resources: {limits: {nvidia.com/gpu: 1}}
+  template:
+    metadata: {labels: {app: train}}
+    spec: {containers: [{name: main, image: train}]}
+"""
+WORKER = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train}
+spec:
+  runPolicy: {schedulingPolicy: {minResources: {nvidia.com/gpu: 8}}}
+  pytorchReplicaSpecs:
+    Worker: {template: {spec: {containers: [{name: pytorch, resources: {nvidia.com/gpu: 1}}]}}}
+"""
+MAIN = "spec.containers[0]"
+
+
+@cases(
+    ("text", "paths"),
+    beside_limits=(POD + "    resources: {nvidia.com/gpu: 1}\n", [f"{MAIN}.resources[nvidia.com/gpu]"]),
+    limits_of_a_container=(POD + "    limits: {nvidia.com/gpu: 1}\n", [f"{MAIN}.limits[nvidia.com/gpu]"]),
+    limit=(POD + "    resources: {limit: {nvidia.com/gpu: 1}}\n", [f"{MAIN}.resources.limit[nvidia.com/gpu]"]),
+    in_the_spec=(POD + "  nvidia.com/gpu: 1\n", ["spec[nvidia.com/gpu]"]),
+    above_the_template=(DEPLOYMENT, ["spec.resources.limits[nvidia.com/gpu]"]),
+    in_a_worker=(WORKER,
+        ["spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources[nvidia.com/gpu]"]),
+    read_once_by_a_rule=(POD + "  resources: {limits: {nvidia.com/gpu: 1}}\n",
+        ["spec.resources.limits[nvidia.com/gpu]"]),
+    where_it_belongs=(GOOD + "  overhead: {nvidia.com/gpu: 1}\n  nodeSelector: {nvidia.com/gpu: '1'}\n", []),
+)  # fmt: skip
+def test_gpus_in_the_wrong_place(text: str, paths: list[str]) -> None:
+    (found,) = json.loads(check("-o", "json", "-", stdin=text).stdout)["objects"]
+    findings = [each for place in (found, *found["pods"]) for each in place["findings"]]
+
+    assert [each["path"] for each in findings if each["reason"] == "MisplacedField"] == paths
+
+
+@cases(
+    "text",
+    beside_limits=POD + "    resources: {nvidia.com/gpu: 1}\n",
+    beside_other_limits=POD + "    resources: {limits: {}, nvidia.com/gpu: 1}\n",
+)
+def test_what_stands_beside_limits_is_moved(text: str) -> None:
+    result = check("--fix", "--yes", "-", stdin=text)
+    assert (result.exit_code, result.stdout) == (0, LIMITS)
+
+
+def test_the_sentence() -> None:
+    result = check("-o", "lines", "-", stdin=POD + "    resources: {nvidia.com/gpu: 1}\n")
+
+    assert result.stdout.splitlines()[-1] == (
+        "stdin:8: warning: spec.containers[0].resources[nvidia.com/gpu]: write it into resources.limits of the "
+        "container; must not stand here: kubectl refuses an unknown field, and other clients lose it [ineffective-fields]"
+    )

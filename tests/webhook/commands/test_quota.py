@@ -1,0 +1,92 @@
+"""The text of `gpu-admission quota`; with a cluster: tests/cluster/test_quota_command.py."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import pytest
+
+from tests.cases import cases
+from webhook.commands import quota as command
+from webhook.commands.output import Screen
+from webhook.commands.quota import QuotaReport, QuotaReports, bar
+from webhook.quota.documents import QuotaRecord
+from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
+
+AT = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
+HEAD = "NAMESPACE                  STATUS          USED  PENDING RESERVED     HARD  FULL"
+GPUS = QuotaRow(key="gpus", hard=Fraction(8), used=Fraction(2), reserved=Fraction(1), pending=Fraction(1, 7))
+ALL_PENDING = QuotaRow(key="classes/nvidia-a100", hard=Fraction(4), used=Fraction(4), pending=Fraction(4))
+
+
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def summary(
+    name: str, *rows: QuotaRow, state: QuotaState = QuotaState.READY, held_up: bool = False
+) -> QuotaSummary:
+    return QuotaSummary(namespace=name, state=state, rows=rows or (GPUS,), is_held_up=held_up)
+
+
+def table(
+    capsys: pytest.CaptureFixture[str],
+    *quotas: QuotaSummary,
+    problems: bool = False,
+    until: datetime | None = None,
+) -> list[str]:
+    reports = [
+        QuotaReport(QuotaRecord(namespace=each.namespace, uid="", version=""), each, None) for each in quotas
+    ]
+    shown = [each for each in quotas if each.has_problem or not problems]
+    command.print_table(Screen(), QuotaReports(reports, until, ["list nodes"]), shown, problems=problems)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str]) -> None:
+    uncounted = QuotaRow(key="gpus", hard=Fraction(4), used=None, pending=Fraction(0))
+    assert table(
+        capsys,
+        summary("team-a"),
+        summary("full", GPUS, ALL_PENDING),
+        summary("by-class", ALL_PENDING),
+        summary("new", uncounted, state=QuotaState.NOT_COUNTED),
+        until=AT,
+    ) == [
+        "figures are from 2026-11-22 07:13 UTC: no controller has led since, and what",
+        "  came or went later is not counted; gpu-admission doctor says how to fix it",
+        HEAD,
+        "new                        NotCounted         ?        ?        0        4",
+        "by-class                   Ready              -        -        -        -  nvidia-a100",
+        "full                       Ready              2     0.14        1        8  nvidia-a100",
+        "team-a                     Ready              2     0.14        1        8",
+        "all 4                                         4     0.29        2       20",
+        "",
+        "not shown, for want of rights: list nodes",
+    ]
+
+
+def test_500_namespaces_fit_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    quotas = [summary(f"team-{number:03}", held_up=number >= 440) for number in range(500)]
+    lines = table(capsys, *quotas)
+    assert len(lines) == 1 + command.MOST_QUOTAS + 5
+    assert lines[1].startswith("team-440 ")
+    assert lines[-5:-2] == [
+        "and 460 namespaces more, 20 with problems (--problems shows them); -n shows one,",
+        "  -o json all",
+        "all 500                                    1000    71.43      500     4000",
+    ]
+    assert len(table(capsys, *quotas, problems=True)) == 1 + 60 + 3
+
+
+@cases(
+    ("used", "pending", "reserved", "want"),
+    nothing=("0", "0", "0", "········"),
+    running=("4", "0", "0", "████····"),
+    half_of_it_pending=("4", "2", "0", "██▄▄····"),
+    all_of_it_pending=("4", "4", "1", "▄▄▄▄▒···"),
+    a_little_runs=("4", "3.9", "0", "█▄▄▄····"),
+    a_little_is_pending=("4", "0.1", "0", "███▄····"),
+)
+def test_a_bar_shows_what_runs_and_what_does_not(used: str, pending: str, reserved: str, want: str) -> None:
+    assert bar(Fraction(used), Fraction(reserved), Fraction(8), 8, Fraction(pending)) == want

@@ -1,0 +1,188 @@
+"""Warnings of pods that hold quota and that no node can take now, by the cordons, taints and resources of the nodes."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.placement.named_nodes import Labels, NodeState
+from policies.placement.nodes import NodeOffer, node_facts
+from policies.pods.pod import Toleration
+from tests.builders import JSON, deployment, gpu_container, pod
+from tests.cases import cases
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_objects
+from webhook.serving.engine import Engine, Outcome
+from webhook.serving.evaluation import evaluate
+from webhook.serving.evaluator import Evaluator
+from webhook.serving.node_watch import keys_to_know
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CLASS = "gpu-admission.dev/gpu-class"
+LIMIT = 'spec.containers[0].resources.limits[{}] (container "main") = "1": '
+PENDING = "no schedulable node has {} now: the pod stays pending, and holds quota [gpu-requests]"
+T4: Labels = (("accelerator", "nvidia-t4"),)
+A100: Labels = (("accelerator", "nvidia-a100-80gb"),)
+RESERVED = Toleration(key="reserved", value="team-a", effect="NoSchedule")
+GPU_TAINT = Toleration(key="nvidia.com/gpu", effect="NoSchedule")
+Node = tuple[Labels, NodeState | None]
+JOINT = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}}}
+
+
+def node(
+    labels: Labels, *resources: str, taints: tuple[Toleration, ...] = (), cordoned: bool = False
+) -> Node:
+    return labels, NodeState(not cordoned, taints, frozenset(resources or ("nvidia.com/gpu",)))
+
+
+def on(gpu_class: str, **spec: Any) -> JSON:
+    return pod(gpu_container(), annotations={CLASS: gpu_class}, **spec)
+
+
+def warned(document: JSON, *nodes: Node, pools: tuple[NodeOffer, ...] = (), **rules: JSON) -> list[str]:
+    names = {name.replace("_", "-"): options for name, options in rules.items()}
+    configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": names})])
+    facts = node_facts(keys_to_know(configuration), nodes, pools)
+    by = Evaluator(engine=Engine(configuration), now=NOW, nodes=lambda: facts)
+    group = document["apiVersion"].rpartition("/")[0] if "/" in document["apiVersion"] else ""
+    found = evaluate(group, document["kind"], "team", msgspec.json.encode(document), by).findings()
+    seen = [each for each in found if each.outcome is not Outcome.AUDITED]
+    assert all(each.outcome is Outcome.WARNED for each in seen)
+    return [each.finding.sentence() for each in seen]
+
+
+def pending(resource: str, advice: str) -> list[str]:
+    return [LIMIT.format(resource) + advice + PENDING.format(resource)]
+
+
+CORDONED = (
+    "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds quota; "
+    "ask the platform team to uncordon one of them [gpu-class]"
+)
+UNTOLERATED = (
+    "spec.tolerations: add reserved=team-a:NoSchedule if the pod may run there; no node with nvidia.com/gpu can take the pod "
+    "now: each has a taint that the pod does not tolerate, such as reserved=team-a:NoSchedule [gpu-toleration]"
+)
+
+
+@cases(
+    ("document", "nodes", "want"),
+    another_vendor_s_gpu=(
+        pod(gpu_container(resource="amd.com/gpu")),
+        [node(T4)],
+        pending("amd.com/gpu", "request nvidia.com/gpu; "),
+    ),
+    a_share=(
+        pod(gpu_container(resource="nvidia.com/gpu.shared")),
+        [node(T4)],
+        pending("nvidia.com/gpu.shared", "request nvidia.com/gpu; "),
+    ),
+    a_slice=(
+        pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
+        [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
+        pending("nvidia.com/mig-1g.5gb", "request nvidia.com/mig-1g.10gb; "),
+    ),
+    a_slice_where_no_node_has_any=(
+        pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
+        [node(T4)],
+        pending("nvidia.com/mig-1g.5gb", "request nvidia.com/gpu; "),
+    ),
+    the_only_node_that_has_it_is_cordoned=(
+        pod(gpu_container(resource="amd.com/gpu")),
+        [node(T4), node((), "amd.com/gpu", cordoned=True)],
+        pending("amd.com/gpu", "request nvidia.com/gpu; "),
+    ),
+    a_class_of_cordoned_nodes=(
+        on("nvidia-a100-80gb"),
+        [node(T4), node(A100, cordoned=True), node(A100, cordoned=True)],
+        [CORDONED],
+    ),
+    a_template_on_a_class_of_cordoned_nodes=(
+        deployment("web", gpu_container(), annotations={CLASS: "nvidia-a100-80gb"}),
+        [node(T4), node(A100, cordoned=True)],
+        [CORDONED],
+    ),
+    a_class_whose_nodes_have_slices=(
+        on("nvidia-a100-80gb"),
+        [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
+        [
+            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending, and holds quota "
+            "[gpu-class]"
+        ],
+    ),
+    a_taint_that_nothing_of_the_policy_tolerates=(
+        pod(gpu_container()),
+        [node(T4, taints=(GPU_TAINT, RESERVED))],
+        [UNTOLERATED],
+    ),
+    a_template_on_tainted_nodes=(
+        deployment("web", gpu_container(), annotations={CLASS: "nvidia-t4"}),
+        [node(T4, taints=(RESERVED,)), node(A100)],
+        [UNTOLERATED.removeprefix("spec.")],
+    ),
+    the_class_s_nodes_are_tainted=(
+        on("nvidia-t4"),
+        [node(T4, taints=(RESERVED,)), node(A100)],
+        [UNTOLERATED],
+    ),
+)
+def test_a_warning_says_why_no_node_takes_the_pod_now(
+    document: JSON, nodes: list[Node], want: list[str]
+) -> None:
+    found = warned(document, *nodes)
+
+    assert [each.removeprefix("spec.template: ") for each in found] == want
+
+
+@cases(
+    ("document", "nodes"),
+    one_of_the_nodes_is_cordoned=(on("nvidia-a100-80gb"), [node(A100, cordoned=True), node(A100)]),
+    a_resource_that_no_class_has=(
+        pod(gpu_container(resource="google.com/tpu")),
+        [node(T4), node((), "google.com/tpu")],
+    ),
+    the_usual_taint=(pod(gpu_container()), [node(T4, taints=(GPU_TAINT,))]),
+    the_pod_tolerates_it=(
+        pod(gpu_container(), tolerations=[{"key": "reserved", "operator": "Exists"}]),
+        [node(T4, taints=(RESERVED,))],
+    ),
+    one_node_has_no_such_taint=(pod(gpu_container()), [node(T4, taints=(RESERVED,)), node(A100)]),
+    the_state_of_a_node_is_not_known=(pod(gpu_container(resource="amd.com/gpu")), [node(T4), (A100, None)]),
+    no_device_plugin_runs_yet=(pod(gpu_container(resource="amd.com/gpu")), [node(T4, "vpc.amazonaws.com/pod-eni")]),
+    memory_that_only_a_scheduler_counts=(
+        pod({"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}}}),
+        [node(T4)],
+    ),
+    devices_of_a_dra_driver=(
+        pod(gpu_container(resource="deviceclass.resource.kubernetes.io/gpu.nvidia.com")),
+        [node(T4)],
+    ),
+    a_gated_pod=(
+        pod(gpu_container(), schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]),
+        [node(T4, taints=(RESERVED,))],
+    ),
+    a_pod_without_gpu=(pod(), [node(T4, taints=(RESERVED,), cordoned=True)]),
+)  # fmt: skip
+def test_nothing_is_said_where_a_node_may_take_the_pod(document: JSON, nodes: list[Node]) -> None:
+    assert warned(document, *nodes) == []
+
+
+@cases(
+    ("document", "node_there"),
+    another_vendor_s_gpu=(pod(gpu_container(resource="amd.com/gpu")), node(T4)),
+    a_class_of_cordoned_nodes=(on("nvidia-a100-80gb"), node(A100, cordoned=True)),
+    a_tainted_class=(on("nvidia-a100-80gb"), node(A100, taints=(RESERVED,))),
+)
+def test_nothing_is_said_where_an_autoscaler_may_create_a_node(document: JSON, node_there: Node) -> None:
+    nodes = (node(T4), node_there)
+
+    assert warned(document, *nodes), "without an autoscaler"
+    assert warned(document, *nodes, pools=(NodeOffer({}, ("accelerator",), "any"),)) == []
+    created = {"autoscaledClasses": ["nvidia-a100-80gb", "amd-*"]}
+    assert warned(document, *nodes, gpu_class=created) == []
+
+
+@pytest.mark.parametrize("mode", ["audit", "disabled"])
+def test_a_rule_that_is_not_enforced_says_no_more_than_its_mode(mode: str) -> None:
+    assert warned(pod(gpu_container()), node(T4, taints=(RESERVED,)), gpu_toleration={"mode": mode}) == []
