@@ -111,14 +111,11 @@ def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Find
     names: set[str] = set()
     message = f"must name at most {MOST_RESOURCES} GPU resources in all containers"
     for place in pod.places:
-        path, container = f"{place.path}.resources", place.container
+        container = place.container
         names.update(each.name for each in resource_mapping.named_resources(container))
         if len(names) > MOST_RESOURCES:
-            return [
-                Finding(
-                    rule=LIMITS, reason=Reason.TOO_LARGE, path=path, container=container.name, message=message
-                )
-            ]
+            path, reason = f"{place.path}.resources", Reason.TOO_LARGE
+            return [Finding(rule=LIMITS, reason=reason, path=path, container=container.name, message=message)]
     return []
 
 

@@ -6,6 +6,7 @@ Of metadata, rules read the annotations and labels whose keys they declare (`Rul
 import re
 from collections.abc import Iterable
 from fnmatch import translate
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -15,6 +16,8 @@ from policies.pods.pod import Metadata, Pod
 
 LONGEST = 16 * 1024
 """Bytes of JSON. A longer pod gets no fingerprint."""
+MOST_KEYS, LONGEST_KEY = 4_096, 253 + 1 + 63
+"""Keys whose matches are remembered, and characters of each. A longer key, which the API server refuses, counts as read."""
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 """The API server adds a volume of this name and five random characters to pods that get a token, before it calls webhooks
 (`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName)."""
@@ -28,8 +31,13 @@ class Fingerprints:
     """Makes fingerprints. `globs` and `names` are the keys of annotations and labels that rules read."""
 
     def __init__(self, globs: Iterable[str], names: Iterable[str] = ()) -> None:
-        self._matches = re.compile("|".join(map(translate, globs))).match
-        self._names = frozenset(names)
+        matches, known = re.compile("|".join(map(translate, globs))).match, frozenset(names)
+
+        @lru_cache(maxsize=MOST_KEYS)
+        def is_read(key: str) -> bool:
+            return key in known or matches(key) is not None
+
+        self._is_read = is_read
 
     def of(self, pod: Pod) -> bytes | None:
         """Return a digest. If two pods have the same digest, every rule treats them the same.
@@ -70,5 +78,7 @@ class Fingerprints:
         """
         if not values:
             return values
-        names, matches = self._names, self._matches
-        return {key: value for key, value in values.items() if key in names or matches(key)} or _UNREAD
+        is_read = self._is_read
+        return {
+            key: value for key, value in values.items() if len(key) > LONGEST_KEY or is_read(key)
+        } or _UNREAD

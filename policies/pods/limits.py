@@ -141,5 +141,6 @@ def _container_excesses(pod: Pod) -> list[Finding]:
             names = [*container.limits, *container.requests]
             amounts += len(names)
             longest = max(map(len, names), default=0)
-            found += _excess(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
+            if longest > LONGEST_NAME:
+                found += _excess(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
     return found + _excess("spec", amounts, MOST_AMOUNTS, "amounts of resources in all containers")

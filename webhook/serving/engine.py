@@ -39,7 +39,7 @@ MOST_REMEMBERED, LONGEST_REMEMBERED = 256, 16 * 1024
 """Decisions that are remembered for pods with equal fingerprints, and bytes of each as JSON: 4 MiB in all."""
 
 MOST_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
-"""Demands that are remembered for pods with an equal `demand_input`, and bytes of that, which bound their denials."""
+"""Keys by which the demands of equal pods are remembered, and bytes of a `demand_input`, which bound their denials."""
 
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
@@ -149,21 +149,22 @@ class Engine:
         self.fingerprints = fingerprints(RULES, configuration.resource_mapping)
         self._demands: dict[bytes, dict[CatalogueVersion, Demand]] = {}
 
-    def demands(self, pod: Pod) -> dict[CatalogueVersion, Demand]:
+    def demands(self, pod: Pod, fingerprint: bytes | None) -> dict[CatalogueVersion, Demand]:
         """Return the demands that new pods with an equal `demand_input` share: to compute one takes 0.1 ms.
 
         A pod that names nodes shares none, because its demand depends on them.
         """
+        found = self._demands.get(fingerprint or b"")
+        if found is not None:
+            return found
         if named_nodes(pod):
             return {}
         text = demand_input(self.fingerprints.reduced(pod))
-        found = self._demands.get(text)
-        if found is None:
-            found = {}
+        found = self._demands.get(text, {})
+        if len(text) <= LONGEST_DEMAND_INPUT:
             if len(self._demands) >= MOST_DEMANDS:
                 self._demands.clear()
-            if len(text) <= LONGEST_DEMAND_INPUT:
-                self._demands[text] = found
+            self._demands |= {key: found for key in (text, fingerprint) if key}
         return found
 
     def recall(

@@ -70,6 +70,7 @@ def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
     annotation_of_the_resource_mapping=pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
     annotation_that_names_devices=pod_with(metadata={"annotations": {"nvidia.cdi.k8s.io/x": "gpu=all"}}),
     empty_map_which_a_rule_may_take_for_an_untouched_pod=pod_with(metadata={"annotations": {}}),
+    key_that_is_too_long_to_be_compared=pod_with(metadata={"annotations": {"k" * 400: "x"}}),
     missing_map_which_a_patch_adds=pod_with(metadata={"annotations": None}),
     no_metadata={**pod_with(), "metadata": None},
     image=pod_with(container={"image": "other"}),

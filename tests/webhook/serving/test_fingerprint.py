@@ -117,6 +117,29 @@ def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     assert counted.runs == 2
 
 
+@cases(
+    ("one", "other", "is_shared"),
+    other_arguments=(TRAIN, pod(gpu_container(args=["--seed=2"])), True),
+    an_unread_annotation=(
+        pod(gpu_container(), annotations={"team": "a"}),
+        pod(gpu_container(), annotations={"team": "b"}),
+        True,
+    ),
+    more_gpus=(TRAIN, pod(gpu_container("2")), False),
+    another_class=(TRAIN, pod(gpu_container(), nodeSelector={"accelerator": "nvidia-t4"}), False),
+    another_name_which_a_denial_quotes=(TRAIN, pod(gpu_container(name="other")), False),
+    on_one_node_whose_labels_may_change=(
+        pod(gpu_container(), nodeName="a"),
+        pod(gpu_container(), nodeName="a"),
+        False,
+    ),
+)
+def test_who_shares_demands(one: JSON, other: JSON, is_shared: bool) -> None:
+    engine = Engine(CONFIGURATION)
+    first, second = (engine.demands(seen, engine.fingerprints.of(seen)) for seen in map(view, (one, other)))
+    assert (first is second) is is_shared
+
+
 def test_what_is_remembered_is_bounded() -> None:
     engine = Engine(CONFIGURATION)
     for number in range(MOST_REMEMBERED + 1):
