@@ -113,7 +113,7 @@ _REASONS: Mapping[str, AbstractSet[Reason]] = {
     | {Reason.CLASS_NOT_ALLOWED, Reason.MODEL_TOO_LARGE, Reason.NO_NODE}
     | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
     "cuda-version": _INJECTED | {Reason.DRIVER_TOO_OLD, Reason.INEFFECTIVE_ANNOTATION},
-    "gpu-toleration": _INJECTED | {Reason.MISSING_TOLERATION},
+    "gpu-toleration": _INJECTED | {Reason.MISSING_TOLERATION, Reason.NO_NODE},
     "spot": _INJECTED | {Reason.INEFFECTIVE_ANNOTATION},
     "readiness-delay": _INJECTED
     | {Reason.PROBE_KILLS_LOADING, Reason.SCALES_TO_ZERO}

@@ -51,7 +51,8 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return replace(finding, fix=())
         # The words begin with the amount of the fix; slices and shares may follow.
         others = finding.remedy.partition(", or ")[2]
-        return replace(finding, fix=(), remedy=f"set {others}" if others else "")
+        rounded = "round it up or down" if least > 0 else "round it up"
+        return replace(finding, fix=(), remedy=f"set {others}" if others else rounded)
 
     def _accepts(self, finding: Finding, amount: Amount) -> bool:
         written, container, mapping = finding.fix[-1], amount.place.container, self.bounds.resource_mapping

@@ -164,7 +164,7 @@ def test_findings_say_what_where_and_what_to_do(rule: Rule, options: RuleOptions
         assert finding.rule == rule.id
         assert finding.container is None or finding.container in names
         assert finding.message
-        assert finding.remedy or finding.ask or finding.severity is Severity.WARNING
+        assert finding.advice or finding.ask or finding.severity is Severity.WARNING
         assert finding.sentence().isprintable()
 
 

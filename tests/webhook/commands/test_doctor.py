@@ -84,7 +84,11 @@ def test_a_server_that_refuses_everything_is_out_of_reach(tmp_path: Path) -> Non
     assert (result.exit_code, result.output) == (2, "error: who are you?\n")
 
 
-def test_before_an_installation_one_finding_says_how_to_install(tmp_path: Path) -> None:
+def test_before_an_installation_one_finding_says_how_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
     def answer(request: Request) -> Answer:
         if request.path.startswith("/apis/authorization.k8s.io/"):
             return Answer(b'{"status": {"allowed": true}}', 201)
