@@ -104,3 +104,9 @@ def describe_toleration(toleration: Toleration) -> str:
     if toleration.value:
         text += f"{sign}{toleration.value}"
     return f"{text}:{toleration.effect}" if toleration.effect else text
+
+
+def toleration_of(taint: Toleration) -> str:
+    """Return the toleration of a taint as people write it in YAML."""
+    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"

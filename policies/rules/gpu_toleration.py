@@ -19,7 +19,13 @@ from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
-from policies.pods.tolerations import covers, describe_toleration, tolerates, toleration_problems
+from policies.pods.tolerations import (
+    covers,
+    describe_toleration,
+    tolerates,
+    toleration_of,
+    toleration_problems,
+)
 from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
@@ -100,15 +106,14 @@ def _untolerated(pod: Pod, context: Context) -> Iterator[Finding]:
                 return
             taint = taint or untolerated[0]
     if taint is not None:
-        words = describe_toleration(taint)
         yield Finding(
             rule=ID,
             reason=Reason.NO_NODE,
             severity=Severity.WARNING,
             path="spec.tolerations",
             message=f"no node with {' and '.join(sorted(names))} can take the pod now: each has a taint that the pod does not "
-            f"tolerate, such as {words}",
-            remedy=f"add {words} if the pod may run there",
+            f"tolerate, such as {describe_toleration(taint)}",
+            remedy=f"add {toleration_of(taint)} if the pod may run there",
         )
 
 

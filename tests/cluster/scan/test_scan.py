@@ -65,7 +65,7 @@ Would be refused
 NODES_TEXT = """\
 GPU nodes by class
                               nodes     GPUs
-  of no known class               1       15
+  of no known class               1     9.75
   nvidia-a100-80gb                2       16
 """
 PROPOSED_TEXT = """\

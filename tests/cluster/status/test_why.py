@@ -12,7 +12,6 @@ from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
 from tests.controlplane import ControlPlane
 from webhook.commands import main
 
-ONE_NODE = "the only node of class {} cannot take it: Node {}"
 NO_SLICE = "no 1g.5gb"
 EXCEEDED = "exceeded quota: ml-training/default, requested 4 nvidia-a100, 6 of 8 used; and 1 more"
 
@@ -63,10 +62,9 @@ def _denied(name: str) -> tuple[str, str, str]:
             ("scheduler", "Pod tainted-0 finds no node: 0/3 nodes are available", ""),
             (
                 "nodes",
-                ONE_NODE.format("nvidia-l4", "l4-0")
-                + " has the taint dedicated=video:NoSchedule, which the pod does not tolerate",
-                "if its pods belong there, add to spec.tolerations: {key: dedicated, operator: Equal, value: video, "
-                "effect: NoSchedule}",
+                "tolerations: no node with nvidia.com/gpu can take the pod now: each has a taint that the pod does not tolerate, "
+                "such as dedicated=video:NoSchedule [gpu-toleration]",
+                "add {key: dedicated, operator: Equal, value: video, effect: NoSchedule} if the pod may run there",
             ),
         ],
     ),
@@ -109,7 +107,7 @@ def test_a_workload_is_refused_by_the_policy(cluster: ControlPlane) -> None:
     policy, event = reasons(found)
     assert (found["answer"], found["policy"], found["podsWanted"]) == ("refused", "built-in", 2)
     assert NO_SLICE in policy[1]
-    assert "nvidia.com/mig-1g.10gb" in policy[2]
+    assert policy[2] == "request whole GPUs (nvidia.com/gpu)"
     assert re.fullmatch(r"ReplicaSet/sliced-\w+ was denied pods N times, last at T", event[1])
     assert [each["outcome"] for each in found["verdicts"]] == ["denied"]
 

@@ -28,7 +28,7 @@ NEVER = (
 
 
 def why(plane: ControlPlane, *arguments: str, columns: int = 0) -> Result:
-    env = {"COLUMNS": str(columns)} if columns else {}
+    env = {"COLUMNS": str(columns) if columns else None}
     return CliRunner(env=env).invoke(main, ["why", *arguments, "--kubeconfig", str(plane.kubeconfig())])
 
 

@@ -61,7 +61,8 @@ CORDONED = (
     "ask the platform team to uncordon one of them [gpu-class]"
 )
 UNTOLERATED = (
-    "spec.tolerations: add reserved=team-a:NoSchedule if the pod may run there; no node with nvidia.com/gpu can take the pod "
+    "spec.tolerations: add {key: reserved, operator: Equal, value: team-a, effect: NoSchedule} if "
+    "the pod may run there; no node with nvidia.com/gpu can take the pod "
     "now: each has a taint that the pod does not tolerate, such as reserved=team-a:NoSchedule [gpu-toleration]"
 )
 

@@ -10,8 +10,8 @@ from policies.placement.candidates import candidate_classes
 from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
-from policies.pods.tolerations import describe_toleration, tolerates
+from policies.pods.pod import NodeSelectorTerm, Pod
+from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from webhook.tools.status.capacity import GPUNode, gpu_amounts
@@ -103,7 +103,7 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
         if is_hard and not any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
             yield (
                 f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
-                f"if its pods belong there, add to spec.tolerations: {_toleration(taint)}",
+                f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}",
             )
     for key, value in sorted((pod.spec.node_selector or {}).items()):
         if node.labels.get(key) != value:
@@ -113,11 +113,6 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
     if terms and not any(_is_met(term, node) for term in terms):
         yield "does not match the required node affinity", ""
     yield from lacking.items()
-
-
-def _toleration(taint: Toleration) -> str:
-    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
-    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
 
 
 def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
