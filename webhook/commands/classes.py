@@ -8,7 +8,7 @@ import click
 
 from policies.quota.amounts import format_amount
 from webhook.commands.cluster_options import ClusterChoice, fail, optional_cluster_options
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import Screen, counted, print_json, print_omitted
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
@@ -84,12 +84,11 @@ def show(screen: Screen, listing: ClassListing, *, everything: bool) -> None:
         why = "without nodes" if has_nodes else "that neither quota, policy nor document names"
         screen.paragraph(f"and {counted(rest, 'class', 'classes')} {why}; --all lists them", style="dim")
     reasons = dict.fromkeys(each.because for each in shown if each.because)
-    if reasons or listing.omitted:
+    if reasons:
         screen.line()
     for because in reasons:
         screen.paragraph(because)
-    if listing.omitted:
-        screen.paragraph(f"not shown, for want of rights: {'; '.join(listing.omitted)}", style="yellow")
+    print_omitted(screen, listing.omitted)
 
 
 def _amounts(capacity: ClassCapacity | None) -> str:

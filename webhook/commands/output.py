@@ -71,12 +71,7 @@ def print_omitted(screen: Screen, rights: Sequence[str]) -> None:
     """Print what is left out because the caller lacks rights."""
     if rights:
         screen.line()
-        screen.paragraph(f"not shown, for want of rights: {'; '.join(rights)}", style="yellow")
-
-
-def one_line(text: str, width: int) -> str:
-    """Return the text, cut to the width."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+        screen.paragraph(f"you may not {', '.join(rights)}: what depends on it is not shown", style="yellow")
 
 
 def since(first: datetime | None, now: datetime) -> str:

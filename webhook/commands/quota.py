@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from webhook.cluster import errors
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, one_line, print_json, print_omitted, since
+from webhook.commands.output import Screen, counted, print_json, print_omitted, since
 from webhook.commands.parameters import config_option, install_namespace_option, output_option
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import READY, TRUE
@@ -186,7 +187,7 @@ def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, no
         screen.paragraph(stale_figures(until), indent=2, style="red")
     screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
     for row in summary.rows:
-        name = one_line(row.key, NAME_COLUMN)
+        name = truncate(row.key, NAME_COLUMN)
         screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
     if record.is_pending:
         screen.paragraph(

@@ -220,7 +220,9 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
         return
     screen.heading("To begin with")
     if not proposal.files:
-        screen.paragraph(f"{directory} is not written: nothing is missing in policy, classes and quotas", indent=2)
+        screen.paragraph(
+            f"{directory} is not written: nothing is missing in policy, classes and quotas", indent=2
+        )
         return
     for rule in proposal.relaxed:
         screen.paragraph(f"rule {rule} in mode warn: it would refuse pods of the cluster", indent=2)
