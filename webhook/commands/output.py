@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from fractions import Fraction
 from textwrap import wrap
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from policies.printable import printable, printable_json, printable_lines
+from policies.quota.amounts import format_amount
 
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
@@ -72,6 +74,10 @@ def print_omitted(screen: Screen, rights: Sequence[str]) -> None:
     if rights:
         screen.line()
         screen.paragraph(f"you may not {', '.join(rights)}: what depends on it is not shown", style="yellow")
+
+
+def amount_or_unknown(amount: Fraction | None) -> str:
+    return "?" if amount is None else format_amount(amount)
 
 
 def since(first: datetime | None, now: datetime) -> str:

@@ -20,7 +20,7 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, echo, print_json, print_omitted, since
+from webhook.commands.output import Screen, amount_or_unknown, counted, echo, print_json, print_omitted, since
 from webhook.commands.parameters import (
     config_option,
     install_namespace_option,
@@ -277,7 +277,7 @@ def _totals(screen: Screen, status: ClusterStatus) -> None:
         name = f"of {counted(totals.quotas, 'quota')}"
         screen.line(f"  {name:<{NAME}} {bar_and_amounts(totals.row, _bar(screen))}")
     if totals.nodes is not None:
-        free = "?" if totals.free is None else format_amount(totals.free)
+        free = amount_or_unknown(totals.free)
         used = bar(totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar(screen))
         screen.line(f"  {'of nodes':<{NAME}} {used} {free} free of {format_amount(totals.nodes)}")
 
@@ -363,7 +363,7 @@ def _classes(screen: Screen, status: ClusterStatus) -> None:
     for each in rows:
         memory = f"{each.memory_gib} GiB" if each.memory_gib else ""
         name, capacity = each.name or "unknown class", each.capacity or NO_CAPACITY
-        free = "?" if capacity.free is None else format_amount(capacity.free)
+        free = amount_or_unknown(capacity.free)
         gpus = format_amount(capacity.gpus)
         screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
         if capacity.nodes_away:
