@@ -34,7 +34,7 @@ STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*
 KEYS = ("gpus", "classes/a")
 UNLIMITED, TERMINAL = 3, 255
 NOW, NEXT = "now", "next"
-FULL, FIRST_KEY, BY_BOTH, BY_NEXT, ONLY_MARKED = range(1, 6)
+FULL, BY_BOTH, BY_NEXT = 1, 3, 4
 MOST_RUNS = 80
 
 

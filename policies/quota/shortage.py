@@ -51,37 +51,37 @@ def exceeded(
     class_pins: ClassPins = lambda _pod: {},
 ) -> Finding:
     """Return the denial of a request that the ledger of the namespace denied, because it exceeds `hard`."""
-    ledger, verdict, asked = outcome.ledger, outcome.verdict, outcome.request
-    if ledger is None or verdict is None or asked is None:
+    ledger, verdict, reservation_request = outcome.ledger, outcome.verdict, outcome.request
+    if ledger is None or verdict is None or reservation_request is None:
         raise ValueError("the ledger has not decided")
     shortfalls = verdict.shortfalls
     if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
         shortfalls = tuple(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
         )
-    never = any(each.requested > each.hard for each in shortfalls)
+    can_never_fit = any(each.requested > each.hard for each in shortfalls)
     smaller = _fewer(request, shortfalls)
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
     keys = [each.key for each in shortfalls]
     edits = dict.fromkeys(edit.words for edit in fix)
     named, unnamed = (
-        [*edits, *_ways(request, ledger, shortfalls, fits_in_part=bool(smaller), holders=holders)]
+        [*edits, *_remedies(request, ledger, shortfalls, fits_in_part=bool(smaller), holders=holders)]
         for holders in (ledger.holders, {})
     )
     ask = f"to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'}"
     lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
-    texts = [(_facts(shortfalls, now, most), ", or ".join(ways)) for most, ways in lengths]
+    texts = [(_facts(shortfalls, now, most), ", or ".join(remedies)) for most, remedies in lengths]
     before = f"exceeded quota: {namespace}/{NAME}, "
     short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= LONGEST)
     facts, remedy = next(short, texts[-1])
     return Finding(
         rule=RULE_ID,
-        reason=Reason.QUOTA_CAN_NEVER_FIT if never else Reason.QUOTA_EXCEEDED,
+        reason=Reason.QUOTA_CAN_NEVER_FIT if can_never_fit else Reason.QUOTA_EXCEEDED,
         message=before + facts,
         fix=fix,
         remedy=remedy,
         ask=ask,
-        details=tuple(_details(ledger, keys, asked.because)),
+        details=tuple(_details(ledger, keys, reservation_request.because)),
     )
 
 
@@ -104,22 +104,20 @@ def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
 
 def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int) -> str:
     """Return what is requested, used and granted; dimensions with the same figures once."""
-    alike: dict[tuple[Fraction, ...], list[str]] = {}
+    by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
-        alike.setdefault((each.requested, each.used, each.reserved, each.hard), []).append(each.key)
+        by_figures.setdefault((each.requested, each.used, each.reserved, each.hard), []).append(each.key)
+    until = now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS)
     facts = []
-    for (requested, used, reserved, hard), keys in alike.items():
+    for (requested, used, reserved, hard), keys in by_figures.items():
         amount = amounts_in_words(dict.fromkeys(keys, requested))
         if requested > hard:
             facts.append(f"{amount} can never fit: the quota grants {format_amount(hard)}")
             continue
-        creating = f", {format_amount(reserved)} being created" if reserved else ""
+        creating = f", {format_amount(reserved)} being created (until {until:%H:%M:%SZ})" if reserved else ""
         facts.append(f"requested {amount}, {format_amount(used)} of {format_amount(hard)} used{creating}")
     shown, more = facts[:most], len(facts) - most
-    text = "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
-    if any(each.reserved for each in shortfalls):
-        text += f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
-    return text
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
 
 
 def _left(each: Shortfall) -> Fraction:
@@ -178,7 +176,7 @@ def _only_count(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
     return requested[0] if is_only else None
 
 
-def _ways(
+def _remedies(
     request: QuotaRequest,
     ledger: QuotaLedger,
     shortfalls: Sequence[Shortfall],
@@ -187,11 +185,11 @@ def _ways(
     holders: Mapping[str, Sequence[Holder]],
 ) -> Iterator[str]:
     """Yield what else the author can do. `fits_in_part`: a smaller request fits now. `holders` may be named."""
-    never = [each for each in shortfalls if each.requested > each.hard]
-    if never:
+    too_large = [each for each in shortfalls if each.requested > each.hard]
+    if too_large:
         if not fits_in_part:
-            largest = _at_most(request, {each.key: each.hard for each in never}, never)
-            is_full = any(_left(each) < each.hard for each in never)
+            largest = _at_most(request, {each.key: each.hard for each in too_large}, too_large)
+            is_full = any(_left(each) < each.hard for each in too_large)
             yield from (f"{each}, {AND_WAIT}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
@@ -266,7 +264,7 @@ def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shor
     return min(found, default=None)
 
 
-def _details(ledger: QuotaLedger, keys: Sequence[str], because: str) -> Iterator[str]:
+def _details(ledger: QuotaLedger, keys: Sequence[str], class_reason: str) -> Iterator[str]:
     """Yield who holds most, once for dimensions with the same holders, and why an unpinned pod counts for classes."""
     by_holders: dict[str, list[str]] = {}
     for key in keys:
@@ -278,5 +276,5 @@ def _details(ledger: QuotaLedger, keys: Sequence[str], because: str) -> Iterator
     for text, names in by_holders.items():
         yield f"largest holders of {' and '.join(names)}: {text}"
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
-    if classes and because:
-        yield f"counted for {', '.join(classes)}: {because}"
+    if classes and class_reason:
+        yield f"counted for {', '.join(classes)}: {class_reason}"

@@ -3,10 +3,8 @@
 GPU_ADMISSION_REQUIRE_CLUSTER=1 makes that a failure.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -14,6 +12,7 @@ from tests.cluster.exported import configuration, installed, mutations
 from tests.controlplane import ControlPlane, ControlPlaneUnavailable, locate
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import uninstall
+from tests.unavailable import skip_without
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
@@ -29,7 +28,7 @@ def pytest_runtest_setup() -> None:
     try:
         locate()
     except ControlPlaneUnavailable as unavailable:
-        _go_without(unavailable)
+        skip_without(unavailable)
 
 
 @pytest.fixture(scope="session")
@@ -83,13 +82,7 @@ def _running(make: Callable[[], ControlPlane]) -> Iterator[ControlPlane]:
     try:
         plane = make()
     except ControlPlaneUnavailable as unavailable:
-        _go_without(unavailable)
+        skip_without(unavailable)
     plane.add_user("engineer", groups=["ml-engineers"])
     with plane:
         yield plane
-
-
-def _go_without(unavailable: ControlPlaneUnavailable) -> NoReturn:
-    if os.environ.get("GPU_ADMISSION_REQUIRE_CLUSTER") == "1":
-        pytest.fail(f"GPU_ADMISSION_REQUIRE_CLUSTER=1: {unavailable}", pytrace=False)
-    pytest.skip(str(unavailable))

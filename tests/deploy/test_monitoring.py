@@ -89,6 +89,12 @@ def test_what_dry_runs_ask_counts_for_none(name: str, expression: str) -> None:
             assert 'dry_run="false"' in selector, f"{name}: {metric}"
 
 
+def test_findings_are_shown_by_the_reasons_that_docs_explain() -> None:
+    (shown,) = (text for _, text in expressions() if "gpu_admission_findings_total" in text)
+
+    assert grouped(shown) == {CLUSTER, "rule", "reason", "outcome"}
+
+
 def test_classes_are_in_both_dashboards_and_the_one_of_tenants_asks_for_one_namespace() -> None:
     texts = {
         name: [t["expr"] for panel in json.loads(path.read_text())["panels"] for t in panel["targets"]]

@@ -1,14 +1,13 @@
 """`gpu-admission classes`: the catalogue of GPU classes, what a namespace may use of it, and what is free."""
 
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 
 import click
 
 from policies.quota.amounts import format_amount
 from webhook.commands.cluster_options import ClusterChoice, fail, optional_cluster_options
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
@@ -84,22 +83,17 @@ def show(screen: Screen, listing: ClassListing, *, everything: bool) -> None:
         why = "without nodes" if has_nodes else "that neither quota, policy nor document names"
         screen.paragraph(f"and {counted(rest, 'class', 'classes')} {why}; --all lists them", style="dim")
     reasons = dict.fromkeys(each.because for each in shown if each.because)
-    if reasons or listing.omitted:
+    if reasons:
         screen.line()
     for because in reasons:
         screen.paragraph(because)
-    if listing.omitted:
-        screen.paragraph(f"not shown, for want of rights: {'; '.join(listing.omitted)}", style="yellow")
+    print_omitted(screen, listing.omitted)
 
 
 def _amounts(capacity: ClassCapacity | None) -> str:
     if capacity is None:
         return ""
-    return f" {capacity.nodes:>6} {format_amount(capacity.gpus):>6} {_free(capacity.free):>6}"
-
-
-def _free(amount: Fraction | None) -> str:
-    return "?" if amount is None else format_amount(amount)
+    return f" {capacity.nodes:>6} {format_amount(capacity.gpus):>6} {amount_or_unknown(capacity.free):>6}"
 
 
 def _notes(each: ListedClass) -> list[str]:
@@ -110,7 +104,7 @@ def _notes(each: ListedClass) -> list[str]:
         return notes
     for name, (has, free) in each.capacity.resources.items():
         if name != each.resource:
-            notes.append(f"{name}: {_free(free)} of {format_amount(has)} free")
+            notes.append(f"{name}: {amount_or_unknown(free)} of {format_amount(has)} free")
     if each.capacity.nodes_away:
         notes.append(f"{counted(each.capacity.nodes_away, 'node')} not Ready or cordoned")
     return notes

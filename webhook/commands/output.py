@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from fractions import Fraction
 from textwrap import wrap
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from policies.printable import printable, printable_json, printable_lines
+from policies.quota.amounts import format_amount
 
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
@@ -71,12 +73,11 @@ def print_omitted(screen: Screen, rights: Sequence[str]) -> None:
     """Print what is left out because the caller lacks rights."""
     if rights:
         screen.line()
-        screen.paragraph(f"not shown, for want of rights: {'; '.join(rights)}", style="yellow")
+        screen.paragraph(f"you may not {', '.join(rights)}: what depends on it is not shown", style="yellow")
 
 
-def one_line(text: str, width: int) -> str:
-    """Return the text, cut to the width."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def amount_or_unknown(amount: Fraction | None) -> str:
+    return "?" if amount is None else format_amount(amount)
 
 
 def since(first: datetime | None, now: datetime) -> str:

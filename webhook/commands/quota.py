@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from webhook.cluster import errors
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, one_line, print_json, print_omitted, since
+from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted, since
 from webhook.commands.parameters import config_option, install_namespace_option, output_option
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import READY, TRUE
@@ -160,7 +161,7 @@ def _cells(row: QuotaRow | None) -> tuple[str, ...]:
     if row is None:
         return ("-",) * 4
     amounts = (row.used, None if row.used is None else row.pending, row.reserved, row.hard)
-    return tuple("?" if each is None else format_amount(each) for each in amounts)
+    return tuple(amount_or_unknown(each) for each in amounts)
 
 
 def _line(name: str, state: str, cells: Sequence[str], full: str = "") -> str:
@@ -186,7 +187,7 @@ def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, no
         screen.paragraph(stale_figures(until), indent=2, style="red")
     screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
     for row in summary.rows:
-        name = one_line(row.key, NAME_COLUMN)
+        name = truncate(row.key, NAME_COLUMN)
         screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
     if record.is_pending:
         screen.paragraph(
@@ -205,7 +206,7 @@ def row_style(row: QuotaRow) -> str:
 
 def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
     """Return the bar of a dimension and its amounts; those of use are unknown before the first count."""
-    shown = "?" if row.used is None else format_amount(row.used)
+    shown = amount_or_unknown(row.used)
     pending = f", {format_amount(row.pending)} pending" if row.pending else ""
     amounts = f"{shown} + {format_amount(row.reserved)} of {format_amount(row.hard)}{pending}"
     return f"{bar(row.used or NOTHING, row.reserved, row.hard, cells, row.pending or NOTHING)} {amounts}"

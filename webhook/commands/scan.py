@@ -216,9 +216,14 @@ def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
 
 
 def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> None:
-    if not proposal.files:
+    if not proposal.files and directory is None:
         return
     screen.heading("To begin with")
+    if not proposal.files:
+        screen.paragraph(
+            f"{directory} is not written: nothing is missing in policy, classes and quotas", indent=2
+        )
+        return
     for rule in proposal.relaxed:
         screen.paragraph(f"rule {rule} in mode warn: it would refuse pods of the cluster", indent=2)
     for namespace, rules in proposal.exemptions.items():

@@ -14,12 +14,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from policies.finding import truncate
 from policies.printable import printable
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, echo, one_line, print_json, print_omitted, since
+from webhook.commands.output import Screen, amount_or_unknown, counted, echo, print_json, print_omitted, since
 from webhook.commands.parameters import (
     config_option,
     install_namespace_option,
@@ -231,12 +232,12 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:
-    """Yield what is not shown because the caller lacks rights."""
+    """Yield what the caller may not do, so that something is not shown."""
     installation = status.installation
     if parts := [part.name for part in installation.parts if part.for_administrators]:
-        yield f"the installation ({', '.join(parts)})"
+        yield f"read the installation ({', '.join(parts)})"
     if installation.checks_for_administrators:
-        yield f"{counted(installation.checks_for_administrators, 'check')} of gpu-admission doctor"
+        yield f"run {counted(installation.checks_for_administrators, 'check')} of gpu-admission doctor"
     yield from status.omitted
 
 
@@ -276,7 +277,7 @@ def _totals(screen: Screen, status: ClusterStatus) -> None:
         name = f"of {counted(totals.quotas, 'quota')}"
         screen.line(f"  {name:<{NAME}} {bar_and_amounts(totals.row, _bar(screen))}")
     if totals.nodes is not None:
-        free = "?" if totals.free is None else format_amount(totals.free)
+        free = amount_or_unknown(totals.free)
         used = bar(totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar(screen))
         screen.line(f"  {'of nodes':<{NAME}} {used} {free} free of {format_amount(totals.nodes)}")
 
@@ -338,7 +339,7 @@ def _bar(screen: Screen) -> int:
 
 def _row(screen: Screen, row: QuotaRow) -> None:
     amounts = bar_and_amounts(row, _bar(screen))
-    screen.line(f"    {one_line(row.key, NAME - 2):<{NAME - 2}} {amounts}", row_style(row))
+    screen.line(f"    {truncate(row.key, NAME - 2):<{NAME - 2}} {amounts}", row_style(row))
 
 
 def _holders(screen: Screen, quota: QuotaSummary) -> None:
@@ -362,7 +363,7 @@ def _classes(screen: Screen, status: ClusterStatus) -> None:
     for each in rows:
         memory = f"{each.memory_gib} GiB" if each.memory_gib else ""
         name, capacity = each.name or "unknown class", each.capacity or NO_CAPACITY
-        free = "?" if capacity.free is None else format_amount(capacity.free)
+        free = amount_or_unknown(capacity.free)
         gpus = format_amount(capacity.gpus)
         screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
         if capacity.nodes_away:
@@ -391,7 +392,7 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
     findings = sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR)
     for finding in findings[:MOST_FINDINGS]:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
-        screen.line(one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])
+        screen.line(truncate(f"  {text}", screen.width), SEVERITIES[finding.severity])
     if len(findings) > MOST_FINDINGS:
         screen.line(
             f"  and {counted(len(findings) - MOST_FINDINGS, 'finding')} more: gpu-admission doctor has all"

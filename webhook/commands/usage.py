@@ -122,12 +122,9 @@ def _notes(lines: Counts, found: Usage) -> list[str]:
         )
     if found.only_admitted:
         pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
-        why = (
-            "it was never stored, or is not an hour old"
-            if found.only_admitted == 1
-            else ("they were never stored, or are not an hour old")
+        notes.append(
+            f"{pods} admitted, but in no line of the controller, and not counted: never stored, or no controller led meanwhile."
         )
-        notes.append(f"{pods} admitted, but in no line of the controller, and not counted: {why}.")
     if unreadable := lines.unreadable + found.unreadable:
         notes.append(f"{unreadable} of {counted(lines.lines, 'line')} could not be read.")
     return notes

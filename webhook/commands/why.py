@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from policies.finding import truncate
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, one_line, print_json, print_omitted
+from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted
 from webhook.commands.parameters import config_option, output_option
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
@@ -203,7 +204,7 @@ def _details(screen: Screen, found: Explanation) -> None:
 def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
     """Print one line for each text, cut to the width of the terminal. `-o json` has the whole text."""
     for index, text in enumerate(texts):
-        screen.line(one_line(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
+        screen.line(truncate(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
 
 
 def _policy(screen: Screen, found: Explanation) -> None:
@@ -227,7 +228,7 @@ def _quota(screen: Screen, quota: QuotaFit) -> None:
 
 def _demand(demand: QuotaDemand, *, is_held: bool) -> str:
     """Return one line: used + reserved of the limit, and what the pod requests."""
-    used = "?" if demand.used is None else format_amount(demand.used)
+    used = amount_or_unknown(demand.used)
     creating = f" and {format_amount(demand.reserved)} being created" if demand.reserved else ""
     amounts = f"{demand.key}: {used} of {format_amount(demand.hard)} used{creating}"
     requested = format_amount(demand.requested)

@@ -13,7 +13,7 @@ from policies.gpus.device_classes import DeviceClass, decode_device_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER, CachedObject
-from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import decode_metadata
 
 DRA_GROUP = "resource.k8s.io"
@@ -86,10 +86,8 @@ class DynamicResourceWatch(Generic[K]):
         plural: str,
         project: Callable[[msgspec.Raw], K | None],
         changed: Callable[[K | None, K | None], object],
-        *,
-        pace: WatchTimings | None = None,
     ) -> None:
-        self._api, self._plural, self._pace = api, plural, pace
+        self._api, self._plural = api, plural
         self._project, self._changed = project, changed
         self.informer: Informer[K] | None = None
         """None until the kind is known to be served."""
@@ -110,9 +108,7 @@ class DynamicResourceWatch(Generic[K]):
             if resource is None:
                 self.is_served = False
             else:
-                self.informer = Informer(
-                    self._api, resource, self._project, self._changed, timings=self._pace
-                )
+                self.informer = Informer(self._api, resource, self._project, self._changed)
                 self.informer.run(stopping)
             return
 

@@ -77,6 +77,7 @@ class Controller:
             UsageCounter,
             api,
             changed=self._count_changed,
+            began=self._began,
             ended=self._ended,
             awaited=self._full_namespaces,
             history=ClaimHistory(),
@@ -219,6 +220,10 @@ class Controller:
 
     def _leads(self) -> bool:
         return self._elector.is_leader and self.usage_cache.own.synced
+
+    def _began(self, digest: str, holding: Holding) -> None:
+        if self._usage is not None and digest == self.usage_cache.own.digest:
+            self._usage.counted(holding)
 
     def _ended(self, digest: str, holding: Holding) -> None:
         if self._usage is not None and digest == self.usage_cache.own.digest:

@@ -47,9 +47,9 @@ class Counted(msgspec.Struct, frozen=True):
 class UsageCounter:
     """The informers and sums of one catalogue.
 
-    Calls `changed` with a namespace whose count may differ, and whether the change frees quota. Calls `ended` with the digest of
-    the catalogue and the former demand of an object that ended. `awaited` returns the namespaces that are listed first, because
-    a caller waits for their counts.
+    Calls `changed` with a namespace whose count may differ, and whether that frees quota. Calls `began` for an object that is new
+    since the first list, and `ended` for one that ended, each with the digest of the catalogue and the demand of the object.
+    `awaited` returns the namespaces that are listed first, because a caller waits for their counts.
     """
 
     def __init__(
@@ -58,13 +58,14 @@ class UsageCounter:
         catalogues: Catalogues,
         changed: Callable[[str, bool], object],
         *,
+        began: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
         history: ClaimHistory | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
-        self._changed, self._ended = changed, ended
+        self._changed, self._began, self._ended = changed, began, ended
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
         self.sums = UsageSums(catalogues, self._history)
@@ -193,6 +194,10 @@ class UsageCounter:
         namespaces = self._summed(change, before, after)
         if held is not None:
             self._ended(self.digest, held)
+        # The first list is not news: the log has a line for everything that is held, in portions.
+        begins = self.synced and _is_counted(after) and not _is_counted(before)
+        if after is not None and begins and (new := self._holding(after)) is not None:
+            self._began(self.digest, new)
         for namespace in namespaces:
             self._changed(namespace, frees)
 

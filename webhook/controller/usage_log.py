@@ -1,11 +1,12 @@
-"""Audit lines about the usage of pods and claims: one when an object releases its demand, and one an hour while it holds it.
+"""Audit lines about the usage of pods and claims: when an object is first counted, each hour while it holds, at its end.
 
 So `gpu-admission usage` knows the time of each use, even if no line says that it ended: no controller may have run at that time.
 Only the leader writes.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
@@ -37,6 +38,12 @@ class UsageLog:
         self, write: Callable[[dict[str, Any]], object], leads: Callable[[], bool], *, replica: str
     ) -> None:
         self._write, self._leads, self._replica = write, leads, replica
+        self._new: deque[Holding] = deque()
+
+    def counted(self, holding: Holding) -> None:
+        """Write a line soon, for an object that begins to hold demand. `run` writes it, so that many do not come at once."""
+        if self._leads():
+            self._new.append(holding)
 
     def released(self, holding: Holding) -> None:
         if self._leads():
@@ -48,14 +55,24 @@ class UsageLog:
         while not stopping.wait(POLL_SECONDS):
             if not self._leads():
                 due = 0.0
-            elif monotonic() >= due:
+                self._new.clear()
+                continue
+            self._held(self._taken(), stopping, first=True)
+            if monotonic() >= due:
                 due = monotonic() + HELD_SECONDS
-                for number, holding in enumerate(holdings(), start=1):
-                    self._line(holding, "held")
-                    if number % AT_ONCE == 0:
-                        stopping.wait(PAUSE_SECONDS)
+                self._held(holdings(), stopping)
 
-    def _line(self, holding: Holding, verdict: str) -> None:
+    def _taken(self) -> Iterator[Holding]:
+        while self._new:
+            yield self._new.popleft()
+
+    def _held(self, holdings: Iterable[Holding], stopping: threading.Event, **fields: bool) -> None:
+        for number, holding in enumerate(holdings, start=1):
+            self._line(holding, "held", **fields)
+            if number % AT_ONCE == 0:
+                stopping.wait(PAUSE_SECONDS)
+
+    def _line(self, holding: Holding, verdict: str, **fields: bool) -> None:
         record = holding.record
         line = {
             "time": timestamp(datetime.now(UTC), "milliseconds"),
@@ -68,6 +85,7 @@ class UsageLog:
             "objectUid": record.uid,
             "owner": record.holder,
             "since": record.since,
+            **fields,
             **holding.counted,
         }
         self._write(line)

@@ -15,7 +15,6 @@ from policies.gpus.claims import RECORD_OF, ClaimName, ClaimRecord, DeviceClassN
 from policies.pods.names import is_dns_subdomain
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import WatchTimings
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
 
 STALE_SECONDS = 150.0
@@ -29,12 +28,12 @@ LONGEST_SECONDS = 2.0
 class ClaimWatch:
     """Watches of both kinds, once started. Without the API no claim is known."""
 
-    def __init__(self, api: ApiClient, *, pace: WatchTimings | None = None) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._records: dict[ClaimName, ClaimRecord] = {}
         self._stopping = threading.Event()
         self._watches = {
-            kind: DynamicResourceWatch(api, plural, _kept(RECORD_OF[kind]), self._changed, pace=pace)
+            kind: DynamicResourceWatch(api, plural, _kept(RECORD_OF[kind]), self._changed)
             for kind, plural in CLAIM_PLURALS.items()
         }
 

@@ -13,7 +13,7 @@ from policies.policy import Labels
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import decode_metadata
 
 RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)
@@ -40,11 +40,11 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
 class Namespaces:
     """A watch of all namespaces, once started."""
 
-    def __init__(self, api: ApiClient, *, timings: WatchTimings | None = None) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._by_name: dict[str, NamespaceRecord] = {}
         self._stopping = threading.Event()
-        self.informer = Informer(api, RESOURCE, namespace_record, self._changed, timings=timings)
+        self.informer = Informer(api, RESOURCE, namespace_record, self._changed)
 
     def start(self) -> None:
         self.informer.start(self._stopping)

@@ -21,7 +21,7 @@ from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.loader import Configuration
@@ -73,12 +73,10 @@ class NodeWatch:
         api: ApiClient,
         keys: Callable[[], LabelKeys],
         *,
-        timings: WatchTimings | None = None,
         pool_seconds: float = POOL_SECONDS,
     ) -> None:
         self._api = api
         self._keys = keys
-        self._timings = timings
         self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
         self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
@@ -108,7 +106,7 @@ class NodeWatch:
             if self._nodes is None or self._nodes.keys != keys:
                 if self._nodes is not None:
                     self._nodes.stopping.set()
-                self._nodes = _Nodes(self._api, keys, self._timings)
+                self._nodes = _Nodes(self._api, keys)
                 self._pools_read = 0.0
             if not self._pools_read or monotonic() - self._pools_read > self._pool_seconds:
                 self._read_pools(keys)
@@ -131,12 +129,12 @@ class NodeWatch:
 class _Nodes:
     """The nodes, with those of their labels that are under `keys`."""
 
-    def __init__(self, api: ApiClient, keys: LabelKeys, timings: WatchTimings | None) -> None:
+    def __init__(self, api: ApiClient, keys: LabelKeys) -> None:
         self.keys = keys
         self.index = NodeIndex(keys.names)
         self._changes = 0
         self._seen: tuple[int, tuple[NodeOffer, ...], NodeFacts] = (-1, (), NodeFacts(keys=keys))
-        self._informer = Informer(api, WHOLE_NODES, state_reader(keys), self._changed, timings=timings)
+        self._informer = Informer(api, WHOLE_NODES, state_reader(keys), self._changed)
         self.stopping = threading.Event()
         self._informer.start(self.stopping)
 

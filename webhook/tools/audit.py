@@ -53,6 +53,7 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
     demand: dict[str, str] | None = None
     since: str = ""
     replica: str = ""
+    first: bool = False
     findings: tuple[Finding, ...] = ()
 
 
@@ -172,7 +173,7 @@ class Usage:
         self._held: dict[str, Held] = {}
         self._last_line: dict[str, float] = {}
         self._last_held: dict[str, float] = {}
-        """By controller: its last line, and its last `held` of any object."""
+        """By controller: its last line, and its last `held` of an object that was not new."""
         self._released = Recent[str, None]()
         self._authors = Recent[str, str]()
         self._owners = Recent[tuple[str, str], str]()
@@ -208,7 +209,7 @@ class Usage:
     def finish(self) -> None:
         """Add what was not released."""
         for held in self._held.values():
-            if held.last >= self._last_held[held.replica] - SWEEP_SECONDS:
+            if held.last >= self._last_held.get(held.replica, held.last) - SWEEP_SECONDS:
                 held.last = self._last_line[held.replica]
             self.open_ended += self._add(held)
         self._held.clear()
@@ -241,7 +242,8 @@ class Usage:
         self._admitted.pop(uid, None)
         _raise(self._last_line, held)
         if line.verdict != "released":
-            _raise(self._last_held, held)
+            if not line.first:
+                _raise(self._last_held, held)
             before = self._held.get(uid)
             if before is None or before.last < held.last:
                 self._held[uid] = held

@@ -124,6 +124,12 @@ def test_the_proposal_is_valid_and_refuses_nothing_that_runs(cluster: ControlPla
     exempted = configuration.policies.for_namespace(STACK).exemptions
     assert [each.rules for each in exempted] == [("gpu-isolation",)]
 
+    again = run(cluster, "--config", str(tmp_path / "proposal"), "--propose", str(tmp_path / "again"))
+    assert again.exit_code == 0
+    said = " ".join(again.output.split()).partition("To begin with ")[2]
+    assert said == f"{tmp_path / 'again'} is not written: nothing is missing in policy, classes and quotas"
+    assert not (tmp_path / "again").exists()
+
 
 def create(plane: ControlPlane, path: str, body: JSON) -> None:
     accepted(plane.client().post(path, body))

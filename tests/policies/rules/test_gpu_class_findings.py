@@ -29,7 +29,6 @@ def annotated(value: str, text: str) -> str:
 
 SET_T4 = f"set {CLASS}: nvidia-t4"
 NOT_T4 = affinity("accelerator", "NotIn", "nvidia-t4")
-A_CLASS = "must be a GPU class or a family of classes"
 PINS_ITSELF = (
     f"{SET_T4}, or remove the pod's own constraint; must be nvidia-t4, to which the pod pins itself (nodeSelector "
     "accelerator=nvidia-t4)"

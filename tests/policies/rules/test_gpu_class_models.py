@@ -14,11 +14,9 @@ DOMAIN = "gpu-admission.dev/"
 MODEL = DOMAIN + "model-"
 PARAMS = f"metadata.annotations[{MODEL}params]"
 BUILT_IN = load_directory(None).classes
-L4_ONLY = GPUClassOptions(allowed=("nvidia-l4",))
 T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 ANY = GPUClassOptions()
 DECLARE = f"or declare {MODEL}family or {MODEL}layers"
-LLAMA_70B = {"params": "70b", "layers": "80", "kv-heads": "8", "head-size": "128"}
 
 
 def modelled(model: JSON, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any) -> JSON:

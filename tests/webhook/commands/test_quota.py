@@ -62,7 +62,7 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
         "team-a                     Ready              2     0.14        1        8",
         "all 4                                         4     0.29        2       20",
         "",
-        "not shown, for want of rights: list nodes",
+        "you may not list nodes: what depends on it is not shown",
     ]
 
 

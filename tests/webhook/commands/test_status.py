@@ -217,8 +217,8 @@ doctor
   warning  untainted-gpu-node: Node a must have a taint
   2 results are missing: gpu-admission doctor says why
 
-not shown, for want of rights: the installation (canary); 1 check of
-  gpu-admission doctor; list nodes
+you may not read the installation (canary), run 1 check of gpu-admission doctor,
+  list nodes: what depends on it is not shown
 """
 
 
@@ -349,7 +349,7 @@ def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:
         "classes                      memory   nodes    GPUs    free",
         "denied since 07:13 UTC",
         "doctor",
-        "not shown, for want of rights: the installation (canary); 1 check of",
+        "you may not read the installation (canary), run 1 check of gpu-admission doctor,",
     ]
     for works in ("webhook ", "  default ", "unknown class"):
         assert works not in "\n".join(lines)

@@ -19,6 +19,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_counter import DELETED, Counted, UsageCounter
+from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
 
 FIRST, LAST = 10, 400
@@ -49,6 +50,7 @@ def counter(
     begun: threading.Event | None = None,
     lost: threading.Event | None = None,
     changed: Callable[[str, bool], object] = lambda _namespace, _frees: None,
+    began: Callable[[str, Holding], object] = lambda _digest, _holding: None,
 ) -> Iterator[UsageCounter]:
     """Yield a counter whose watch shows these events, once it has `begun`.
 
@@ -72,7 +74,7 @@ def counter(
         return Answer(json.dumps({"metadata": metadata, "items": items if of_pods else []}).encode())
 
     with ApiServer(folder, answer) as server:
-        started = UsageCounter(server.client(), load_directory(None), changed)
+        started = UsageCounter(server.client(), load_directory(None), changed, began=began)
         started.start()
         try:
             assert eventually(lambda: started.synced)
@@ -120,6 +122,17 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     assert objects["u11"].demand["gpus"] == 1
     assert objects["u12"] == DELETED
     assert sorted(freed) == [False, False, False, True]
+
+
+def test_a_pod_begins_once_unless_the_first_list_has_it(tmp_path: Path) -> None:
+    events = [event("ADDED", 11, 11, "Pending"), event("MODIFIED", 11, 12), event("ADDED", 13, 13, "Failed")]
+    begun: list[str] = []
+    listed = threading.Event()
+    with counter(tmp_path, events, listed, began=lambda _digest, each: begun.append(each.record.uid)) as of:
+        listed.set()
+        assert eventually(lambda: of.pods.position("team").revision == 13)
+
+    assert begun == ["u11"]
 
 
 def test_a_pod_frees_quota_once_when_it_ends(tmp_path: Path) -> None:

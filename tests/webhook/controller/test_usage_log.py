@@ -105,6 +105,33 @@ def test_what_is_held_is_written_once_a_period(monkeypatch: pytest.MonkeyPatch) 
         assert eventually(lambda: len(lines) >= 3)
 
 
+def test_what_begins_is_written_soon_and_once_and_by_the_leader_alone() -> None:
+    lines: list[LINE] = []
+    elected = Elections()
+    log = UsageLog(lines.append, elected, replica="controller-1")
+    with running(log, []):
+        log.counted(holding("before"))
+        elected.leads = True
+        log.counted(holding("train-0"))
+        assert eventually(lambda: len(lines) == 1)
+        sleep(0.05)
+
+    assert [(line["name"], line["verdict"], line["first"]) for line in lines] == [("train-0", "held", True)]
+
+
+def test_many_that_begin_at_once_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_log, "AT_ONCE", 10)
+    monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)
+    lines: list[LINE] = []
+    log = UsageLog(lines.append, lambda: True, replica="controller-1")
+    for number in range(25):
+        log.counted(holding(str(number)))
+    with running(log, []):
+        assert eventually(lambda: len(lines) == 10)
+        sleep(0.1)
+        assert len(lines) == 10, "the rest waits for the log"
+
+
 def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_log, "AT_ONCE", 10)
     monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)

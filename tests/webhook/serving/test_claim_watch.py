@@ -8,11 +8,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import pytest
+
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
 from webhook.serving.claim_watch import MOST_READS, ClaimWatch, may_name_claims
 
@@ -67,10 +70,15 @@ class Cluster:
         return Answer(json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer, "TIMINGS", QUICK)
+
+
 @contextmanager
 def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
     with ApiServer(folder, cluster) as server:
-        watch = ClaimWatch(server.client(), pace=QUICK)
+        watch = ClaimWatch(server.client())
         watch.start()
         try:
             yield watch

@@ -12,6 +12,7 @@ import pytest
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster import informer
 from webhook.cluster.api import METADATA, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
 from webhook.serving.namespaces import NamespaceRecord, Namespaces, NamespaceUnknown
@@ -21,6 +22,11 @@ QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 
 def namespace(name: str, **labels: str) -> dict[str, object]:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "resourceVersion": "5"}}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer, "TIMINGS", QUICK)
 
 
 @contextmanager
@@ -37,7 +43,7 @@ def running(folder: Path, one: Callable[[Request], Answer]) -> Iterator[tuple[Na
         return one(request)
 
     with ApiServer(folder, answer) as server:
-        namespaces = Namespaces(server.client(), timings=QUICK)
+        namespaces = Namespaces(server.client())
         assert namespaces.all() is None
         namespaces.start()
         assert eventually(lambda: namespaces.informer.synced)

@@ -16,6 +16,7 @@ from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster import informer
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration.documents import Document
@@ -65,13 +66,18 @@ class Cluster:
         return listed(*self.pools)
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer, "TIMINGS", QUICK)
+
+
 @contextmanager
 def watching(
     folder: Path, cluster: Cluster, keys: Callable[[], LabelKeys] = lambda: KEYS
 ) -> Iterator[tuple[NodeWatch, ApiServer]]:
     stopping = threading.Event()
     with ApiServer(folder, cluster) as server:
-        watch = NodeWatch(server.client(), keys, timings=QUICK, pool_seconds=0.1)
+        watch = NodeWatch(server.client(), keys, pool_seconds=0.1)
         thread = threading.Thread(target=watch.run, args=(stopping,))
         thread.start()
         try:

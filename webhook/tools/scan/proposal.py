@@ -146,16 +146,13 @@ class Draft:
                 )
 
 
-def write(proposal: Proposal, directory: Path) -> list[Path]:
-    """Write the files into a directory that is empty or does not exist; return their paths. Raises OSError."""
-    directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
+def write(proposal: Proposal, directory: Path) -> None:
+    """Write the files, if there are any, into a directory that is empty or does not exist. Raises OSError."""
+    if directory.exists() and any(directory.iterdir()):
         raise FileExistsError(f"{directory} must be empty: what is in it would be read with the proposal")
-    paths = []
     for name, text in proposal.files.items():
-        paths.append(directory / name)
-        paths[-1].write_text(text, encoding="utf-8")
-    return paths
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text, encoding="utf-8")
 
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:

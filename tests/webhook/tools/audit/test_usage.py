@@ -45,6 +45,11 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
         [count("held", "a", 0, 60), count("held", "b", 0, 120, "0")],
         "1",
     ),
+    new_and_running=([count("held", "a", 0, 1, first=True), count("released", "b", 60, 60, "0")], "1"),
+    new_ones_do_not_end_the_others=(
+        [count("held", "a", 0, 30), count("held", "b", 60, 60, "0", first=True)],
+        "1",
+    ),
     held_and_released_once=([count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2"),
     released_by_two_leaders_once=(
         [count("released", "a", 0, 90), count("released", "a", 0, 91)],
@@ -258,7 +263,7 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
     assert result.stderr.splitlines() == [
         "1 pod or claim without a line that says when it ended: each counts as long as the controller that wrote its last "
         "line has further lines.",
-        "1 pod or claim was admitted, but in no line of the controller, and not counted: it was never stored, or is not an "
-        "hour old.",
+        "1 pod or claim was admitted, but in no line of the controller, and not counted: never stored, or no controller led "
+        "meanwhile.",
         "1 of 5 lines could not be read.",
     ]
