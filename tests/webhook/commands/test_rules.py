@@ -97,7 +97,7 @@ def test_a_reason_leads_to_its_rules() -> None:
     found = json.loads(rules("NoNode", "-o", "json").stdout)
     assert (found["reason"], [each["id"] for each in found["rules"]]) == (
         "NoNode",
-        ["gpu-requests", "gpu-class"],
+        ["gpu-requests", "gpu-class", "gpu-toleration"],
     )
     assert "No rule gives this reason" in rules("InvalidDocument").stdout
 
