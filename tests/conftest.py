@@ -24,7 +24,6 @@ WITH_CONTROLLERS = (
     "audit_log",
     "controlplane",
     "daemonset",
-    "placement",
     "transcripts",
 )
 TOGETHER = {
