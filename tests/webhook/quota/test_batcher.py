@@ -192,7 +192,7 @@ def test_a_replica_whose_write_met_anothers_waits_for_as_long_as_a_write_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rivals = Rivals(monkeypatch)
-    monkeypatch.setattr("webhook.quota.batcher.random.uniform", lambda least, most: max(least, most))
+    monkeypatch.setattr("webhook.quota.batcher.random.uniform", max)
     rivals.now += TURN * Rivals.WRITE_SECONDS
     meets = failing("swap", LedgerConflict("changed"), None)
 
