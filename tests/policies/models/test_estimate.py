@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from policies.models.attention import Attention, EstimateError
 from policies.models.estimate import (
-    GIB,
     CardCount,
     Estimate,
     ModelPhase,
@@ -29,6 +28,8 @@ from policies.models.estimate import (
 )
 from tests.builders import CLASSES, gpu_class
 from tests.cases import cases
+
+GIB = 2**30
 
 SHAPES = st.builds(
     ModelShape,
