@@ -29,6 +29,7 @@ WITH_CONTROLLERS = (
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
+    "one cluster with workloads": ("tests/cluster/status/",),
     "a plane without other nodes": (
         "tests/cluster/test_vendors.py",
         "tests/cluster/test_cuda_and_spot.py",
@@ -54,6 +55,7 @@ LONGEST = (
     "tests/cluster/quota/",
     "tests/cluster/neighbours/",
     "tests/cluster/doctor/",
+    "tests/cluster/status/",
     "tests/cluster/console/",
     "tests/cluster/certificates/",
     "tests/cluster/outage/",
