@@ -21,7 +21,6 @@ settings.register_profile("all", parent=settings.get_profile("quick"), max_examp
 settings.load_profile("quick")
 
 WITH_CONTROLLERS = (
-    "audit_log",
     "controlplane",
     "daemonset",
     "transcripts",
@@ -37,7 +36,15 @@ TOGETHER = {
     ),
     "one webhook and one controller for quotas": tuple(
         f"tests/cluster/quota/test_{name}.py"
-        for name in ("claims", "class_caps", "damaged_ledgers", "demand", "long_names", "reviewed_again")
+        for name in (
+            "claims",
+            "class_caps",
+            "controller",
+            "damaged_ledgers",
+            "demand",
+            "long_names",
+            "reviewed_again",
+        )
     ),
     "a whole control plane": (
         "tests/cluster/test_export",

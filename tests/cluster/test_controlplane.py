@@ -71,19 +71,6 @@ def test_webhook_is_called_through_its_service(plane: ControlPlane) -> None:
     )
 
 
-def test_two_at_once_and_data_survives_a_crash(plane: ControlPlane) -> None:
-    with ControlPlane() as other:
-        assert other.service_range != plane.service_range
-        assert other.client().post(CONFIG_MAPS, {"metadata": {"name": "kept"}})[0] == 201
-
-        other.kill("kube-apiserver")
-        assert set(other.pids) == {"etcd"}
-        other.restart("kube-apiserver")
-
-        assert other.client().get(f"{CONFIG_MAPS}/kept")[0] == 200
-        assert plane.client().get(f"{CONFIG_MAPS}/kept")[0] == 404
-
-
 def test_component_that_does_not_start_is_explained() -> None:
     plane = ControlPlane(apiserver_args=["--no-such-flag"])
 

@@ -1,6 +1,6 @@
 """What is charged when, through the API server, the webhook and the controller: `kubectl apply` to the ledger and back.
 
-What each pod and claim costs: tests/policies/quota/. What the controller counts: tests/cluster/test_controller.py.
+What each pod and claim costs: tests/policies/quota/. What the controller counts: tests/cluster/quota/test_controller.py.
 """
 
 from fractions import Fraction
