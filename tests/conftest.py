@@ -30,7 +30,6 @@ TOGETHER = {
     "one installation for doctor": ("tests/cluster/doctor/",),
     "one cluster with workloads": ("tests/cluster/status/",),
     "a plane without other nodes": (
-        "tests/cluster/test_vendors.py",
         "tests/cluster/test_cuda_and_spot.py",
         "tests/cluster/test_no_node.py",
     ),
