@@ -335,22 +335,6 @@ def unimaged(spec: JSON) -> None:
         del each["image"]
 
 
-def test_a_shorter_value_of_ones_own_is_answered_with_a_warning(plane: ControlPlane, tmp_path: Path) -> None:
-    """Whether its author has just lowered it, the stored pod does not say."""
-    file = tmp_path / "pod.yaml"
-    file.write_text(yaml.safe_dump(manifest("warned")))
-    assert plane.kubectl("apply", "-f", file).stderr == ""
-
-    assert plane.kubectl("apply", "-f", file).stderr.splitlines() == [
-        'Warning: pod reapplied/warned: spec.containers[0].readinessProbe.initialDelaySeconds = "5": stays 72: it '
-        "was raised when the pod was created, "
-        "and cannot be changed since [readiness-delay]",
-        'Warning: pod reapplied/warned: spec.terminationGracePeriodSeconds = "40": stays 120: it was raised when '
-        "the pod was created, and cannot be "
-        "changed since [spot]",
-    ]
-
-
 def test_server_side_apply_works_again_and_by_another_manager(client: Client) -> None:
     document = manifest("server-side")
     query = {"fieldManager": "one"}
