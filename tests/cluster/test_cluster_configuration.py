@@ -11,7 +11,7 @@ import urllib3
 import yaml
 from click.testing import CliRunner
 
-from tests.builders import gpu_container, pod, uid
+from tests.builders import gpu_container, pod
 from tests.cluster.configuration import (
     KINDS,
     install_configuration_kinds,
@@ -22,6 +22,7 @@ from tests.cluster.controllers import Command, eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import Webhook
+from tests.webhook.serving.served import review
 from webhook.commands import main
 from webhook.configuration.documents import API_VERSION, Document
 
@@ -51,15 +52,9 @@ class Served:
 
     def review(self, document: JSON, namespace: str = "team") -> JSON:
         """Ask about the creation of a pod, as the API server does first; no quota is asked then."""
-        request = {
-            "uid": uid("review"),
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "operation": "CREATE",
-            "namespace": namespace,
-            "object": {**document, "metadata": {**document["metadata"], "namespace": namespace}},
-        }
-        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        answer = self._request("POST", "/mutate?timeout=5s", json=review)
+        document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
+        body = review(document, namespace=namespace)
+        answer = self._request("POST", "/mutate?timeout=5s", json=body)
         return dict(answer.json()["response"])
 
     def refuses_two_gpus(self, namespace: str = "team") -> bool:

@@ -117,12 +117,16 @@ def without(*steps: str | int) -> Callable[[JSON], Any]:
     """Return what removes the member at the path below spec; a text in a list is the name, key or mountPath of an item."""
 
     def edit(spec: JSON) -> None:
-        node: Any = spec
-        for step in steps[:-1]:
-            node = node[at(node, step)]
+        node = parent(spec, *steps)
         del node[at(node, steps[-1])]
 
     return edit
+
+
+def parent(node: Any, *steps: str | int) -> Any:
+    for step in steps[:-1]:
+        node = node[at(node, step)]
+    return node
 
 
 def at(node: Any, step: str | int) -> Any:
@@ -137,10 +141,7 @@ def setting(value: Any, *steps: str | int) -> Callable[[JSON], Any]:
     """Return what sets the member at the path below spec."""
 
     def edit(spec: JSON) -> None:
-        node: Any = spec
-        for step in steps[:-1]:
-            node = node[at(node, step)]
-        node[steps[-1]] = value
+        parent(spec, *steps)[steps[-1]] = value
 
     return edit
 
