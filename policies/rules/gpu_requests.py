@@ -353,7 +353,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
         if requested is not None:
             yield warning(
                 reason=Reason.DAEMONSET_HOLDS_GPUS,
-                path=f"{pods.path}.{requested.place.amount_path(requested.resource.name)}",
+                path=f"{pods.path}.{requested.place.amount_paths(requested.resource.name)[0]}",
                 container=requested.place.container.name,
                 value=str(requested.quantity),
                 message="is held on every node of this DaemonSet, and no other pod gets it there",

@@ -164,10 +164,8 @@ def _resource_finding(
 def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     """Return the edits that give the amounts of one resource to another."""
     container = place.container
-    written = [("limits", container.limits), ("requests", container.requests)]
-    found = [(f"{place.path}.resources.{kind}", of[name]) for kind, of in written if name in of]
-    removed = tuple(Edit(f"{path}[{name}]") for path, _ in found)
-    return (*removed, *(Edit(f"{path}[{meant}]", amount) for path, amount in found))
+    amounts = (of[name] for of in (container.limits, container.requests) if name in of)
+    return (*map(Edit, place.amount_paths(name)), *map(Edit, place.amount_paths(name, meant), amounts))
 
 
 # ---- annotations and labels

@@ -157,7 +157,7 @@ def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     if count > 1:
         yield _warning(
             reason=Reason.SEVERAL_SLICES,
-            path=place.amount_path(slices[0][0].name),
+            path=place.amount_paths(slices[0][0].name)[0],
             container=place.container.name,
             value=str(count),
             message=ONE_SLICE,
@@ -220,7 +220,7 @@ def _path(place: ContainerPlace, flag: str) -> str:
 
 
 def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
-    apps = (place.container for place in pod.places if place.list_name == "containers")
+    apps = (place.container for place in pod.apps)
     return sum(_gpus(container, mapping.container_requests(container)) for container in apps)
 
 

@@ -125,12 +125,10 @@ def with_buffer(load: int, buffer: float) -> int:
 
 
 def gpu_places(pod: Pod, context: Context) -> list[ContainerPlace]:
-    places = [
-        place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
-    ]
+    places = context.resource_mapping.places_with_gpus(pod)
     if not places and context.resource_mapping.pod_fraction(pod) is not None:
         # An annotation requests a fraction. It goes to the first container (KAI's default, Run:ai's only way).
-        places = [place for place in pod.places if place.list_name == "containers"][:1]
+        places = list(pod.apps[:1])
     return places
 
 
