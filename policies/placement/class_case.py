@@ -110,8 +110,8 @@ class Case:
 
         False if its nodes are made on demand or do not exist, or if a pod must be pinned to be admitted.
         """
-        nodes, spec = self.selection.nodes, self.pod.spec
-        if nodes is None or not (spec.node_selector or spec.affinity) or self.selection.is_restricted:
+        nodes = self.selection.nodes
+        if nodes is None or not self.pod.constrains_nodes or self.selection.is_restricted:
             return False
         if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
             return False

@@ -95,7 +95,7 @@ def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
 
     label_key: the label that pins pods to classes. If a pod only excludes values of it, this is not a choice.
     """
-    if not (pod.spec.node_selector or pod.spec.affinity or pod.annotations):
+    if not (pod.constrains_nodes or pod.annotations):
         return None
     return next(_choices(pod, keys, label_key), None)
 

@@ -327,6 +327,11 @@ class Pod(View, frozen=True, dict=True):
         return self.spec.node_selector or {}
 
     @property
+    def constrains_nodes(self) -> bool:
+        """Whether it has a nodeSelector or an affinity."""
+        return bool(self.spec.node_selector or self.spec.affinity)
+
+    @property
     def node_affinity(self) -> NodeAffinity:
         return (self.spec.affinity and self.spec.affinity.node_affinity) or EMPTY_NODE_AFFINITY
 

@@ -19,12 +19,7 @@ from functools import partial
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
-from policies.models.warming.options import (
-    FetchResources,
-    Sources,
-    mount_path_problem,
-    too_little,
-)
+from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
 from policies.models.warming.server_credentials import HF_TOKEN, ServerCredentials, server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.field_paths import annotation_path
