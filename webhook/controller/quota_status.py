@@ -56,7 +56,6 @@ class QuotaStatusWriter:
         self._was_stale = False
 
     def changed(self, namespace: str) -> None:
-        """Note that the quota of a namespace or its ledger has changed."""
         with self._lock:
             self._due.setdefault(namespace, monotonic() + EVERY_SECONDS)
 
