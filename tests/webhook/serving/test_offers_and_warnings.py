@@ -244,7 +244,8 @@ PINNED = "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia
     ),
     another_class_for_a_selector=(
         AMD_ON_A100, ("nvidia-a100-80gb", "amd-mi300x"), (),
-        [f"{AMD_LIMIT}request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu; must be nvidia.com/gpu: {PINNED}"],
+        [f"{AMD_LIMIT}request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu; must be nvidia.com/gpu: "
+        f"{PINNED}"],
     ),
 )  # fmt: skip
 def test_what_is_offered(
