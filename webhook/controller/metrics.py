@@ -70,16 +70,21 @@ class WatchCollector(Collector):
         self._informers = informers
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        gauge = partial(GaugeMetricFamily, labels=["resource"])
-        age = gauge(
+        age = GaugeMetricFamily(
             "gpu_admission_watch_age_seconds",
             "Seconds since the last message of the watch; up to 80 are normal.",
+            labels=["resource"],
         )
-        objects = gauge("gpu_admission_watch_objects", "Objects in the informer's cache.")
-        failures = gauge("gpu_admission_watch_failures", "Failed watches since the start.")
-        missed = gauge(
+        objects = GaugeMetricFamily(
+            "gpu_admission_watch_objects", "Objects in the informer's cache.", labels=["resource"]
+        )
+        failures = GaugeMetricFamily(
+            "gpu_admission_watch_failures", "Failed watches since the start.", labels=["resource"]
+        )
+        missed = GaugeMetricFamily(
             "gpu_admission_watch_missed",
             "Changes that a list showed and the watch had passed over, since the start.",
+            labels=["resource"],
         )
         for name, informer in self._informers().items():
             age.add_metric([name], informer.age)

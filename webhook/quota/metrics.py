@@ -62,10 +62,14 @@ class LedgerCollector(Collector):
         self._conditions = conditions
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        per_dimension = partial(GaugeMetricFamily, labels=("namespace", "dimension"))
-        used = per_dimension("gpu_admission_quota_used", "What stored pods and claims use.")
-        reserved = per_dimension("gpu_admission_quota_reserved", "What creations and changes in flight hold.")
-        hard = per_dimension("gpu_admission_quota_hard", "What the quota grants.")
+        per_dimension = ("namespace", "dimension")
+        used = GaugeMetricFamily(
+            "gpu_admission_quota_used", "What stored pods and claims use.", labels=per_dimension
+        )
+        reserved = GaugeMetricFamily(
+            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=per_dimension
+        )
+        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
         reservations = GaugeMetricFamily(
             "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
         )
