@@ -21,23 +21,29 @@ settings.register_profile("all", parent=settings.get_profile("quick"), max_examp
 settings.load_profile("quick")
 
 WITH_CONTROLLERS = (
-    "audit_log",
     "controlplane",
     "daemonset",
-    "placement",
     "transcripts",
 )
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
+    "one cluster with workloads": ("tests/cluster/status/",),
     "a plane without other nodes": (
-        "tests/cluster/test_vendors.py",
         "tests/cluster/test_cuda_and_spot.py",
         "tests/cluster/test_no_node.py",
     ),
     "one webhook and one controller for quotas": tuple(
         f"tests/cluster/quota/test_{name}.py"
-        for name in ("claims", "class_caps", "damaged_ledgers", "demand", "long_names", "reviewed_again")
+        for name in (
+            "claims",
+            "class_caps",
+            "controller",
+            "damaged_ledgers",
+            "demand",
+            "long_names",
+            "reviewed_again",
+        )
     ),
     "a whole control plane": (
         "tests/cluster/test_export",
@@ -55,6 +61,7 @@ LONGEST = (
     "tests/cluster/quota/",
     "tests/cluster/neighbours/",
     "tests/cluster/doctor/",
+    "tests/cluster/status/",
     "tests/cluster/console/",
     "tests/cluster/certificates/",
     "tests/cluster/outage/",

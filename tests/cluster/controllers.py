@@ -55,8 +55,10 @@ def published_catalogues(plane: ControlPlane) -> Iterator[Callable[[], dict[str,
     """Have the ConfigMap of the chart, empty at first and gone at the end; return what is published in it."""
     client, configmaps = plane.client(), "/api/v1/namespaces/default/configmaps"
     assert client.post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
-    yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
-    assert client.delete(f"{configmaps}/{CATALOGUES}")[0] == 200
+    try:
+        yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
+    finally:
+        client.delete(f"{configmaps}/{CATALOGUES}")
 
 
 def gpus(team: Namespace) -> Fraction | None:

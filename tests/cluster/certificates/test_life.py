@@ -1,7 +1,9 @@
 """Certificates in a cluster: made once by many at a time, rotated without a failed call, repaired by whoever sees it first."""
 
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Self
 
@@ -14,13 +16,29 @@ from tests.cluster.certificates.damage import (
     delete_both,
     remove_bundles,
 )
-from tests.cluster.test_burst import webhook_calls
+from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import AUTHORITY_PATH, SECRET, Installation, Process, within
 from tests.controlplane.webhook import NAMESPACE
 
 PODS = "/api/v1/namespaces/certificates/pods"
 READY_SECONDS = REPAIR_SECONDS = 20.0
 """A second or two where the machine is idle; 24 is the least after which everybody looks by itself."""
+
+
+_SAMPLE = re.compile(
+    r"^apiserver_admission_webhook_(request_total|rejection_count|fail_open_count)\{(.*)\} (\d+)$",
+    re.MULTILINE,
+)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def webhook_calls(plane: ControlPlane) -> Counter[tuple[str, str, str]]:
+    """Return what the API server has counted: (metric, webhook, HTTP code or kind of error) → calls."""
+    calls: Counter[tuple[str, str, str]] = Counter()
+    for metric, labels, count in _SAMPLE.findall(plane.client().get("/metrics")[1]):
+        label = dict(_LABEL.findall(labels))
+        calls[metric, label["name"], label.get("code") or label.get("error_type", "")] += int(count)
+    return calls
 
 
 class Load(Creators):
