@@ -79,11 +79,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
     with ApiServer(folder, cluster) as server:
         watch = ClaimWatch(server.client())
-        watch.start()
+        stopping = threading.Event()
+        watch.start(stopping)
         try:
             yield watch
         finally:
-            watch.stop()
+            stopping.set()
             cluster.done.set()
             for thread in threading.enumerate():
                 if thread.name.startswith("watch resourceclaim"):
