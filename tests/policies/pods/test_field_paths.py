@@ -69,15 +69,11 @@ def test_an_edit(path: str, value: Any, want: Any) -> None:
     assert with_edit(DOCUMENT, path_parts(path), value) == want
 
 
-@cases(
-    "path",
-    optional=("spec.nodeSelector.a", {"spec": {}}),
-    required=("spec.selector.a", {"spec": {"selector": {}}}),
-)
-def test_optional_fields_go_once_they_are_empty(path: tuple[str, Any]) -> None:
-    parts = path_parts(path[0])
+@cases(("path", "want"), optional=("spec.nodeSelector.a", {}), required=("spec.selector.a", {"selector": {}}))
+def test_optional_fields_go_once_they_are_empty(path: str, want: Any) -> None:
+    added = with_edit({"spec": {}}, path_parts(path), "b")
 
-    assert with_edit(with_edit({"spec": {}}, parts, "b"), parts, None) == path[1]
+    assert with_edit(added, path_parts(path), None) == {"spec": want}
 
 
 def test_annotation_path() -> None:
