@@ -31,14 +31,14 @@ from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.workload_reviews import EvaluatedPod
-from webhook.tools.status.capacity import GPUNode
+from webhook.tools.status.capacity import GPUNode, node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_quota
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
-from webhook.tools.why.fit import classes_for, in_words, index_of, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.fit import classes_for, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
@@ -75,7 +75,7 @@ class _Case:
         read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
         self.nodes = reader.gpu_nodes(self.configuration)
-        self.index = index_of(self.nodes or (), self.configuration)
+        self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""

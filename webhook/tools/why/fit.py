@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.candidates import candidate_classes
-from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
+from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
@@ -26,16 +26,6 @@ def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction
 
 def in_words(requested: Mapping[str, Fraction]) -> str:
     return ", ".join(f"{format_amount(amount)} {name}" for name, amount in requested.items())
-
-
-def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
-    """Return the GPU nodes as demands look them up."""
-    keys = catalogues.classes.label_keys
-    named = []
-    for each in nodes:
-        labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
-        named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
-    return NodeIndex(keys, named)
 
 
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:

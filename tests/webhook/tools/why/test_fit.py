@@ -9,9 +9,9 @@ from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, gpu_container, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import GPUNode
+from webhook.tools.status.capacity import GPUNode, node_index
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
-from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.fit import classes_for, node_fits, quota_fit, requested_of_nodes
 
 CONFIGURATION = load_directory(None)
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
@@ -167,9 +167,9 @@ def test_of_a_bound_pod_only_its_own_node_is_shown() -> None:
 
 
 def test_the_classes_of_a_pod() -> None:
-    no_nodes, unlabelled = index_of([], CONFIGURATION), index_of([node()], CONFIGURATION)
+    no_nodes, unlabelled = node_index([], CONFIGURATION), node_index([node()], CONFIGURATION)
     labels = {"accelerator": A100, "kubernetes.io/hostname": "a"}
-    labelled = index_of([node(labels=labels)], CONFIGURATION)
+    labelled = node_index([node(labels=labels)], CONFIGURATION)
     by_name = view(pod(nodeSelector={"kubernetes.io/hostname": "a"}))
     assert classes_for(view(pod(nodeSelector={"accelerator": A100})), no_nodes, CONFIGURATION) == (A100,)
     assert classes_for(by_name, unlabelled, CONFIGURATION) == ()
