@@ -13,9 +13,10 @@ from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogues, pod_demand
+from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import GPUNode, gpu_amounts
-from webhook.tools.status.report import QuotaSummary
+from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
@@ -35,16 +36,13 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
 
 
 def quota_fit(
-    pod: Pod,
-    unclassified_pods: UnclassifiedPods,
-    status: QuotaSummary,
-    nodes: NodeIndex,
-    catalogues: Catalogues,
-    *,
-    is_held: bool,
-) -> QuotaFit:
-    """Return the demand of the pod on the quota."""
-    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=nodes)
+    pod: Pod, quota: QuotaRecord | None, nodes: NodeIndex, catalogues: Catalogues, *, is_held: bool
+) -> QuotaFit | None:
+    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read."""
+    if quota is None or quota.spec is None:
+        return None
+    status = quota_status(quota, None)
+    demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(**asdict(row), requested=demand.vector[row.key])
         for row in status.rows
