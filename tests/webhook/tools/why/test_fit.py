@@ -5,8 +5,9 @@ from typing import Any
 
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Toleration
+from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.spec import Hard, QuotaSpec
+from policies.quota.spec import QuotaSpec
 from tests.builders import JSON, gpu_container, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
