@@ -81,8 +81,6 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """Part of a collection at a revision."""
-
     metadata: ListMeta
     items: list[T] | None = None
 

@@ -55,6 +55,10 @@ other kinds are written: a consistent list waits until the API server's cache ha
 (`progressRequestPeriod` in `k8s.io/apiserver/pkg/storage/cacher/progress`). Pages after the first do not wait."""
 
 
+STALE_SECONDS = 150.0
+"""Silence of a watch after which nothing that it shows is believed: two and a half intervals of bookmarks."""
+
+
 class Resource(msgspec.Struct, frozen=True):
     """A collection of the API: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status.
 
@@ -167,6 +171,10 @@ class Informer(MergedCollection[K]):
     def age(self) -> float:
         """Seconds since the last message, or since the watch was opened. Up to 80 are normal."""
         return monotonic() - self._last_message
+
+    @property
+    def is_current(self) -> bool:
+        return self.synced and self.age < STALE_SECONDS
 
     def is_longer(self, namespaces: int) -> bool:
         """Whether single lists of so many namespaces take longer than one list of everything, both of metadata."""

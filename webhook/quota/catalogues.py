@@ -142,7 +142,6 @@ class PublishedCatalogues:
 
 
 def digests_of(ledger: QuotaLedger) -> frozenset[str]:
-    """Return the digests of the catalogues that a ledger names."""
     return frozenset(
         catalogue_version.digest
         for each in ledger.catalogue_versions

@@ -78,14 +78,15 @@ def watching(
     stopping = threading.Event()
     with ApiServer(folder, cluster) as server:
         watch = NodeWatch(server.client(), keys, pool_seconds=0.1)
-        thread = threading.Thread(target=watch.run, args=(stopping,))
-        thread.start()
+        watch.start(stopping)
         try:
             yield watch, server
         finally:
             stopping.set()
             cluster.done.set()
-            thread.join()
+            for thread in threading.enumerate():
+                if thread.name == "nodes":
+                    thread.join(10)
 
 
 GPUS = {"cpu": "8", "nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}
