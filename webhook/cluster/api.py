@@ -185,14 +185,13 @@ class ApiClient:
         project: Callable[[msgspec.Raw], T | None],
         *,
         query: Query = None,
-        page: int = PAGE,
         accept: str = JSON,
     ) -> Listed[T]:
         """Return what `project` returns for each object, without None, at one revision that is not older than this call.
 
         `project` gets the JSON of one object. It should keep little of it, so that each page can be dropped after it was read.
         """
-        limited = {**(query or {}), "limit": str(page)}
+        limited = {**(query or {}), "limit": str(PAGE)}
         return self._list(path, _OBJECTS.decode, project, limited, accept)
 
     def identities(self, path: str) -> Listed[Identity]:
