@@ -224,7 +224,7 @@ class ApiClient:
                     if not page.metadata.continue_token:
                         return Listed(items, revision)
                     requested["continue"] = page.metadata.continue_token
-        raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end", code=410)
+        raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end")
 
     def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
         try:

@@ -1,4 +1,4 @@
-"""What a reconciliation writes, by counts that are given to it; and a ledger that follows its GPUQuota while others write both."""
+"""What a reconciliation writes, by counts that are given to it; and how a ledger follows its GPUQuota while others write."""
 
 from collections.abc import Mapping
 from fractions import Fraction

@@ -1,6 +1,5 @@
 """The HTTP face: every way a request can be wrong has its own answer, and none of them is a traceback."""
 
-import base64
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -117,15 +116,6 @@ def test_a_body_of_another_type_is_refused(client: AppClient, endpoint: str) -> 
 
     assert (answer.status_code, answer.mimetype) == (415, "text/plain")
     assert "must be application/json, not 'text/plain'" in answer.text
-
-
-def test_a_gpu_pod_gets_a_patch_that_adds_a_toleration(client: AppClient) -> None:
-    response = respond(client, "/mutate", review(pod(gpu_container())))
-
-    assert response["allowed"] is True
-    assert response["patchType"] == "JSONPatch"
-    operations = msgspec.json.decode(base64.b64decode(response["patch"]))
-    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in operations[0]["value"]
 
 
 def test_an_object_of_the_wrong_shape_is_refused_with_its_path(client: AppClient) -> None:
