@@ -174,10 +174,10 @@ class ApiClient:
     ) -> bytes:
         return self._answer(_Call("PATCH", path, body=body, content_type=content_type), timeout)
 
-    def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes:
+    def delete(self, path: str, *, version: str, timeout: float | None = None) -> None:
         """Delete the object if it has this resourceVersion. Raises errors.Conflict otherwise."""
         options = {"preconditions": {"resourceVersion": version}}
-        return self._answer(_Call("DELETE", path, body=msgspec.json.encode(options)), timeout)
+        self._answer(_Call("DELETE", path, body=msgspec.json.encode(options)), timeout)
 
     def list(
         self,
