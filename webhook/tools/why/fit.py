@@ -8,7 +8,6 @@ from msgspec.structs import asdict
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.candidates import candidate_classes
 from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
-from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
@@ -105,11 +104,11 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
                 f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
                 f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}",
             )
-    for key, value in sorted((pod.spec.node_selector or {}).items()):
+    for key, value in sorted(pod.node_selector.items()):
         if node.labels.get(key) != value:
             label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
             yield f"has {label}, and nodeSelector demands {value}", ""
-    terms = required_terms(pod)
+    terms = pod.required_terms
     if terms and not any(_is_met(term, node) for term in terms):
         yield "does not match the required node affinity", ""
     yield from lacking.items()
@@ -140,6 +139,6 @@ def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
         for each in term.match_expressions or ()
     )
     fields = ((frozenset((node.name,)), each) for each in term.match_fields or () if each.key == NODE_NAME)
-    return not is_empty_term(term) and all(
+    return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
     )

@@ -279,7 +279,7 @@ def a_ledger_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndLedger:
         again = kept()
         now[0] += 0.1
         observed.observe(NAMESPACE, again)
-        waited = observed.initialization_wait(NAMESPACE) <= 0
+        waited = not observed.initialization_wait(NAMESPACE)
     if isinstance(initialise(again.ledger, held, frozenset(), waited=waited), Reconciled):
         around.broken.append("S2: counted while a replica may believe in no quota")
     if observed.spec_since(NAMESPACE) <= listed:
