@@ -140,9 +140,10 @@ def denials_in_events(
 
     denied = []
     for event in found:
-        about, message = event.involved_object, said(event).partition("\n")[0]
-        if event.last is None or event.last < now - WINDOW or not message:
+        about, text = event.involved_object, said(event)
+        if event.last is None or event.last < now - WINDOW or not text:
             continue
+        message = text.partition("\n")[0]
         name = owner(about.namespace, about.kind, about.name)
         # A message of ours names the rule at the end of its finding.
         rule = next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
