@@ -124,7 +124,10 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     for right in report.omitted:
         screen.paragraph(f"left out: you may not {right}", style="yellow")
     if report.left_out:
-        screen.paragraph(f"left out: {counted(report.left_out, 'more finding')}", style="yellow")
+        screen.paragraph(
+            f"left out: {counted(report.left_out, 'more finding or change', 'more findings and changes')}",
+            style="yellow",
+        )
 
 
 def _overview(screen: Screen, report: ScanReport) -> None:
