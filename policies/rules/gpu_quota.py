@@ -209,7 +209,9 @@ def _granted(found: FitResult, pods: Sequence[WorkloadPods], context: Context) -
     """Yield the grants that may be the next too small for fewer GPUs: an unpinned pod is charged to another class then."""
     hard = context.grant.hard if context.grant else {}
     yield from (of for key, of in hard.items() if key == GPUS)
-    if found.key.startswith(CLASSES) and any(pinning(each.admitted, context.classes) is None for each in pods):
+    if found.key.startswith(CLASSES) and any(
+        pinning(each.admitted, context.classes) is None for each in pods
+    ):
         yield from (of for key, of in hard.items() if key.startswith(CLASSES))
 
 

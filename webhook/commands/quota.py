@@ -62,6 +62,7 @@ class QuotaReports(NamedTuple):
     "-n",
     "--namespace",
     default="",
+    show_default=False,
     help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
 )
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")

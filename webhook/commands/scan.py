@@ -56,7 +56,7 @@ TITLES = {
     metavar="DIRECTORY",
     help="Write a configuration to begin with into this directory, which must be empty, once it was tried on the pods.",
 )
-@click.option("-n", "--namespace", default="", help="Scan one namespace.")
+@click.option("-n", "--namespace", default="", show_default=False, help="Scan one namespace.")
 @output_option("text", "json", "html")
 @cluster_options
 @now_option("Evaluate at this time")

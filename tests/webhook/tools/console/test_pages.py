@@ -130,8 +130,8 @@ def test_links_to_other_pages_keep_what_was_asked_for() -> None:
     text = shown("/", {"search": "team", "sort": "most denied first", "page": "2"})
 
     assert re.findall(r'rel="(\w+)" href="([^"]+)"', text)[-2:] == [
-        ("prev", "?search=team&amp;sort=most+denied+first"),
-        ("next", "?search=team&amp;sort=most+denied+first&amp;page=3"),
+        ("prev", "?search=team&amp;sort=most+denied+first#quotas"),
+        ("next", "?search=team&amp;sort=most+denied+first&amp;page=3#quotas"),
     ]
     assert "500 of 500 namespaces, 4 with problems" in text
     assert "<option selected>most denied first" in text
