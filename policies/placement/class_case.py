@@ -55,14 +55,14 @@ class Case:
             return f"{self.placed_by[1]} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
             return f"set {GPU_CLASS}: {names}"
-        if list(self.pod.spec.node_selector or ()) == [key] and len(pinned.because) == 1:
+        if list(self.pod.node_selector) == [key] and len(pinned.because) == 1:
             return f"set nodeSelector {key}: {values}"
         return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
 
     def is_alone(self, key: str, name: str) -> bool:
         """Whether the class would take the pod, which nothing but its nodeSelector on this label pins."""
-        spec = self.pod.spec
-        is_free = list(spec.node_selector or ()) == [key] and not spec.affinity and not self.pod.annotations
+        pod = self.pod
+        is_free = list(pod.node_selector) == [key] and not pod.spec.affinity and not pod.annotations
         open_to_all = replace(self.selection, pod=OPEN_POD)
         return is_free and open_to_all.would_take(name)
 
@@ -80,9 +80,7 @@ class Case:
     def instead(self, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
         """Return remedy and request to the platform team, if the classes have no nodes."""
         key, catalogue = self.selection.label_key, self.selection.catalogue
-        values = self.lacking() or tuple(
-            v for k, v in (self.pod.spec.node_selector or {}).items() if k == key
-        )
+        values = self.lacking() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
         if values and nodes.could_take(OPEN_POD, key, values):
             return "remove what else the pod's nodeSelector or affinity demands", ""
         known_otherwise = sorted(
@@ -112,8 +110,8 @@ class Case:
 
         False if its nodes are made on demand or do not exist, or if a pod must be pinned to be admitted.
         """
-        nodes, spec = self.selection.nodes, self.pod.spec
-        if nodes is None or not (spec.node_selector or spec.affinity) or self.selection.is_restricted:
+        nodes = self.selection.nodes
+        if nodes is None or not self.pod.constrains_nodes or self.selection.is_restricted:
             return False
         if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
             return False

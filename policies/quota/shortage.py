@@ -134,7 +134,7 @@ def _cheaper_class(
     pins = class_pins(pod).items()
     unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.hard)
     for name, (key, value) in islice(unlimited, MOST_CLASSES):
-        selector = {**(pod.spec.node_selector or {}), key: value}
+        selector = {**pod.node_selector, key: value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
         demand = pod_demand(pinned, request.catalogues, ledger.unclassified_pods)
         if not demand.denials and _fits(demand.vector, ledger):
@@ -163,10 +163,7 @@ def fewer(pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = "") ->
         return ()
     place, name = requested.place, requested.resource.name
     amount = floor(requested.quantity.value * part)
-    container = place.container
-    written = (("limits", container.limits), ("requests", container.requests))
-    paths = [f"{path}{place.path}.resources.{kind}[{name}]" for kind, amounts in written if name in amounts]
-    return tuple(Edit(each, amount) for each in paths) if amount else ()
+    return tuple(Edit(path + each, amount) for each in place.amount_paths(name)) if amount else ()
 
 
 def _only_count(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:

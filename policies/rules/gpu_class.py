@@ -198,7 +198,7 @@ def _findings(case: Case, options: GPUClassOptions, context: Context) -> Iterato
 def _unsatisfiable(case: Case) -> Iterator[Finding]:
     """Warn of constraints that no class in the catalogue meets."""
     catalogue, key = case.selection.catalogue, case.selection.label_key
-    value = (case.pod.spec.node_selector or {}).get(key)
+    value = case.pod.node_selector.get(key)
     known = case.selection.nodes.values_of(key) if case.selection.nodes else ()
     is_unknown = value is not None and key in catalogue.label_keys and value not in known
     if value is not None and is_unknown and not classes_of_label(key, value, catalogue):

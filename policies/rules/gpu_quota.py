@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -59,19 +60,13 @@ def check_reservation(
 ) -> Iterator[Finding]:
     """Yield why the quota of the namespace denies the request."""
     if isinstance(outcome, LedgerError):
+        about = partial(Finding, rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE)
         if options.on_ledger_error is OnLedgerError.ALLOW:
             message = f"admitted without a quota check, which failed: {outcome}"
-            yield Finding(
-                rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE, severity=Severity.WARNING, message=message
-            )
+            yield about(severity=Severity.WARNING, message=message)
         else:
-            yield Finding(
-                rule=RULE_ID,
-                reason=Reason.LEDGER_UNREACHABLE,
-                message=f"the quota could not be checked: {outcome}",
-                remedy="try again",
-                ask="if it persists",
-            )
+            message = f"the quota could not be checked: {outcome}"
+            yield about(message=message, remedy="try again", ask="if it persists")
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
@@ -156,10 +151,8 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     """Yield the warning. If the rule denies nothing, it says so instead of how many pods will start."""
     namespace = context.namespace
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
-    grants, free = (
-        f"the GPUQuota of {namespace} grants {hard} in all",
-        f"{format_amount(found.left)} of {hard} free",
-    )
+    grants = f"the GPUQuota of {namespace} grants {hard} in all"
+    free = f"{format_amount(found.left)} of {hard} free"
     path, remedy, ask = found.path, "", f"to raise {hard_field(found.key)}"
     fix: tuple[Edit, ...] = ()
     is_denied = mode is Mode.ENFORCE

@@ -23,6 +23,7 @@ from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, QuotaStatus, d
 from webhook.quota.store import LedgerConflict
 
 FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
+RBAC = "rbac.authorization.k8s.io"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INSTALLATION = "default"
 """Where `serve` and `controller` keep ledgers that no pod's namespace and no option says."""
@@ -89,6 +90,23 @@ class Namespace:
             },
         }
         return str(self._created(self.path("pods"), body)["metadata"]["uid"])
+
+    def bind_role(self, user: str, role: str, kind: str = "ClusterRole") -> None:
+        """Give the user the rights of a role in this namespace."""
+        subject = {"apiGroup": RBAC, "kind": "User", "name": user}
+        body = {
+            "metadata": {"name": f"{user}-{role.rpartition(':')[2]}"},
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+            "subjects": [subject],
+        }
+        self._created(f"/apis/{RBAC}/v1/namespaces/{self.name}/rolebindings", body)
+
+    def let_read(self, user: str) -> None:
+        """Let the user read everything in this namespace, and nothing elsewhere."""
+        rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+        roles = f"/apis/{RBAC}/v1/namespaces/{self.name}/roles"
+        self._created(roles, {"metadata": {"name": "reads"}, "rules": rules})
+        self.bind_role(user, "reads", "Role")
 
     def create(self, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> tuple[int, Any]:
         return self.client.post(self.path("pods"), body, query)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
@@ -20,10 +21,10 @@ from webhook.controller.conditions import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.holders import PENDING_AFTER, HolderOfQuota, cluster_nodes, holders_of_quota
+from webhook.tools.status.holders import HolderOfQuota, cluster_nodes, holders_of_quota
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order, quota_status
-from webhook.tools.status.reading import figures_until, of_namespace, read_pending
+from webhook.tools.status.quotas import key_order
+from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 
 NAMESPACE_COLUMN = 26
@@ -112,13 +113,12 @@ def _read(
         records = reader.api.list(QUOTAS.path(namespace), decode_quota).items
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
-    nodes = cluster_nodes(reader.api, configuration)
-    pending = read_pending(reader, configuration, [namespace] if namespace else [], records, nodes)
-    until = figures_until(reader, names, now)
-    reports = []
-    for record in sorted(records, key=lambda record: record.namespace):
-        held = of_namespace(pending, record.namespace)
-        summary = quota_status(record, None, held, now - PENDING_AFTER, is_stale=until is not None)
+    records.sort(key=lambda record: record.namespace)
+    nodes, reports = cluster_nodes(reader.api, configuration), []
+    summaries, until = read_summaries(
+        reader, configuration, [namespace] if namespace else [], records, nodes, names, now, {}
+    )
+    for record, summary in zip(records, summaries, strict=True):
         objects = None
         if namespace and record.spec is not None:
             counts_as = record.spec.unclassified_pods
@@ -153,12 +153,17 @@ def print_table(
         full = ", ".join(unit(row.key) for row in each.rows if row.held >= row.hard)
         screen.line(line(each.namespace, each.state.value, _cells(each.row), full), STATES[each.state])
     if rest := quotas[most:]:
-        wrong = sum(each.has_problem for each in rest)
-        what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
-        screen.paragraph(f"and {counted(len(rest), 'namespace')} more, {what}; -n shows one, -o json all")
+        screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
     screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
     print_omitted(screen, found.omitted)
+
+
+def others(quotas: Sequence[QuotaSummary]) -> str:
+    """Return the line about quotas that are not shown."""
+    wrong = sum(each.has_problem for each in quotas)
+    what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
+    return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
 
 
 def _cells(row: QuotaRow | None) -> tuple[str, ...]:
@@ -291,14 +296,5 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "pending": plain(report.summary.pending),
         }
     if objects is not None:
-        found["objects"] = [
-            {
-                "kind": each.kind,
-                "name": each.name,
-                "node": each.node,
-                "demand": texts(each.demand),
-                "pendingSince": each.pending_since,
-            }
-            for each in objects
-        ]
+        found["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")  # sorted amounts
     return found

@@ -64,8 +64,9 @@ class ClusterStore:
                 )
             else:
                 written = self._api.put(self._path(namespace), body, timeout=seconds, accept=METADATA)
-            uid, version = ledger_objects.decode_identity(written)
-        return VersionedLedger(msgspec.structs.replace(ledger, ledger_uid=uid), version)
+            identity = ledger_objects.decode_identity(written)
+        stored = msgspec.structs.replace(ledger, ledger_uid=identity.uid)
+        return VersionedLedger(stored, identity.resource_version)
 
     def delete(self, namespace: str, version: str, seconds: float) -> None:
         """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
@@ -81,7 +82,7 @@ class ClusterStore:
                 or self._get(documents.quota_path(namespace), documents.PLURAL, seconds) is not None
             ):
                 return False
-            _, version = ledger_objects.decode_identity(found)
+            version = ledger_objects.decode_identity(found).resource_version
         self.delete(namespace, version, seconds)
         return True
 

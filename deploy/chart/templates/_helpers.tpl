@@ -116,6 +116,23 @@ metadata:
 automountServiceAccountToken: false
 {{- end }}
 
+{{/* Binds a role to a ServiceAccount of ours. Arguments: the root, the component, the kind of role, its name, and of a Role its
+namespace. */}}
+{{- define "gpu-admission.binding" -}}
+{{- $root := index . 0 }}{{ $kind := index . 2 }}{{ $name := index . 3 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ $name }}
+  {{- if eq $kind "Role" }}
+  namespace: {{ index . 4 }}
+  {{- end }}
+  labels: {{- include "gpu-admission.labels" $root | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ $name }}}
+subjects:
+- {kind: ServiceAccount, name: gpu-admission-{{ index . 1 }}, namespace: {{ $root.Release.Namespace }}}
+{{- end }}
+
 {{/* Pods without any of this never reach us. One slash in the name of a resource makes it an extended one, so that a new kind
 of GPU needs no change here; then DRA claims, annotations of fraction schedulers, requests for our help. Everything optional
 is guarded: an error would refuse the pod. The schema keeps keys of annotations from holding a quote. The arguments are the root, and

@@ -1,4 +1,4 @@
-"""What the quota's outlook says of a workload: the rule's own words, on facts that are stated in full."""
+"""What the quota says of a workload: the rule's own words, on facts that are stated in full."""
 
 from fractions import Fraction
 from typing import Any
