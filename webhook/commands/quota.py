@@ -3,6 +3,7 @@
 from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from webhook.tools.status.quotas import key_order
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 
+NAMESPACE_COLUMN = 26
 NAME_COLUMN = 30
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
@@ -61,6 +63,7 @@ class QuotaReports(NamedTuple):
     "-n",
     "--namespace",
     default="",
+    show_default=False,
     help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
 )
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
@@ -143,14 +146,16 @@ def print_table(
         screen.paragraph(stale_figures(found.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
     most = len(quotas) if problems else MOST_QUOTAS
-    screen.line(_line("NAMESPACE", "STATUS", ("USED", "PENDING", "RESERVED", "HARD"), "FULL"), "bold")
+    width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:most])])
+    line = partial(_line, width)
+    screen.line(line("NAMESPACE", "STATUS", ("USED", "PENDING", "RESERVED", "HARD"), "FULL"), "bold")
     for each in quotas[:most]:
         full = ", ".join(unit(row.key) for row in each.rows if row.held >= row.hard)
-        screen.line(_line(each.namespace, each.state.value, _cells(each.row), full), STATES[each.state])
+        screen.line(line(each.namespace, each.state.value, _cells(each.row), full), STATES[each.state])
     if rest := quotas[most:]:
         screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
-    screen.line(_line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
+    screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
     print_omitted(screen, found.omitted)
 
 
@@ -169,8 +174,8 @@ def _cells(row: QuotaRow | None) -> tuple[str, ...]:
     return tuple(amount_or_unknown(each) for each in amounts)
 
 
-def _line(name: str, state: str, cells: Sequence[str], full: str = "") -> str:
-    return f"{name:<26} {state:<10} {''.join(f'{each:>9}' for each in cells)}  {full}".rstrip()
+def _line(width: int, name: str, state: str, cells: Sequence[str], full: str = "") -> str:
+    return f"{name:<{width}} {state:<10} {''.join(f'{each:>9}' for each in cells)}  {full}".rstrip()
 
 
 def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:

@@ -176,14 +176,10 @@ class Run:
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
         mapping = self._configuration.resource_mapping
-        if (
-            self._cluster
-            and not manifest.is_known
-            and not any(unread_gpus(manifest.kind, manifest.data, mapping))
-        ):
-            return ManifestResult(
-                manifest, ()
-            )  # the labels of its namespace are not asked for, if it has one
+        is_read = manifest.is_known or any(unread_gpus(manifest.kind, manifest.data, mapping))
+        if self._cluster and not is_read:
+            # The labels of its namespace are not asked for, if it has one.
+            return ManifestResult(manifest, ())
         try:
             policy = self._by.policy(manifest.namespace)
         except NamespaceUnknown as error:
