@@ -151,14 +151,14 @@ def fewer(pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = "") ->
     path: of a pod template, before the paths of the pod. Empty if nothing whole is left, or if several containers, or a resource
     that is not counted in whole amounts, share the demand.
     """
-    if (requested := _only_count(pod, mapping)) is None:
+    if (requested := _only_request(pod, mapping)) is None:
         return ()
     place, name = requested.place, requested.resource.name
     amount = floor(requested.quantity.value * part)
     return tuple(Edit(path + each, amount) for each in place.amount_paths(name)) if amount else ()
 
 
-def _only_count(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
+def _only_request(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
     """Return the only request of the pod, if it is one of a resource that is counted in whole amounts."""
     requested = tuple(mapping.requests(pod))
     is_only = len(requested) == 1 and requested[0].resource.measure.is_count and not mapping.fractions_of(pod)
@@ -205,7 +205,7 @@ def _release(
     who = f"{' and '.join(names) or 'others'} release{'s' if len(names) == 1 else ''}"
     if all(each.denominator == 1 for each in missing.values()):
         return f"{who} {amounts_in_words(missing)}"
-    if request.pod and (own := _only_count(request.pod, request.catalogues.resource_mapping)):
+    if request.pod and (own := _only_request(request.pod, request.catalogues.resource_mapping)):
         slices = max(ceil(missing[each.key] * own.quantity.value / each.requested) for each in shortfalls)
         if scarcest.requested < own.quantity.value:
             return f"{who} {slices} {own.resource.name}"
