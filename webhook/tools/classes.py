@@ -54,6 +54,11 @@ class ListedClass(Shown, frozen=True, kw_only=True):
     def has_nodes(self) -> bool:
         return self.capacity is not None and self.capacity.nodes > 0
 
+    @property
+    def order(self) -> tuple[bool, bool, bool, bool, str]:
+        """The sort key: with nodes, then those that can be made, then named and allowed ones."""
+        return not self.has_nodes, not self.can_be_made, not self.named, self.allowed is False, self.name
+
 
 class ClassListing(Shown, frozen=True, kw_only=True):
     """The catalogue for a namespace: classes with nodes first, then those that can be made, then named and allowed ones.
@@ -155,22 +160,12 @@ def list_classes(
                 capacity=None if capacities is None else capacities.get(each.name, NO_CAPACITY),
             )
         )
+    listed.sort(key=lambda each: each.order)
     names = {each.name for each in listed}
     return ClassListing(
         namespace=namespace,
         policy="" if policy is None else f"{policy.name}: {policy.why}",
-        classes=tuple(
-            sorted(
-                listed,
-                key=lambda each: (
-                    not each.has_nodes,
-                    not each.can_be_made,
-                    not each.named,
-                    each.allowed is False,
-                    each.name,
-                ),
-            )
-        ),
+        classes=tuple(listed),
         unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
         omitted=omitted,
     )

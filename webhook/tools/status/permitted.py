@@ -45,6 +45,11 @@ class Permitted:
                 self.omitted.append(right)
             return None
 
+    def attempt_list(self, resource: str, namespace: str, read: Callable[[], T]) -> T | None:
+        """Return what is read of a list in a namespace, in all if it is ""."""
+        where = f"-n {namespace}" if namespace else "in all namespaces"
+        return self.attempt(f"list {resource} {where}", read)
+
     def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:
         """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError.
 
