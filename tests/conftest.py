@@ -20,11 +20,6 @@ settings.register_profile(
 settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=100)
 settings.load_profile("quick")
 
-WITH_CONTROLLERS = (
-    "controlplane",
-    "daemonset",
-    "transcripts",
-)
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
@@ -52,7 +47,10 @@ TOGETHER = {
         "tests/cluster/quota/test_claims_in_use.py",
         "tests/cluster/quota/test_leak.py",
         "tests/cluster/quota/test_large_beside_crowd.py",
-        *(f"tests/cluster/test_{name}.py" for name in WITH_CONTROLLERS),
+        *(
+            f"tests/cluster/test_{name}.py"
+            for name in ("controlplane", "daemonset", "equal_pods", "transcripts")
+        ),
     ),
 }
 """Files that share a fixture which takes long to set up."""

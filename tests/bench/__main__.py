@@ -1,4 +1,4 @@
-"""Compare gpu-admission with doing nothing, with no-op hooks, the API server's CEL and its ResourceQuota, and with itself before.
+"""Compare gpu-admission with doing nothing, the API server's CEL and its ResourceQuota, and with itself before.
 
 `edge`: our hooks on our server. `api`: the API server alone. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace
 and more replicas. `scale`: many pods and quotas. `work`: the longest reviews.

@@ -5,8 +5,6 @@ of one class. A release takes from the answer to a pod's deletion, in a namespac
 """
 
 import re
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from statistics import median
@@ -22,7 +20,7 @@ from tests.bench.installation import ROOM, Installation, wait_until
 from tests.bench.measure import cpu_seconds, measure, plan
 from tests.bench.pods import model_server
 from tests.bench.population import BIG, CLASS, SMALL, Population, populate
-from tests.bench.releases import Releases, way
+from tests.bench.releases import Releases
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
@@ -34,13 +32,10 @@ SPREAD = 1500
 RELEASES, RAISES = 20, 5
 PACED_PER_SECOND, PACED_SECONDS = 5, 6
 RECOUNT_SECONDS = 20
-RELISTS, RELIST_SECONDS = 5, 5
-"""How often pods are listed again, and how long releases go on each time."""
 
 Figures = dict[str, dict[str, float]]
 """By what was done and what was measured then, which says its unit; in the order of the measurements."""
 
-RELIST = "releases while pods are listed again"
 LONGEST, P50 = "ms, longest", "ms, p50"
 START, RELEASE, RAISE = "a controller's start", "a release", "a raised hard"
 CREATE, PACED = "creations/s", "deletions"
@@ -126,10 +121,6 @@ class _Turn:
                 installed.start_controller("--recount-seconds", str(RECOUNT_SECONDS))
                 self._recount()
                 installed.stop_controller()
-                with way(self.plane) as (server, process):
-                    installed.start_controller(server=server)
-                    self._relist(process)
-                    installed.stop_controller()
         self._label_nodes(CLASS)
 
     def _note(self, subject: str, what: str, figure: float) -> None:
@@ -290,23 +281,6 @@ class _Turn:
         self._note(RECOUNT, READ, (self._read_bytes() - read) / 1e6)
         self._note(RECOUNT, CPU, cpu_seconds(self._pid) - cpu)
         self._note(RECOUNT, "s of API server's CPU", cpu_seconds(self.plane.pids[API_SERVER]) - servers)
-
-    def _relist(self, way: subprocess.Popen[str]) -> None:
-        """Let the watch of pods end as too old, and release meanwhile."""
-        for namespace in (SMALL, BIG):
-            self.releases.one(namespace)  # what the start has queued is done by then
-        read = self._read_bytes()
-        for namespace in (SMALL, BIG):
-            found = list[float]()
-            for _ in range(RELISTS):
-                until = time.monotonic() + RELIST_SECONDS
-                way.send_signal(signal.SIGUSR1)
-                while time.monotonic() < until:
-                    found.append(self.releases.one(namespace))
-                    time.sleep(0.1)
-            self._note(RELIST, f"{P50}, {self._where(namespace)}", percentile(sorted(found), 50))
-            self._note(RELIST, f"{LONGEST}, {self._where(namespace)}", max(found))
-        self._note(RELIST, READ, (self._read_bytes() - read) / 1e6 / (2 * RELISTS))
 
 
 def _lines(population: Population, taken: dict[str, list[Figures]]) -> Iterator[str]:

@@ -97,7 +97,6 @@ class Running:
         *,
         lease: str | None = None,
         expiry: float = 40.0,
-        no_quota: float = 0.2,
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
@@ -114,7 +113,7 @@ class Running:
             self.metrics,
             namespace="default",
             recount_seconds=300.0,
-            observed=ObservedLedgers(expiry=expiry, no_quota=no_quota),
+            observed=ObservedLedgers(expiry=expiry, no_quota=0.2),
             write_usage=write_usage,
         )
         self._stopping = threading.Event()

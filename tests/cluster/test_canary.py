@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.other_webhook import OtherWebhook
 from tests.controlplane import JSON_PATCH, Authority, ControlPlane, accepted
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import Webhook, serving
@@ -20,7 +19,6 @@ from webhook.commands.canary import canary
 from webhook.controller.canary import CanaryResult, canary_pod, probe
 
 NAMESPACE = "gpu-admission-canary"
-SHARED = "canary-beside-another"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/zz-gpu-admission"
 
@@ -53,8 +51,8 @@ class Scene(NamedTuple):
         operation = {"op": op, "path": f"/webhooks/0/{at}", "value": value}
         accepted(self.plane.client().patch(path, [operation], content_type=JSON_PATCH))
 
-    def probe(self, namespace: str = NAMESPACE) -> CanaryResult:
-        return probe(self.api, namespace)
+    def probe(self) -> CanaryResult:
+        return probe(self.api, NAMESPACE)
 
 
 @pytest.fixture(scope="module")
@@ -229,38 +227,6 @@ def test_a_user_who_may_not_create_pods_is_told_so(scene: Scene) -> None:
     assert 'User "engineer" cannot create resource "pods"' in reported
     assert "[forbidden]" in reported
     assert f"\n  fix: allow it to create pods in namespace {NAMESPACE}" in shown.stdout
-
-
-def _without_answer(document: JSON) -> None:
-    document["metadata"]["annotations"].pop("gpu-admission.dev/canary-answer", None)
-
-
-def _without_tolerations(document: JSON) -> None:
-    document["spec"]["tolerations"] = []
-
-
-LOST = "the injections of gpu-toleration are not in the final pod"
-
-
-@cases(
-    ("change", "reason", "message"),
-    an_annotation=(
-        *(_without_answer, "not-patched"),
-        "the annotations of the mutating webhook are not in the final pod",
-    ),
-    a_toleration=(_without_tolerations, "undone", LOST),
-)
-def test_another_webhook_that_takes_out_what_was_injected_is_found(
-    scene: Scene, change: Callable[[JSON], None], reason: str, message: str
-) -> None:
-    scene.configure()
-    scene.plane.client().post("/api/v1/namespaces", {"metadata": {"name": SHARED}})
-    eventually(lambda: scene.probe(SHARED).ok)
-    with OtherWebhook(scene.plane, SHARED) as other, other.in_force(change, reinvocation="IfNeeded"):
-        outcome = scene.probe(SHARED)
-
-    assert (outcome.reason, outcome.message) == (reason, message)
-    assert "find the mutating webhook that runs after zz-gpu-admission" in outcome.remedy
 
 
 def test_the_mark_is_no_way_around_the_rules_and_marks_nothing_that_is_stored(scene: Scene) -> None:

@@ -104,14 +104,11 @@ def test_a_tenant_without_rights_sees_the_catalogue_and_what_is_missing(quotas: 
     )
 
 
-@pytest.mark.usefixtures("team")
-def test_a_tenant_without_nodes_sees_the_classes_that_documents_name(quotas: ControlPlane) -> None:
-    rules = ("--verb=get,list", "--resource=gpuquotas.gpu-admission.dev")
+def test_a_tenant_without_nodes_sees_the_classes_that_documents_name(
+    quotas: ControlPlane, team: Namespace
+) -> None:
+    team.let_read("engineer")
     policies = ("--verb=get,list", "--resource=gpupolicies.gpu-admission.dev")
-    quotas.kubectl("create", "role", "sees-quota", "-n", NAMESPACE, *rules)
-    quotas.kubectl(
-        "create", "rolebinding", "sees-quota", "-n", NAMESPACE, "--role=sees-quota", "--user=engineer"
-    )
     quotas.kubectl("create", "clusterrole", "sees-policies", *policies)
     quotas.kubectl(
         "create", "clusterrolebinding", "sees-policies", "--clusterrole=sees-policies", "--user=engineer"
@@ -123,7 +120,4 @@ def test_a_tenant_without_nodes_sees_the_classes_that_documents_name(quotas: Con
         assert named == [MIG, L40S, "nvidia-t4"]
         assert "that neither quota, policy nor document names; --all lists them" in " ".join(shown.split())
     finally:
-        for name in ("clusterrolebinding/sees-policies", "clusterrole/sees-policies"):
-            quotas.kubectl("delete", name)
-        for name in ("rolebinding/sees-quota", "role/sees-quota"):
-            quotas.kubectl("delete", name, "-n", NAMESPACE)
+        quotas.kubectl("delete", "clusterrole,clusterrolebinding", "sees-policies")

@@ -11,7 +11,7 @@ import urllib3
 import yaml
 from click.testing import CliRunner
 
-from tests.builders import gpu_container, pod, uid
+from tests.builders import gpu_container, pod
 from tests.cluster.configuration import (
     KINDS,
     install_configuration_kinds,
@@ -22,12 +22,11 @@ from tests.cluster.controllers import Command, eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import Webhook
+from tests.webhook.serving.served import review
 from webhook.commands import main
 from webhook.configuration.documents import API_VERSION, Document
 
 JSON = dict[str, Any]
-SOON = 10.0
-"""Seconds. Two are enough for a change to hold where the machine has nothing else to do; a list of everything comes far later."""
 MAX_ONE = {"rules": {"gpu-requests": {"maxPerPod": 1}}}
 TWO_GPUS = pod(gpu_container("2"))
 
@@ -51,15 +50,9 @@ class Served:
 
     def review(self, document: JSON, namespace: str = "team") -> JSON:
         """Ask about the creation of a pod, as the API server does first; no quota is asked then."""
-        request = {
-            "uid": uid("review"),
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "operation": "CREATE",
-            "namespace": namespace,
-            "object": {**document, "metadata": {**document["metadata"], "namespace": namespace}},
-        }
-        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        answer = self._request("POST", "/mutate?timeout=5s", json=review)
+        document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
+        body = review(document, namespace=namespace)
+        answer = self._request("POST", "/mutate?timeout=5s", json=body)
         return dict(answer.json()["response"])
 
     def refuses_two_gpus(self, namespace: str = "team") -> bool:
@@ -107,17 +100,6 @@ def policy(name: str, spec: JSON) -> Document:
     return Document("GPUPolicy", name, spec)
 
 
-def test_what_is_applied_holds_within_seconds(served: Served) -> None:
-    assert not served.refuses_two_gpus()
-
-    served.apply(policy("default", MAX_ONE))
-
-    assert eventually(served.refuses_two_gpus, seconds=SOON)
-    reported = served.configuration()
-    assert (reported["from"], reported["read"], reported["refused"]) == ("cluster", True, [])
-    assert reported["unconfirmedSeconds"] < 80
-
-
 def test_labels_choose_a_policy(served: Served) -> None:
     spec = {"match": {"namespaceSelector": {"matchLabels": {"gpus": "one"}}}, **MAX_ONE}
     served.apply(policy("small", spec))
@@ -126,7 +108,7 @@ def test_labels_choose_a_policy(served: Served) -> None:
 
     # A namespace and a pod in it that come at once: the watch has not shown it yet.
     served.client.post("/api/v1/namespaces", {"metadata": {"name": "small", "labels": {"gpus": "one"}}})
-    assert eventually(lambda: served.refuses_two_gpus("small"), seconds=SOON)
+    assert eventually(lambda: served.refuses_two_gpus("small"))
     assert not served.refuses_two_gpus("large")
 
     served.client.patch("/api/v1/namespaces/small", {"metadata": {"labels": {"gpus": None}}})
@@ -179,7 +161,7 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     # Break glass does not depend on it.
     paused = run_pause(served.plane, "default", "--for", "1h", "--reason", "incident")
     assert paused.exit_code == 0, paused.output
-    assert eventually(lambda: not served.refuses_two_gpus(), seconds=SOON)
+    assert eventually(lambda: not served.refuses_two_gpus())
     served.apply(policy("default", MAX_ONE))
     assert eventually(lambda: condition("GPUPolicy", "default").get("reason") == "Accepted")
     assert eventually(lambda: condition("GPUPolicy", "other").get("reason") == "Accepted")
@@ -210,7 +192,7 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
     until = datetime.fromisoformat(reported["pausedUntil"])
     assert timedelta() < until - datetime.now(UTC) <= timedelta(seconds=20)
     assert (reported["policy"], reported["by"], reported["reason"]) == ("default", "admin", "incident 7")
-    assert eventually(lambda: not served.refuses_two_gpus(), seconds=SOON)
+    assert eventually(lambda: not served.refuses_two_gpus())
     assert served.review(TWO_GPUS)["warnings"] == [
         f"policy default is paused until {reported['pausedUntil']}: what it would deny or change is only logged"
     ]

@@ -112,7 +112,7 @@ class Webhook:
                 *("--audit-log", self.audit_log),
                 *(("--config", self.config.resolve()) if self.config else ()),
                 *self._arguments,
-                *(("--standalone",) if self._is_standalone() else ()),
+                *(() if "--kubeconfig" in self._arguments else ("--standalone",)),
             ],
         )
         deadline = time.monotonic() + READY_WITHIN
@@ -120,11 +120,6 @@ class Webhook:
             if self._plane.processes.exit_status(self.name) is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the webhook did not start:\n{self.log()}")
             time.sleep(0.05)
-
-    def _is_standalone(self) -> bool:
-        """Whether that has to be said: to trees that know the option, where no --kubeconfig says otherwise."""
-        command = self._source / "webhook" / "commands" / "serve.py"
-        return "--kubeconfig" not in self._arguments and "--standalone" in command.read_text()
 
     def stop(self) -> None:
         self._plane.processes.terminate(self.name, grace=STOP_WITHIN)

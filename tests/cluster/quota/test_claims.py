@@ -20,20 +20,15 @@ MARK = "resource.kubernetes.io/extended-resource-claim"
 SCHEDULER = "system:kube-scheduler"
 DEVICE_CLASSES = claims_api() + "/deviceclasses"
 FINALIZER = "resource.kubernetes.io/delete-protection"
-RBAC = "rbac.authorization.k8s.io"
 ROLES = ("system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
 """What makes up `admin`, which is empty here: the controller that aggregates it does not run."""
-TENANT = {"apiGroup": RBAC, "kind": "User", "name": "engineer"}
 
 
 @pytest.fixture
 def team(team: Namespace) -> Namespace:
-    """Make TENANT an administrator of the namespace."""
-    path = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
-    for name in ROLES:
-        role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-        binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [TENANT]}
-        assert team.client.post(path, binding)[0] == 201
+    """Make `engineer` an administrator of the namespace."""
+    for role in ROLES:
+        team.bind_role("engineer", role)
     return team
 
 

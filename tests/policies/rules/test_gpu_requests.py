@@ -9,7 +9,6 @@ import pytest
 
 from policies.finding import Edit, Finding, Severity
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
-from policies.placement.accepted_fixes import MOST_FIXES
 from policies.pods.patch import PodPatch
 from policies.reason import Reason
 from policies.rule import Phase
@@ -387,11 +386,3 @@ def test_a_daemonset_that_holds_gpus() -> None:
 )
 def test_other_workloads_are_left_alone(kind: str, one: JSON) -> None:
     assert advice(kind, one) == []
-
-
-def test_the_work_for_fixes_is_bounded() -> None:
-    document = pod(*(gpu_container("1.5", name=f"c{number}") for number in range(MOST_FIXES + 4)))
-
-    found = findings(document, GPURequestsOptions(gpus_per_node=64))
-
-    assert (len(found), sum(bool(each.fix) for each in found)) == (MOST_FIXES + 4, MOST_FIXES)

@@ -9,8 +9,6 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Probe
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.rules.readiness_delay import (
-    DAY,
-    MIB,
     ReadinessDelayOptions,
     Strategy,
     check_workload,
@@ -283,7 +281,7 @@ def test_a_server_that_is_scaled_to_zero(
     ("options", "want"),
     defaults=(ReadinessDelayOptions(), []),
     smallest=(ReadinessDelayOptions(model_load_seconds=1, load_mib_per_second=1, buffer=0), []),
-    largest=(ReadinessDelayOptions(model_load_seconds=DAY, load_mib_per_second=MIB, buffer=10), []),
+    largest=(ReadinessDelayOptions(model_load_seconds=86_400, load_mib_per_second=1_048_576, buffer=10), []),
     all_at_once=(
         ReadinessDelayOptions(model_load_seconds=0, load_mib_per_second=0, buffer=-0.1),
         [
