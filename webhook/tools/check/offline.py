@@ -28,7 +28,7 @@ from policies.rules.ineffective_fields import GROUPS
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.namespaces import NamespaceUnknown
-from webhook.serving.review import GroupVersionKind
+from webhook.serving.review import GroupKind
 from webhook.serving.workload_reviews import evaluate_autoscaler
 from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -256,7 +256,7 @@ class Run:
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:
             return None
-        kind = GroupVersionKind(group=manifest.group, kind=manifest.kind)
+        kind = GroupKind(group=manifest.group, kind=manifest.kind)
         return evaluate_autoscaler(by, policy, kind, manifest.data, scales, stored, is_update=False)
 
     def _workload(

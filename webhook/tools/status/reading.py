@@ -19,12 +19,12 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
-from webhook.configuration.documents import CLASS, POLICY
+from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import TRUE
 from webhook.controller.document_status import statuses
 from webhook.controller.records import QUOTAS
-from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota
+from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
