@@ -22,8 +22,7 @@ from policies.finding import Edit, Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
-from policies.pods.pod import Pod
-from policies.pods.workload import Workload
+from policies.pods.workload import Workload, WorkloadPods
 from policies.quota.amounts import CLASSES, GPUS, format_amount, unit
 from policies.quota.claims import template_findings
 from policies.quota.demand import RULE_ID
@@ -80,7 +79,8 @@ def check_reservation(
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif verdict.reason is VerdictReason.EXCEEDED:
-        found = exceeded(namespace, outcome, request, now, class_pins)
+        because = outcome.request.because
+        found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
         is_safe = request.pod is None or not counts_on_gpus(request.pod)
         yield found if is_safe else replace(found, fix=())
     else:
@@ -159,10 +159,10 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     is_denied = mode is Mode.ENFORCE
     match found.failure:
         case FitFailure.POD_TOO_LARGE:
-            pods = [each.pod for each in (workload.target or workload).pods if each.path == found.path]
+            pods = [each for each in (workload.target or workload).pods if each.path == found.path]
             part = min(found.hard, *_granted(found, pods, context)) / found.needed
-            fix = fewer(pods[0], context.resource_mapping, part, f"{found.path}.") if pods else ()
-            if fix and counts_on_gpus(pods[0]):
+            fix = fewer(pods[0].pod, context.resource_mapping, part, f"{found.path}.") if pods else ()
+            if fix and counts_on_gpus(pods[0].pod):
                 remedy, fix = fix[0].words, ()
             facts = f"a pod needs {needs}, which can never fit: {grants}"
         case FitFailure.GANG_TOO_LARGE:
@@ -199,11 +199,13 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     )
 
 
-def _granted(found: FitResult, pods: Sequence[Pod], context: Context) -> Iterator[Fraction]:
+def _granted(found: FitResult, pods: Sequence[WorkloadPods], context: Context) -> Iterator[Fraction]:
     """Yield the grants that may be the next too small for fewer GPUs: an unpinned pod is charged to another class then."""
     hard = context.grant.hard if context.grant else {}
     yield from (of for key, of in hard.items() if key == GPUS)
-    if found.key.startswith(CLASSES) and any(pinning(pod, context.classes) is None for pod in pods):
+    if found.key.startswith(CLASSES) and any(
+        pinning(each.admitted, context.classes) is None for each in pods
+    ):
         yield from (of for key, of in hard.items() if key.startswith(CLASSES))
 
 

@@ -66,16 +66,9 @@ _LABELS = msgspec.json.Decoder(dict[str, str] | None)
 class NodeWatch:
     """`keys` returns the labels to be known, those by which classes select nodes by name; `run` is the body of a thread."""
 
-    def __init__(
-        self,
-        api: ApiClient,
-        keys: Callable[[], LabelKeys],
-        *,
-        pool_seconds: float = POOL_SECONDS,
-    ) -> None:
+    def __init__(self, api: ApiClient, keys: Callable[[], LabelKeys]) -> None:
         self._api = api
         self._keys = keys
-        self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
         self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
         self._pools_read = 0.0
@@ -105,7 +98,7 @@ class NodeWatch:
                     self._nodes.stopping.set()
                 self._nodes = _Nodes(self._api, keys)
                 self._pools_read = 0.0
-            if not self._pools_read or monotonic() - self._pools_read > self._pool_seconds:
+            if not self._pools_read or monotonic() - self._pools_read > POOL_SECONDS:
                 self._read_pools(keys)
             stopping.wait(LOOK_SECONDS)
         if self._nodes is not None:

@@ -24,7 +24,7 @@ from webhook.controller.canary import (
 from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace
 
 DENIED = f'admission webhook "{MUTATING}" denied the request: '
-HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number", code=403)
+HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")
 BOTH = (MUTATE, VALIDATE)
 
 

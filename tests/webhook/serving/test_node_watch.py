@@ -21,6 +21,7 @@ from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
+from webhook.serving import node_watch
 from webhook.serving.node_watch import OPEN, NodeWatch, keys_to_know
 
 KEYS = LabelKeys(frozenset({"accelerator"}), ("karpenter.k8s.aws/instance-*", "karpenter.sh/nodepool"))
@@ -69,6 +70,7 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "TIMINGS", QUICK)
+    monkeypatch.setattr(node_watch, "POOL_SECONDS", 0.1)
 
 
 @contextmanager
@@ -77,7 +79,7 @@ def watching(
 ) -> Iterator[tuple[NodeWatch, ApiServer]]:
     stopping = threading.Event()
     with ApiServer(folder, cluster) as server:
-        watch = NodeWatch(server.client(), keys, pool_seconds=0.1)
+        watch = NodeWatch(server.client(), keys)
         watch.start(stopping)
         try:
             yield watch, server

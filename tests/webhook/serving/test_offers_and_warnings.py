@@ -34,7 +34,6 @@ A100: Labels = (("accelerator", "nvidia-a100-80gb"),)
 RESERVED = Toleration(key="reserved", value="team-a", effect="NoSchedule")
 GPU_TAINT = Toleration(key="nvidia.com/gpu", effect="NoSchedule")
 Node = tuple[Labels, NodeState | None]
-JOINT = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}}}
 
 
 def node(

@@ -210,7 +210,6 @@ NO_EFFECT = (
     applied_again=(SILENT, {"operation": "UPDATE"}, (NO_EFFECT,)),
     its_status_is_the_controllers=(SILENT, {"subResource": "status"}, None),
     enforced=({"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}, {}, None),
-    empty=({"spec": None}, {}, None),
     no_keys=({"spec": {"hard": None}}, {}, None),
     unreadable_is_the_api_servers_to_refuse=({"spec": {"hard": 3}}, {}, None),
 )

@@ -7,14 +7,15 @@ from msgspec.structs import asdict
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.candidates import candidate_classes
-from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
+from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogues, pod_demand
+from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import GPUNode, gpu_amounts
-from webhook.tools.status.report import QuotaSummary
+from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
@@ -27,16 +28,6 @@ def in_words(requested: Mapping[str, Fraction]) -> str:
     return ", ".join(f"{format_amount(amount)} {name}" for name, amount in requested.items())
 
 
-def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
-    """Return the GPU nodes as demands look them up."""
-    keys = catalogues.classes.label_keys
-    named = []
-    for each in nodes:
-        labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
-        named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
-    return NodeIndex(keys, named)
-
-
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
     found = candidate_classes(pod, catalogues.classes, nodes)
@@ -44,16 +35,13 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
 
 
 def quota_fit(
-    pod: Pod,
-    unclassified_pods: UnclassifiedPods,
-    status: QuotaSummary,
-    nodes: NodeIndex,
-    catalogues: Catalogues,
-    *,
-    is_held: bool,
-) -> QuotaFit:
-    """Return the demand of the pod on the quota."""
-    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=nodes)
+    pod: Pod, quota: QuotaRecord | None, nodes: NodeIndex, catalogues: Catalogues, *, is_held: bool
+) -> QuotaFit | None:
+    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read."""
+    if quota is None or quota.spec is None:
+        return None
+    status = quota_status(quota, None)
+    demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(**asdict(row), requested=demand.vector[row.key])
         for row in status.rows
