@@ -57,7 +57,7 @@ class Measure(Enum):
         return self in _COUNTS
 
 
-_COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
+_COUNTS = (Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES)  # no set: an Enum's hash takes long
 _RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
 
