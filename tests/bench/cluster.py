@@ -57,7 +57,7 @@ class Installed(Admission):
     ) -> None:
         super().__init__(plane)
         self._version, self._has_quota, self._has_conditions = version, has_quota, has_conditions
-        more = " with a GPUQuota" if has_quota else "" if has_conditions else ", never"
+        more = ", GPUQuota" if has_quota else "" if has_conditions else ", never"
         self.name = version.after(f"installed{more}")
 
     def register(self) -> None:
@@ -163,7 +163,7 @@ def _lines(samples: Samples) -> Iterator[str]:
     yield ""
     yield from table(samples, "  API etcd hook contr. of CEL", more)
     yield ""
-    yield f"{f'means of {BUSY[0]} and {BUSY[1]} clients':<37} {'all':>6} {'hook, contr.':>12} {'of CEL':>6}"
+    yield f"{f'means of {BUSY[0]} and {BUSY[1]} clients':<36} {'all':>6} {'hook, contr.':>12} {'of CEL':>6}"
     rows = {key: figures(taken) for key, taken in samples.items()}
 
     def mean(name: str, *servers: str) -> float:
@@ -172,7 +172,7 @@ def _lines(samples: Samples) -> Iterator[str]:
     for name in dict.fromkeys(name for name, _ in samples):
         everything = (API_SERVER, ETCD, WEBHOOK, CONTROLLER)
         total, cel = mean(name, *everything), mean(_cel((name, 0))[0], *everything)
-        yield f"{name:<37} {total:>6.2f} {mean(name, WEBHOOK, CONTROLLER):>12.2f} {total / cel:>6.2f}"
+        yield f"{name:<36} {total:>6.2f} {mean(name, WEBHOOK, CONTROLLER):>12.2f} {total / cel:>6.2f}"
 
 
 def _cel(key: Key) -> Key:
