@@ -151,7 +151,7 @@ def test_slices(total: int, want: list[str]) -> None:
 
 @cases(
     ("total", "gpus", "want"),
-    cards=(200, 1, "no class holds 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB"),
+    cards=(200, 1, "no class holds 200.0 GiB per GPU; needs 8 × 40 GB or 4 × 80 GB or 2 × 192 GB"),
     more_than_a_node_has=(4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GB"),
     mig=(9, 1, "fits nvidia-t4 and 3 larger; a MIG slice would do: fits 3g.20gb of nvidia-a100-40gb"),
     one_class=(150, 1, "fits amd-mi300x"),

@@ -26,15 +26,15 @@ LIMIT = 'spec.containers[0].resources.limits[amd.com/gpu] (container "main") = "
 PINNED = f"the pod is pinned to {A100} (nodeSelector accelerator={A100}) [gpu-requests]"
 
 
-def denied(document: JSON, *classes: str, autoscaled: tuple[str, ...] = ()) -> list[str]:
-    """Return the denials where nodes of these classes exist; without classes the nodes are not known."""
+def said(outcome: Outcome, document: JSON, *classes: str, autoscaled: tuple[str, ...] = ()) -> list[str]:
+    """Return the findings where nodes of these classes exist; without classes the nodes are not known."""
     rules = {"gpu-class": {"autoscaledClasses": list(autoscaled)}}
     configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})])
     labels: list[tuple[Labels, NodeState | None]] = [((("accelerator", each),), None) for each in classes]
     facts = node_facts(keys_to_know(configuration), labels) if classes else None
     by = Evaluator(engine=Engine(configuration), now=NOW, nodes=lambda: facts)
     found = evaluate("", "Pod", "team", msgspec.json.encode(document), by).findings()
-    return [each.finding.sentence() for each in found if each.outcome is Outcome.DENIED]
+    return [each.finding.sentence() for each in found if each.outcome is outcome]
 
 
 @cases(
@@ -71,4 +71,15 @@ def denied(document: JSON, *classes: str, autoscaled: tuple[str, ...] = ()) -> l
 def test_what_is_offered(
     document: JSON, classes: tuple[str, ...], autoscaled: tuple[str, ...], want: list[str]
 ) -> None:
-    assert denied(document, *classes, autoscaled=autoscaled) == want
+    assert said(Outcome.DENIED, document, *classes, autoscaled=autoscaled) == want
+
+
+def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() -> None:
+    """The catalogue has a class that holds it on one card, but no node is of that class."""
+    model = {"gpu-admission.dev/model-params": "70b"}
+
+    assert said(Outcome.WARNED, pod(gpu_container(), annotations=model), T4, A100) == [
+        "request 4 GPUs of 80 GB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
+        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
+    ]
+    assert said(Outcome.WARNED, pod(gpu_container("4"), annotations=model), T4, A100) == []
