@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from tests.bench import bursts
-from tests.bench.admissions import NAMESPACE, Admission, Cel, Floor, Noop, Nothing, Ours, in_turns, serve
+from tests.bench.admissions import NAMESPACE, Admission, Cel, Floor, Nothing, Ours, in_turns, serve
 from tests.bench.before import Version
 from tests.bench.bursts import WARM_UP
 from tests.bench.figures import (
@@ -31,9 +31,8 @@ def compare(versions: list[Version], *, rounds: int, creates: int, progress: Pro
         progress("cluster: starting a control plane and both webhooks")
         plane = stack.enter_context(ControlPlane())
         ours = serve(stack, plane, versions)
-        noop = stack.enter_context(NoopServer(plane, host=20))
         floor = stack.enter_context(NoopServer(plane, host=21, answers=_answers(plane, ours[-1])))
-        admissions = [Nothing(plane), Noop(plane, noop), Floor(plane, floor), Cel(plane), *ours]
+        admissions = [Nothing(plane), Floor(plane, floor), Cel(plane), *ours]
         for number, admission in in_turns(admissions, rounds):
             _create(plane, admission, 32, WARM_UP)  # connections, the Go runtime's and our caches
             for clients in CLIENTS:

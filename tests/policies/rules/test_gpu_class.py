@@ -4,9 +4,6 @@ from typing import Any
 
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass, NodeLabel
-from policies.placement.class_case import is_wider
-from policies.placement.class_choice import Choice
-from policies.placement.pinning import Pinning
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
@@ -206,15 +203,3 @@ def test_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None
 )
 def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.class_problems(CLASSES)) == want
-
-
-@cases(
-    ("pinned", "want"),
-    to_the_choice_itself=(("nvidia-h100",), False),
-    to_more=(("nvidia-h100", "nvidia-t4"), True),
-    to_something_else=(("nvidia-t4",), False),
-    to_nothing=((), False),
-)
-def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
-    choice = Choice((H100,), "nvidia-h100", "", by_annotation=True, family=None)
-    assert is_wider(Pinning(pinned, ()), choice) is want

@@ -3,7 +3,7 @@
 from typing import Any
 
 from policies.finding import Severity
-from policies.rules.parallelism import LONGEST_TEXT, RULE, check, check_workload
+from policies.rules.parallelism import RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
 
@@ -117,7 +117,7 @@ def test_processes_that_do_not_agree_with_the_gpus(document: JSON, at: str, want
             resourceClaims=[{"name": "x"}],
         )
     ),
-    too_long_to_be_read=(shell("torchrun --nproc_per_node 8 train.py\n" + "x" * LONGEST_TEXT)),
+    too_long_to_be_read=shell("torchrun --nproc_per_node 8 train.py\n".ljust(16_385 - len("sh-c") - 3, "x")),
     amount_that_is_no_quantity=pod(gpu_container("many", args=["-tp", "4"])),
 )
 def test_what_agrees_or_cannot_be_known(document: JSON) -> None:
@@ -196,8 +196,8 @@ def test_processes_of_a_workload(document: JSON, want: str) -> None:
 
 
 def test_only_the_first_scripts_of_a_pod_are_read() -> None:
-    script = "torchrun --nproc_per_node 8 train.py\n" + "x" * (LONGEST_TEXT // 2)
+    script = "torchrun --nproc_per_node 8 train.py\n".ljust(16_384 // 2 - 1, "x")
 
     checked = view(pod(*[gpu_container("4", f"c{number}", args=[script]) for number in range(3)]))
 
-    assert [each.container for each in check(checked, RULE.options(), context())] == ["c0"]
+    assert [each.container for each in check(checked, RULE.options(), context())] == ["c0", "c1"]
