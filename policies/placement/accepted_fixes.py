@@ -27,7 +27,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
     """Whether the pod starts processes by the number of its GPUs."""
     examined: int = 0
 
-    def kept(self, finding: Finding, amount: Amount) -> Finding:
+    def checked(self, finding: Finding, amount: Amount) -> Finding:
         """Return the finding about the amount, with its fix if that is accepted."""
         if not finding.fix:
             return finding

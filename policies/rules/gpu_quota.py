@@ -79,7 +79,8 @@ def check_reservation(
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif verdict.reason is VerdictReason.EXCEEDED:
-        found = exceeded(namespace, outcome, request, now, class_pins)
+        because = outcome.request.because
+        found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
         is_safe = request.pod is None or not counts_on_gpus(request.pod)
         yield found if is_safe else replace(found, fix=())
     else:

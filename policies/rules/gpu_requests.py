@@ -130,7 +130,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
                 *pair_findings(limit, request, options, context),
                 *size_findings(counted, bounds),
             ]
-            yield from (fixes.kept(each, counted) for each in found)
+            yield from (fixes.checked(each, counted) for each in found)
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds, fixes)
     yield from annotation_findings(pod, context)
@@ -253,7 +253,7 @@ def total_findings(
         is_reported = single is not None and bounds.on_container(resource, total.value) is not None
         for complaint in bounds.on_pod(resource, total.value, is_reported=is_reported):
             found = total_finding(single, resource, total, complaint)
-            yield fixes.kept(found, single) if single else found
+            yield fixes.checked(found, single) if single else found
 
 
 def total_finding(

@@ -135,10 +135,6 @@ def test_need_that_nobody_can_tell(containers: list[JSON]) -> None:
     assert model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING) is None
 
 
-def test_no_model_needs_nothing() -> None:
-    assert model_need(view(pod(gpu_container())), RESOURCE_MAPPING) is None
-
-
 @cases(
     ("params", "sizes", "want"),
     more_than_eight=("70b", (16,), ""),

@@ -143,11 +143,9 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
     ),
     made_on_demand=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
-    made_on_demand_by_glob=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-*",)), []),
     bound_by_hand=(asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
     gated=(asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
     a_pod_of_no_class=(pod(gpu_container()), [], ANY, []),
-    a_pod_without_gpu=(pod(), [], GPUClassOptions(default="nvidia-l4"), []),
     a_label_that_a_node_has=(selecting("our-own"), [(("accelerator", "our-own"),)], ANY, []),
 )
 def test_what_is_said(

@@ -90,12 +90,6 @@ def test_class(
         f'{PARAMS} = "7b": request a slice 1g.20gb or 1 × 80 GB; must fit on a class that the pod may '
         "use: the weights of 7b bf16 serving take 13.1 GiB [gpu-class]",
     ),
-    family=(
-        modelled({"family": "Llama-3.1-70B"}),
-        T4_ONLY,
-        f'metadata.annotations[{MODEL}family] = "Llama-3.1-70B": must fit on a class that the pod may use: the '
-        "weights of Llama-3.1-70B bf16 serving take 131.5 GiB; ask the platform team for larger cards [gpu-class]",
-    ),
 )
 def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOptions, want: str) -> None:
     assert placed(document, options, CLASSES) == ([], [(Severity.DENIAL, want)])
@@ -143,11 +137,6 @@ def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUCla
 
 @cases(
     ("model", "want"),
-    layers_alone=(
-        {"params": "70b", "layers": "80"},
-        f'metadata.annotations[{MODEL}layers] = "80": set all three, or none; must stand beside {MODEL}kv-heads '
-        f"and {MODEL}head-size [gpu-class]",
-    ),
     misspelt_family=(
         {"family": "lama-3.1-8b"},
         f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
@@ -159,11 +148,6 @@ def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUCla
         f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
         "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
         '(others: model-params), not "clip" [gpu-class]',
-    ),
-    no_layers=(
-        {"params": "8b", "layers": "0", "kv-heads": "8", "head-size": "128"},
-        f'metadata.annotations[{MODEL}layers] = "0": set for example {MODEL}layers: "32"; must be a '
-        'number of layers, a whole number from 1 to 1000000000, not "0" [gpu-class]',
     ),
 )
 def test_invalid_annotation(model: JSON, want: str) -> None:

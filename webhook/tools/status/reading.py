@@ -19,12 +19,12 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
-from webhook.configuration.documents import CLASS, POLICY
+from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import TRUE
 from webhook.controller.document_status import statuses
 from webhook.controller.records import QUOTAS
-from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota
+from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
@@ -89,16 +89,15 @@ def read_status(
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.gpu_nodes(configuration)
     index = None if nodes is None else node_index(nodes, configuration)
-    denials: ByNamespace[DeniedOwner] = (
-        {"": logged} if logged is not None else _read_denials(reader, shown, now)
-    )
+    denials: ByNamespace[DeniedOwner] = {"": logged}
+    if logged is None:
+        read = {each: partial(denials_in_events, api, each, now) for each in shown or ("",)}
+        denials = {each: reader.attempt_list("events", each, read[each]) for each in read}
     records = [record for found in quotas for record in found or ()]
-
+    names = names or Names()
     if installation is None:
-        installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
-    summaries, until = read_summaries(
-        reader, configuration, shown, records, index, names or Names(), now, denials
-    )
+        installation = read_installation(InstalledCluster(api, names, config=config, now=now))
+    summaries, until = read_summaries(reader, configuration, shown, records, index, names, now, denials)
     capacities = None if nodes is None else capacity_by_class(nodes)
     return ClusterStatus(
         at=now,
@@ -221,13 +220,6 @@ def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity]
         nodes=None if capacities is None else sum((each.gpus for each in found), NOTHING),
         free=None if capacities is None or None in free else sum((each or NOTHING for each in free), NOTHING),
     )
-
-
-def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -> ByNamespace[DeniedOwner]:
-    return {
-        each: reader.attempt_list("events", each, partial(denials_in_events, reader.api, each, now))
-        for each in namespaces or ("",)
-    }
 
 
 def _recent(found: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
