@@ -102,6 +102,7 @@ def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) 
         "must be a whole number of accelerators, not half of one",
         "1",
     ),
+    one_and_a_half=("nvidia.com/gpu", "1.5", "must be a whole number of GPUs, not 1.5 of them", "1 or 2"),
     amd=("amd.com/gpu", "0.5", "must be a whole number of GPUs, not half of one", "1"),
     several_shares=(
         "nvidia.com/gpu.shared",
@@ -114,6 +115,7 @@ def test_other_resources(resource: str, quantity: str, message: str, remedy: str
     [finding] = findings(pod(gpu_container(quantity, resource=resource)))
 
     assert (finding.message, finding.advice) == (message, f"set {resource}: {remedy}")
+    assert str(finding.fix[0].value) == remedy.partition(" ")[0]
 
 
 @cases(

@@ -290,6 +290,8 @@ BROKEN = {"image": "", "endpoint": "ftp://host", "credentialsSecret": "My Secret
     nothing_fits=({"cacheSizeLimit": "0"}, ["cacheSizeLimit"]),
     resources=({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ["resources.cpu", "resources.memory"]),
     root=({"runAsUser": 0}, ["runAsUser"]),
+    no_user=({"runAsUser": 2**31}, ["runAsUser"]),
+    the_last_user=({"runAsUser": 2**31 - 1}, []),
     source=(
         {"sources": {"s3": BROKEN | {"env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y"}}}},
         [f"sources.s3.{each}" for each in (*BROKEN, "env[NVIDIA_VISIBLE_DEVICES]", "env[1]")],
