@@ -40,7 +40,6 @@ class PublishedBundles:
     common_since: Mapping[x509.Certificate, dt.datetime]
 
     def verifies(self, certificate: bytes, now: dt.datetime) -> bool:
-        """Whether every caBundle verifies the certificate."""
         return all(issued_by(certificate, bundle, now) for bundle in self.bundles)
 
 

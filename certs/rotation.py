@@ -96,7 +96,6 @@ def pem(certificates: Iterable[x509.Certificate]) -> bytes:
 
 
 def new_state(terms: Terms, now: dt.datetime) -> RotationState:
-    """Return a state with a new authority and leaf."""
     authority = _new_authority(terms, now)
     return RotationState(authority=authority, leaf=_issue(authority, terms.names, terms, now))
 

@@ -16,10 +16,7 @@ class Reason(StrEnum):
         reason._value_, reason.meaning = name, meaning
         return reason
 
-    INVALID_QUANTITY = (
-        "InvalidQuantity",
-        "an amount of GPUs is invalid, negative, or too large",
-    )
+    INVALID_QUANTITY = "InvalidQuantity", "an amount of GPUs is invalid, negative, or too large"
     FRACTIONAL_GPU = "FractionalGPU", "an amount of GPUs is not a whole number"
     REQUEST_NOT_LIMIT = "RequestNotLimit", "a GPU request differs from its limit"
     MISSING_LIMIT = "MissingLimit", "a GPU request has no limit"

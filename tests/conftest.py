@@ -20,24 +20,25 @@ settings.register_profile(
 settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=100)
 settings.load_profile("quick")
 
-WITH_CONTROLLERS = (
-    "audit_log",
-    "controlplane",
-    "daemonset",
-    "placement",
-    "transcripts",
-)
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
+    "one cluster with workloads": ("tests/cluster/status/",),
     "a plane without other nodes": (
-        "tests/cluster/test_vendors.py",
         "tests/cluster/test_cuda_and_spot.py",
         "tests/cluster/test_no_node.py",
     ),
     "one webhook and one controller for quotas": tuple(
         f"tests/cluster/quota/test_{name}.py"
-        for name in ("claims", "class_caps", "damaged_ledgers", "demand", "long_names", "reviewed_again")
+        for name in (
+            "claims",
+            "class_caps",
+            "controller",
+            "damaged_ledgers",
+            "demand",
+            "long_names",
+            "reviewed_again",
+        )
     ),
     "a whole control plane": (
         "tests/cluster/test_export",
@@ -46,7 +47,10 @@ TOGETHER = {
         "tests/cluster/quota/test_claims_in_use.py",
         "tests/cluster/quota/test_leak.py",
         "tests/cluster/quota/test_large_beside_crowd.py",
-        *(f"tests/cluster/test_{name}.py" for name in WITH_CONTROLLERS),
+        *(
+            f"tests/cluster/test_{name}.py"
+            for name in ("controlplane", "daemonset", "equal_pods", "transcripts")
+        ),
     ),
 }
 """Files that share a fixture which takes long to set up."""
@@ -55,6 +59,7 @@ LONGEST = (
     "tests/cluster/quota/",
     "tests/cluster/neighbours/",
     "tests/cluster/doctor/",
+    "tests/cluster/status/",
     "tests/cluster/console/",
     "tests/cluster/certificates/",
     "tests/cluster/outage/",

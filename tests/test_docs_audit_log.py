@@ -5,10 +5,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
-from tests.builders import JSON, gpu_container, pod, uid
+from tests.builders import gpu_container, pod, uid
+from tests.webhook.serving.served import request
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.configuration.cluster_source import ClusterSource
@@ -26,7 +26,6 @@ from webhook.serving.deadline import deadline_of
 from webhook.serving.engine import Engine
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionRequest, decode_request
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "audit-log.md"
@@ -55,30 +54,18 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     claimed = [{"name": "gpu", "resourceClaimName": "gpu"}]
     for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
         admission.mutate(
-            request(pod(gpu_container(count), resourceClaims=claimed), namespace), deadline_of(None)
+            request(pod(gpu_container(count), resourceClaims=claimed), namespace=namespace), deadline_of(None)
         )
     owned = pod(gpu_container("1"), nodeSelector={"accelerator": "nvidia-l4"})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid("job"), "controller": True}
     owned["metadata"] |= {"uid": uid("pod"), "ownerReferences": [owner]}
-    admission.validate(request(owned, "research"), deadline_of(None))
+    admission.validate(request(owned, namespace="research"), deadline_of(None))
     audit.write({"operations": "x" * LONGEST_LINE})
     audit.stop()
     fields = {field for line in log.read_text().splitlines() for field in json.loads(line)}
 
     assert not lost
     assert first_column("The audit log") == fields
-
-
-def request(document: JSON, namespace: str) -> AdmissionRequest:
-    fields = {
-        "uid": uid("review"),
-        "kind": {"version": "v1", "kind": "Pod"},
-        "operation": "CREATE",
-        "namespace": namespace,
-        "object": document,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return decode_request(msgspec.json.encode(review))
 
 
 def nowhere(folder: Path) -> ApiClient:

@@ -65,15 +65,11 @@ class Amount(msgspec.Struct, frozen=True):
 
     def _fix(self, amount: str | float | None, name: str) -> tuple[Edit, ...]:
         """Return the edits that set the amount, or the resource, in limits and requests alike."""
-        container, own = self.place.container, self.resource.name
-        kinds = [
-            kind for kind, of in (("limits", container.limits), ("requests", container.requests)) if own in of
-        ]
-        paths = [f"{self.place.path}.resources.{kind}" for kind in kinds]
+        own, paths_of = self.resource.name, self.place.amount_paths
         if name and self.quantity is not None:
-            removed = tuple(Edit(f"{path}[{own}]") for path in paths)
-            return (*removed, *(Edit(f"{path}[{name}]", str(self.quantity)) for path in paths))
-        return () if amount is None else tuple(Edit(f"{path}[{own}]", amount) for path in paths)
+            added = (Edit(path, str(self.quantity)) for path in paths_of(own, name))
+            return (*map(Edit, paths_of(own)), *added)
+        return () if amount is None else tuple(Edit(path, amount) for path in paths_of(own))
 
     @property
     def reads(self) -> str:

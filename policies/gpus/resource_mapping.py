@@ -330,6 +330,10 @@ class ResourceMapping:
             container.resources.claims or self.container_requests(container)
         )
 
+    def places_with_gpus(self, pod: Pod) -> list[ContainerPlace]:
+        """Return the containers that request a GPU."""
+        return [place for place in pod.places if self.container_requests_gpus(place.container)]
+
     def container_requests(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
         """Return the positive GPU requests of the container."""
         if container.resources is None:

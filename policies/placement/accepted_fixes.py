@@ -22,17 +22,12 @@ MOST_FIXES = 16
 class AcceptedFixes(msgspec.Struct, kw_only=True):
     """Keeps a fix only if the rules accept what it writes: what hides behind the first mistake would be found next."""
 
-    pod: Pod
     bounds: Bounds
-    is_restricted: bool
-    """The namespace may not use every class."""
-    has_default: bool
-    """The policy has a default class, which depends on the resource."""
     counts_on_gpus: Callable[[Pod], bool]
     """Whether the pod starts processes by the number of its GPUs."""
     examined: int = 0
 
-    def kept(self, finding: Finding, amount: Amount) -> Finding:
+    def checked(self, finding: Finding, amount: Amount) -> Finding:
         """Return the finding about the amount, with its fix if that is accepted."""
         if not finding.fix:
             return finding
@@ -81,18 +76,18 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
 
     def _is_seen(self, amount: Amount) -> bool:
         """Whether the other rules see this pod with GPUs already, or have nothing to say about it."""
-        pod, container = self.pod, amount.place.container
+        availability, container = self.bounds.availability, amount.place.container
         if self.bounds.resource_mapping.container_requests_gpus(container):
             return True
-        is_plain = not (pod.annotations or pod.spec.node_selector or pod.spec.affinity)
-        return is_plain and not (container.env or container.env_from) and not self.is_restricted
+        is_plain = not (container.env or container.env_from or availability.pod.annotations)
+        return is_plain and not (availability.pod.constrains_nodes or availability.use.is_restricted)
 
     def _may_replace(self, amount: Amount) -> bool:
         """Whether another resource changes nothing for its class: it is the only one, and no constraint or model counts on it."""
-        pod = self.pod
+        pod, default = self.bounds.availability.pod, self.bounds.availability.use.default
         resources = {each.resource for each in self.bounds.resource_mapping.requests(pod)}
-        is_free = not (pod.spec.node_selector or pod.spec.affinity) and MODELS.isdisjoint(pod.annotations)
-        return is_free and not self.has_default and resources == {amount.resource}
+        is_free = not pod.constrains_nodes and MODELS.isdisjoint(pod.annotations) and default is None
+        return is_free and resources == {amount.resource}
 
     def _is_available(self, resource: GPUResource, count: int, amount: Amount) -> bool:
         """Whether the classes and the limits allow so many, beside those of the other containers."""
@@ -102,7 +97,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return True
         others = sum(
             larger(*pair).value
-            for place in self.pod.places
+            for place in self.bounds.availability.pod.places
             if place is not amount.place and any(pair := amounts(place, resource))
         )
         too_many = self.bounds.on_container(resource, count)
@@ -114,4 +109,4 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         slices = {r.name for r in mapping.named_resources(container) if r.measure is Measure.SLICES}
         if resource.measure in {Measure.SLICES, Measure.SHARES} and (count > 1 or len(slices) > 1):
             return False
-        return is_same or not self.counts_on_gpus(self.pod)
+        return is_same or not self.counts_on_gpus(self.bounds.availability.pod)

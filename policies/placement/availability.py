@@ -62,6 +62,10 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
     autoscaled_classes: tuple[str, ...] = ()
     reads_annotation: bool = True
 
+    @property
+    def is_restricted(self) -> bool:
+        return ANY not in self.allowed
+
 
 ANY_CLASS = ClassUse()
 
@@ -75,7 +79,7 @@ class Availability:
     def __init__(
         self, pod: Pod, catalogue: ClassCatalogue, use: ClassUse = ANY_CLASS, nodes: NodeFacts | None = None
     ) -> None:
-        self._catalogue, self._use, self._nodes = catalogue, use, nodes
+        self.pod, self._catalogue, self.use, self._nodes = pod, catalogue, use, nodes
         pinned = pinning(pod, catalogue)
         self._is_annotated = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
         """Whether rule gpu-class denies the pod if the class of its annotation lacks a resource that another class has."""
@@ -94,11 +98,11 @@ class Availability:
     @property
     def _recommended(self) -> Sequence[GPUClass]:
         """The classes to recommend: those of the pod, or else the default, or else all; only allowed classes."""
-        default = self._catalogue.resolve(self._use.default or "")
+        default = self._catalogue.resolve(self.use.default or "")
         return self._allowed(self.pinned or default or self.classes)
 
     def _allowed(self, classes: Sequence[GPUClass]) -> Sequence[GPUClass]:
-        return [gpu_class for gpu_class in classes if is_covered(gpu_class, self._use.allowed)]
+        return [gpu_class for gpu_class in classes if is_covered(gpu_class, self.use.allowed)]
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
@@ -191,7 +195,7 @@ class Availability:
         """Whether no schedulable node has the resource. False if that is not known, or an autoscaler may create such nodes."""
         if self._nodes is None or name in self._nodes.resources:
             return False
-        globs = self._use.autoscaled_classes
+        globs = self.use.autoscaled_classes
         if globs and any(vendor(c.resource) == vendor(name) and is_covered(c, globs) for c in self.classes):
             return False
         if self._gpus_on_nodes:
@@ -298,7 +302,7 @@ class Availability:
     def _slice_count_labels(self) -> frozenset[str]:
         """The node labels that count slices. Empty if the nodes are not known, or an autoscaler may create other nodes."""
         nodes = self._nodes
-        if nodes is None or nodes.pools or self._use.autoscaled_classes:
+        if nodes is None or nodes.pools or self.use.autoscaled_classes:
             return frozenset()
         keys = (key for labels in nodes.label_sets for key, _ in labels)
         return frozenset(key for key in keys if key.startswith(MIG_SLICE) and key.endswith(_COUNT_SUFFIX))
@@ -321,7 +325,7 @@ class Availability:
     def _has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class exist or can be created; True if the nodes are not known."""
         nodes = self._nodes
-        if nodes is None or is_covered(gpu_class, self._use.autoscaled_classes):
+        if nodes is None or is_covered(gpu_class, self.use.autoscaled_classes):
             return True
         labels = gpu_class.node_labels
         return any(nodes.could_take(OPEN_POD, each.key, (*each.values, gpu_class.family)) for each in labels)

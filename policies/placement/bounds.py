@@ -53,11 +53,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_exceed(self, resource: GPUResource, total: int) -> bool:
         """Whether `on_pod` may complain: cheap, and true of all slices."""
-        bounds = (
-            self._max_per_pod(resource),
-            self.gpus_per_node,
-            self.availability.cards_per_node(resource),
-        )
+        bounds = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
         is_above = any(bound is not None and total > bound for bound in bounds)
         return is_above or resource.measure is Measure.SLICES
 

@@ -9,7 +9,6 @@ from functools import lru_cache
 from policies.gpus.vendors import of_all
 from policies.placement.label_keys import LabelKeys
 from policies.placement.named_nodes import NODE_NAME
-from policies.placement.pinning import required_terms
 from policies.pods.pod import NodeSelectorTerm, Pod
 
 HARDWARE = (
@@ -96,21 +95,20 @@ def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
 
     label_key: the label that pins pods to classes. If a pod only excludes values of it, this is not a choice.
     """
-    if not (pod.spec.node_selector or pod.spec.affinity or pod.annotations):
+    if not (pod.constrains_nodes or pod.annotations):
         return None
     return next(_choices(pod, keys, label_key), None)
 
 
 def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
-    for key, value in (pod.spec.node_selector or {}).items():
+    for key, value in pod.node_selector.items():
         if key in keys:
             yield f"nodeSelector {key}={value}"
-    for term in required_terms(pod):
+    for term in pod.required_terms:
         for key, operator in _requirements(term, keys):
             if key != label_key or operator == "In":
                 yield f"node affinity on {key}"
-    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
-    for preferred in (affinity and affinity.preferred) or ():
+    for preferred in pod.node_affinity.preferred or ():
         for key, _ in _requirements(preferred.preference, keys) if preferred.preference else ():
             yield f"preferred node affinity on {key}"
     for key in ANNOTATIONS:

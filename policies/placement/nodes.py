@@ -12,7 +12,6 @@ from itertools import chain
 import msgspec
 
 from policies.placement.named_nodes import Labels, NodeState
-from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod
 
@@ -78,13 +77,13 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Ignore the pod's affinity if it has too many requirements.
         """
-        terms = () if self._has_too_many_requirements(pod) else required_terms(pod)
-        selector = ((each, "In", (value,)) for each, value in (pod.spec.node_selector or {}).items())
+        terms = () if self._has_too_many_requirements(pod) else pod.required_terms
+        selector = ((each, "In", (value,)) for each, value in pod.node_selector.items())
         requirements = self._known(chain([(key, "In", values)] if values else (), selector))
         alternatives = [
             self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())
             for term in terms
-            if not is_empty_term(term)
+            if not term.is_empty
         ]
         for offer in self._having_first(requirements):
             is_selected = _meets_all(offer, requirements)
@@ -92,7 +91,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 yield offer
 
     def _has_too_many_requirements(self, pod: Pod) -> bool:
-        count = sum(1 + len(term.match_expressions or ()) for term in required_terms(pod))
+        count = sum(1 + len(term.match_expressions or ()) for term in pod.required_terms)
         offers = len(self.label_sets) + len(self.pools)
         return count > FEW_REQUIREMENTS and count * offers > MOST_COMPARISONS
 

@@ -48,15 +48,15 @@ def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning |
     because: list[str] = []
     injected: list[bool] = []
     note = pod.annotations.get(INJECTED, "")
-    for key, value in sorted((pod.spec.node_selector or {}).items()):
+    for key, value in sorted(pod.node_selector.items()):
         named = _of_label(key, value, catalogue, nodes)
         if named:
             narrowed.append(named)
             because.append(f"nodeSelector {key}={value}")
             injected.append(because[-1] in note)
-    terms = required_terms(pod)
+    terms = pod.required_terms
     # Terms are alternatives: if one of them does not pin, every class is possible.
-    alternatives = [_of_term(term, catalogue, nodes) for term in terms if not is_empty_term(term)]
+    alternatives = [_of_term(term, catalogue, nodes) for term in terms if not term.is_empty]
     if terms and all(words for _, words in alternatives):
         narrowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
         because += (word for _, words in alternatives for word in words)
@@ -70,12 +70,6 @@ def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning |
     return Pinning(tuple(sorted(frozenset.intersection(*narrowed))), tuple(because), is_injected)
 
 
-def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
-    """Return the alternatives of the required node affinity. Empty if it requires nothing."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    return (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
-
-
 def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     """Return the nodes that the pod names by `nodeName`, or else by its nodeSelector and required affinity.
 
@@ -83,9 +77,9 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     """
     if pod.spec.node_name:
         return frozenset({(NODE_NAME, pod.spec.node_name)})
-    selected = (pod.spec.node_selector or {}).get(HOSTNAME)
+    selected = pod.node_selector.get(HOSTNAME)
     found = {(HOSTNAME, selected)} if selected else set()
-    for term in required_terms(pod):
+    for term in pod.required_terms:
         for key, requirements in ((HOSTNAME, term.match_expressions), (NODE_NAME, term.match_fields)):
             for each in requirements or ():
                 if each.key == key and each.operator == "In":
@@ -117,16 +111,16 @@ def _of_nodes(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex)
 
 def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
     """Whether the pod's requirements on label `key` allow one of the values."""
-    selected = (pod.spec.node_selector or {}).get(key)
+    selected = pod.node_selector.get(key)
     left = [value for value in values if selected is None or value == selected]
-    terms = required_terms(pod)
+    terms = pod.required_terms
     return any(not terms or any(_allows(term, key, value) for term in terms) for value in left)
 
 
 def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
     """Whether the pod already requires that label `key` has one of the values."""
-    selected = (pod.spec.node_selector or {}).get(key)
-    terms = [term for term in required_terms(pod) if not is_empty_term(term)]
+    selected = pod.node_selector.get(key)
+    terms = [term for term in pod.required_terms if not term.is_empty]
     return selected in values or (bool(terms) and all(_requires(term, key, values) for term in terms))
 
 
@@ -138,15 +132,9 @@ def _requires(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
 def _allows(term: NodeSelectorTerm, key: str, value: str) -> bool:
     given = [each for each in term.match_expressions or () if each.key == key]
     offered = frozenset((value,))
-    return not is_empty_term(term) and all(
+    return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for each in given
     )
-
-
-def is_empty_term(term: NodeSelectorTerm) -> bool:
-    """Whether the term matches no node."""
-    # "A null or empty node selector term matches no objects" (k8s.io/api core/v1 NodeSelectorTerm).
-    return not term.match_expressions and not term.match_fields
 
 
 def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozenset[str]:

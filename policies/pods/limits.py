@@ -11,7 +11,7 @@ import msgspec
 from policies.finding import Finding, truncate
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.pods.field_paths import annotation_path
-from policies.pods.pod import Affinity, NodeSelectorTerm, Pod, View
+from policies.pods.pod import NodeSelectorTerm, Pod, View
 from policies.reason import Reason
 
 ID = "limits"
@@ -96,26 +96,15 @@ def _pod_excesses(pod: Pod) -> list[Finding]:
     found = _list_excesses("spec", spec, _POD_LIMITS)
     if spec.resources is not None:
         found += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
-    if spec.affinity is not None:
-        found += _affinity_excesses(spec.affinity)
+    preferred = [each.preference for each in pod.node_affinity.preferred or () if each.preference]
+    for name, terms in (("required", pod.required_terms), ("preferred", preferred)):
+        path = f"spec.affinity.nodeAffinity.{name}DuringSchedulingIgnoredDuringExecution"
+        found += _term_excesses(f"{path}.nodeSelectorTerms" if name == "required" else path, terms)
     for key, value in pod.annotations.items():
         # INJECTED is longer for a larger pod, and rules only split it into words.
         if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
             found += _excess(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
     return found
-
-
-def _affinity_excesses(affinity: Affinity) -> list[Finding]:
-    node_affinity = affinity.node_affinity
-    required = (node_affinity and node_affinity.required and node_affinity.required.node_selector_terms) or ()
-    preferred = [
-        each.preference for each in (node_affinity and node_affinity.preferred) or () if each.preference
-    ]
-    path = "spec.affinity.nodeAffinity"
-    return [
-        *_term_excesses(f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", required),
-        *_term_excesses(f"{path}.preferredDuringSchedulingIgnoredDuringExecution", preferred),
-    ]
 
 
 def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding]:

@@ -93,14 +93,11 @@ class PodPatch:
 
         Terms are alternatives, so the requirement is added to each of them. An empty term matches no node and stays empty.
         """
-        affinity = self.pod.spec.affinity and self.pod.spec.affinity.node_affinity
-        terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
-        what = words(requirement)
+        what, terms = words(requirement), self.pod.required_terms
         if terms:
             base = (*_NODE_AFFINITY, "required", "node_selector_terms")
-            kept = [at for at, term in enumerate(terms) if term.match_expressions or term.match_fields]
-            paths = [(*base, index, "match_expressions", LAST) for index in kept]
-            self._add(what, requirement, *paths)
+            kept = (at for at, term in enumerate(terms) if not term.is_empty)
+            self._add(what, requirement, *((*base, at, "match_expressions", LAST) for at in kept))
         else:
             only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(requirement,)),))
             self._add(what, only, (*_NODE_AFFINITY, "required"))

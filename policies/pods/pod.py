@@ -169,6 +169,11 @@ class NodeSelectorTerm(View, frozen=True):
     match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
     match_fields: tuple[NodeSelectorRequirement, ...] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it matches no node: "A null or empty node selector term matches no objects" (k8s.io/api core/v1)."""
+        return not self.match_expressions and not self.match_fields
+
 
 class NodeSelector(View, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
@@ -289,10 +294,10 @@ class ContainerPlace(msgspec.Struct, frozen=True):
     def path(self) -> str:
         return f"spec.{self.list_name}[{self.index}]"
 
-    def amount_path(self, resource: str) -> str:
-        """Return the path of the container's limit of the resource, or else of its request."""
-        kind = "limits" if resource in self.container.limits else "requests"
-        return f"{self.path}.resources.{kind}[{resource}]"
+    def amount_paths(self, resource: str, name: str = "") -> list[str]:
+        """Return the paths of the container's limit and request of the resource, with another `name` in its place."""
+        written = (("limits", self.container.limits), ("requests", self.container.requests))
+        return [f"{self.path}.resources.{kind}[{name or resource}]" for kind, of in written if resource in of]
 
     @property
     def is_sidecar(self) -> bool:
@@ -317,6 +322,25 @@ class Pod(View, frozen=True, dict=True):
     def labels(self) -> dict[str, str]:
         return (self.metadata and self.metadata.labels) or {}
 
+    @property
+    def node_selector(self) -> dict[str, str]:
+        return self.spec.node_selector or {}
+
+    @property
+    def constrains_nodes(self) -> bool:
+        """Whether it has a nodeSelector or an affinity."""
+        return bool(self.spec.node_selector or self.spec.affinity)
+
+    @property
+    def node_affinity(self) -> NodeAffinity:
+        return (self.spec.affinity and self.spec.affinity.node_affinity) or EMPTY_NODE_AFFINITY
+
+    @property
+    def required_terms(self) -> tuple[NodeSelectorTerm, ...]:
+        """The alternatives of the required node affinity. Empty if it requires nothing."""
+        required = self.node_affinity.required
+        return (required and required.node_selector_terms) or ()
+
     @cached_property
     def places(self) -> tuple[ContainerPlace, ...]:
         """App containers, then init containers, in their order. Ephemeral containers cannot request resources."""
@@ -325,6 +349,11 @@ class Pod(View, frozen=True, dict=True):
             *(ContainerPlace(each, "containers", at) for at, each in enumerate(apps)),
             *(ContainerPlace(each, "initContainers", at) for at, each in enumerate(inits)),
         )
+
+    @property
+    def apps(self) -> tuple[ContainerPlace, ...]:
+        """The app containers."""
+        return self.places[: len(self.spec.containers or ())]
 
     @property
     def is_terminal(self) -> bool:
@@ -345,6 +374,6 @@ class Pod(View, frozen=True, dict=True):
         return next((volume for volume in self.spec.volumes or () if volume.name == name), None)
 
 
-EMPTY_SPEC = PodSpec()
+EMPTY_SPEC, EMPTY_NODE_AFFINITY = PodSpec(), NodeAffinity()
 # Return the view of a Pod in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
 decode_pod = msgspec.json.Decoder(Pod).decode

@@ -10,6 +10,7 @@ would accept stays unchanged.
 
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -70,16 +71,8 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         if place[-1] in _RAISED and sent is not None:
             # The author may not have lowered it just now.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
-            warnings.append(
-                Finding(
-                    rule=wanted[what],
-                    reason=Reason.INJECTION_KEPT,
-                    severity=Severity.WARNING,
-                    path=field_path(place),
-                    value=str(sent),
-                    message=message,
-                )
-            )
+            kept = partial(Finding, reason=Reason.INJECTION_KEPT, severity=Severity.WARNING, message=message)
+            warnings.append(kept(rule=wanted[what], path=field_path(place), value=str(sent)))
     note = stored.annotations.get(INJECTED)
     place = ("metadata", "annotations", INJECTED)
     is_lost = bool(changes) and note is not None and value_at(new, place) is None

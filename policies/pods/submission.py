@@ -78,11 +78,9 @@ def _described(pod: Pod) -> Described:
     yield from _items(
         {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
     )
-    for key, value in (spec.node_selector or {}).items():
+    for key, value in pod.node_selector.items():
         yield ("nodeSelector", key), patch.node_selector_words(key, value)
-    of_nodes = spec.affinity and spec.affinity.node_affinity
-    terms = (of_nodes and of_nodes.required and of_nodes.required.node_selector_terms) or ()
-    for at, term in enumerate(terms):
+    for at, term in enumerate(pod.required_terms):
         for index, requirement in enumerate(term.match_expressions or ()):
             yield (*_TERMS, at, "matchExpressions", index), patch.words(requirement)
     if (seconds := spec.termination_grace_period_seconds) is not None:

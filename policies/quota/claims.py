@@ -61,7 +61,7 @@ def claim_demand(
         return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
     mapping, demand_of = catalogues.resource_mapping, _devices_demand(catalogues, unclassified_pods)
     demands = [
-        _quota_request(request, f"{path}[{index}]", mapping, demand_of)
+        _request_demand(request, f"{path}[{index}]", mapping, demand_of)
         for index, request in enumerate(requests)
     ]
     return _joined(demands, vector.total)
@@ -186,7 +186,7 @@ def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> Resour
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _quota_request(
+def _request_demand(
     request: DeviceRequest, path: str, mapping: ResourceMapping, demand_of: DemandOfDevices
 ) -> Demand:
     if request.first_available:

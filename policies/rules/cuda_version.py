@@ -21,7 +21,6 @@ import msgspec
 from policies.finding import Finding, Severity, truncate
 from policies.gpus.cards import vendor
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.annotations import CUDA, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.label_selector import ABSENT
@@ -102,9 +101,7 @@ def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requ
         return _Requested((major, minor if is_exact else 0), annotation_path(CUDA), text, is_exact)
     if context.nodes is None:
         return None
-    with_gpus = (
-        place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
-    )
+    with_gpus = context.resource_mapping.places_with_gpus(pod)
     naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
     requested = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
     return max(requested, key=lambda found: found.version, default=None)
@@ -147,9 +144,9 @@ def _is_settled(pod: Pod, context: Context) -> bool:
     """Whether something else chooses the version: who places the pod, its own constraints, or another vendor's GPU."""
     if context.made_by_daemonset or pod.spec.node_name:
         return True
-    if any(key.startswith(CUDA_LABELS) for key in pod.spec.node_selector or {}):
+    if any(key.startswith(CUDA_LABELS) for key in pod.node_selector):
         return True
-    terms = [term.match_expressions or () for term in required_terms(pod) if not is_empty_term(term)]
+    terms = [term.match_expressions or () for term in pod.required_terms if not term.is_empty]
     if len(terms) > _MOST_TERMS:
         return True
     if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -21,8 +22,7 @@ from policies.finding import Edit, Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
-from policies.pods.pod import Pod
-from policies.pods.workload import Workload
+from policies.pods.workload import Workload, WorkloadPods
 from policies.quota.amounts import CLASSES, GPUS, format_amount, unit
 from policies.quota.claims import template_findings
 from policies.quota.demand import RULE_ID
@@ -60,19 +60,13 @@ def check_reservation(
 ) -> Iterator[Finding]:
     """Yield why the quota of the namespace denies the request."""
     if isinstance(outcome, LedgerError):
+        about = partial(Finding, rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE)
         if options.on_ledger_error is OnLedgerError.ALLOW:
             message = f"admitted without a quota check, which failed: {outcome}"
-            yield Finding(
-                rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE, severity=Severity.WARNING, message=message
-            )
+            yield about(severity=Severity.WARNING, message=message)
         else:
-            yield Finding(
-                rule=RULE_ID,
-                reason=Reason.LEDGER_UNREACHABLE,
-                message=f"the quota could not be checked: {outcome}",
-                remedy="try again",
-                ask="if it persists",
-            )
+            message = f"the quota could not be checked: {outcome}"
+            yield about(message=message, remedy="try again", ask="if it persists")
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
@@ -85,7 +79,8 @@ def check_reservation(
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif verdict.reason is VerdictReason.EXCEEDED:
-        found = exceeded(namespace, outcome, request, now, class_pins)
+        because = outcome.request.because
+        found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
         is_safe = request.pod is None or not counts_on_gpus(request.pod)
         yield found if is_safe else replace(found, fix=())
     else:
@@ -157,19 +152,17 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     """Yield the warning. If the rule denies nothing, it says so instead of how many pods will start."""
     namespace = context.namespace
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
-    grants, free = (
-        f"the GPUQuota of {namespace} grants {hard} in all",
-        f"{format_amount(found.left)} of {hard} free",
-    )
+    grants = f"the GPUQuota of {namespace} grants {hard} in all"
+    free = f"{format_amount(found.left)} of {hard} free"
     path, remedy, ask = found.path, "", f"to raise {hard_field(found.key)}"
     fix: tuple[Edit, ...] = ()
     is_denied = mode is Mode.ENFORCE
     match found.failure:
         case FitFailure.POD_TOO_LARGE:
-            pods = [each.pod for each in (workload.target or workload).pods if each.path == found.path]
+            pods = [each for each in (workload.target or workload).pods if each.path == found.path]
             part = min(found.hard, *_granted(found, pods, context)) / found.needed
-            fix = fewer(pods[0], context.resource_mapping, part, f"{found.path}.") if pods else ()
-            if fix and counts_on_gpus(pods[0]):
+            fix = fewer(pods[0].pod, context.resource_mapping, part, f"{found.path}.") if pods else ()
+            if fix and counts_on_gpus(pods[0].pod):
                 remedy, fix = fix[0].words, ()
             facts = f"a pod needs {needs}, which can never fit: {grants}"
         case FitFailure.GANG_TOO_LARGE:
@@ -206,11 +199,13 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
     )
 
 
-def _granted(found: FitResult, pods: Sequence[Pod], context: Context) -> Iterator[Fraction]:
+def _granted(found: FitResult, pods: Sequence[WorkloadPods], context: Context) -> Iterator[Fraction]:
     """Yield the grants that may be the next too small for fewer GPUs: an unpinned pod is charged to another class then."""
     hard = context.grant.hard if context.grant else {}
     yield from (of for key, of in hard.items() if key == GPUS)
-    if found.key.startswith(CLASSES) and any(pinning(pod, context.classes) is None for pod in pods):
+    if found.key.startswith(CLASSES) and any(
+        pinning(each.admitted, context.classes) is None for each in pods
+    ):
         yield from (of for key, of in hard.items() if key.startswith(CLASSES))
 
 

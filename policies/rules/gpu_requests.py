@@ -34,7 +34,6 @@ from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.accepted_fixes import AcceptedFixes
 from policies.placement.availability import Availability, Complaint
 from policies.placement.bounds import Bounds
-from policies.placement.class_choice import ANY
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
@@ -107,8 +106,7 @@ warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
-    use = class_use(context)
-    availability = Availability(pod, context.classes, use, context.nodes)
+    availability = Availability(pod, context.classes, class_use(context), context.nodes)
     bounds = Bounds(
         availability=availability,
         resource_mapping=context.resource_mapping,
@@ -117,13 +115,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         gpus_per_node=options.gpus_per_node,
         known_profiles_only=options.known_profiles_only,
     )
-    fixes = AcceptedFixes(
-        pod=pod,
-        bounds=bounds,
-        is_restricted=ANY not in use.allowed,
-        has_default=use.default is not None,
-        counts_on_gpus=counts_on_gpus,
-    )
+    fixes = AcceptedFixes(bounds=bounds, counts_on_gpus=counts_on_gpus)
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
@@ -138,7 +130,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
                 *pair_findings(limit, request, options, context),
                 *size_findings(counted, bounds),
             ]
-            yield from (fixes.kept(each, counted) for each in found)
+            yield from (fixes.checked(each, counted) for each in found)
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds, fixes)
     yield from annotation_findings(pod, context)
@@ -162,9 +154,7 @@ def number_findings(amount: Amount, availability: Availability, context: Context
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
         yield amount.finding(
-            Reason.INVALID_QUANTITY,
-            "must be a quantity that Kubernetes can count",
-            f"set {NAME}: 1",
+            Reason.INVALID_QUANTITY, "must be a quantity that Kubernetes can count", f"set {NAME}: 1"
         )
     elif quantity.nano < 0:
         yield amount.finding(Reason.INVALID_QUANTITY, "must not be negative", f"set {NAME}: 1, or omit it")
@@ -263,7 +253,7 @@ def total_findings(
         is_reported = single is not None and bounds.on_container(resource, total.value) is not None
         for complaint in bounds.on_pod(resource, total.value, is_reported=is_reported):
             found = total_finding(single, resource, total, complaint)
-            yield fixes.kept(found, single) if single else found
+            yield fixes.checked(found, single) if single else found
 
 
 def total_finding(
@@ -353,7 +343,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
         if requested is not None:
             yield warning(
                 reason=Reason.DAEMONSET_HOLDS_GPUS,
-                path=f"{pods.path}.{requested.place.amount_path(requested.resource.name)}",
+                path=f"{pods.path}.{requested.place.amount_paths(requested.resource.name)[0]}",
                 container=requested.place.container.name,
                 value=str(requested.quantity),
                 message="is held on every node of this DaemonSet, and no other pod gets it there",

@@ -11,17 +11,16 @@ Runs before mutation, too: built-in validation comes right after it and rejects 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from policies.finding import Edit, Finding, Severity, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN
-from policies.pods.field_paths import annotation_path, field_path
+from policies.pods.field_paths import annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
@@ -68,7 +67,6 @@ _ANOTHER = re.compile(r"hugepages-|.*[{$]")
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
 
-_denial = partial(Finding, rule=ID)
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
@@ -81,7 +79,8 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     if whole is not None:
         for kind, name in _names(whole.limits or {}, whole.requests or {}):
             if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
-                yield _denial(
+                yield Finding(
+                    rule=ID,
                     reason=Reason.MISPLACED_FIELD,
                     path=f"spec.resources.{kind}[{name}]",
                     message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
@@ -131,43 +130,34 @@ def _resource_finding(
     is_refused = not is_resource_name(name) or name.startswith("requests.")
     if meant is None and not (is_refused and _MEANS_A_GPU.search(name)):
         return
-    path, container = f"{place.path}.resources.{kind}[{truncate(name)}]", place.container.name
-    remedy = f"did you mean {meant}?" if meant else "write the whole name, such as nvidia.com/gpu"
-    is_free = meant not in place.container.limits and meant not in place.container.requests
-    fix = _renamed(place, name, meant) if meant and is_free else ()
     if is_refused:
+        reason, severity = Reason.INVALID_RESOURCE_NAME, Severity.DENIAL
         message = (
             "the API server refuses this name: those of extended resources are domain/name in small letters"
         )
-        yield _denial(
-            reason=Reason.INVALID_RESOURCE_NAME,
-            path=path,
-            container=container,
-            message=message,
-            fix=fix,
-            remedy=remedy,
-        )
     else:
+        reason, severity = Reason.UNKNOWN_RESOURCE_NAME, Severity.WARNING
         message = (
             "no device plugin that is known has this resource: the pod stays pending unless a node has it"
         )
-        yield _warning(
-            reason=Reason.UNKNOWN_RESOURCE_NAME,
-            path=path,
-            container=container,
-            message=message,
-            fix=fix,
-            remedy=remedy,
-        )
+    is_free = meant not in place.container.limits and meant not in place.container.requests
+    yield Finding(
+        rule=ID,
+        reason=reason,
+        severity=severity,
+        path=f"{place.path}.resources.{kind}[{truncate(name)}]",
+        container=place.container.name,
+        message=message,
+        fix=_renamed(place, name, meant) if meant and is_free else (),
+        remedy=f"did you mean {meant}?" if meant else "write the whole name, such as nvidia.com/gpu",
+    )
 
 
 def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     """Return the edits that give the amounts of one resource to another."""
     container = place.container
-    written = [("limits", container.limits), ("requests", container.requests)]
-    found = [(f"{place.path}.resources.{kind}", of[name]) for kind, of in written if name in of]
-    removed = tuple(Edit(f"{path}[{name}]") for path, _ in found)
-    return (*removed, *(Edit(f"{path}[{meant}]", amount) for path, amount in found))
+    amounts = (of[name] for of in (container.limits, container.requests) if name in of)
+    return (*map(Edit, place.amount_paths(name)), *map(Edit, place.amount_paths(name, meant), amounts))
 
 
 # ---- annotations and labels
@@ -183,7 +173,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             reason=Reason.UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
             message="no rule reads an annotation of this name",
-            fix=() if meant in annotations else _moved(annotation_path(key), meant or "", value),
+            fix=_moved(annotation_path(key), meant or "", value, annotations),
             remedy=f"did you mean {meant}?" if meant else "remove it",
         )
     labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
@@ -193,15 +183,15 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             reason=Reason.UNKNOWN_ANNOTATION,
             path=f"metadata.labels[{truncate(key)}]",
             message="has no effect as a label",
-            fix=()
-            if meant in annotations
-            else _moved(f"metadata.labels[{key}]", meant if meant in READ else "", value),
+            fix=_moved(f"metadata.labels[{key}]", meant if meant in READ else "", value, annotations),
             remedy=f"write it as annotation {meant}" if meant in READ else "remove it",
         )
 
 
-def _moved(path: str, annotation: str, value: str) -> tuple[Edit, ...]:
-    """Return the edits that remove what is at the path and write it as the annotation, if there is one."""
+def _moved(path: str, annotation: str, value: str, present: Collection[str]) -> tuple[Edit, ...]:
+    """Return the edits that remove what is at the path and write it as the annotation, if any. None if that is `present`."""
+    if annotation in present:
+        return ()
     return (Edit(path), *((Edit(annotation_path(annotation), value),) if annotation else ()))
 
 
@@ -240,15 +230,13 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
 
 def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
     """Warn of lists of containers above the pod spec, where the API server knows no such field."""
-    *way, _ = steps = _POD_SPECS.get(workload.kind, ("spec", "template", "spec"))
-    data: Any = workload.data
-    for depth, step in enumerate(way, start=1):
-        data = data.get(step) if isinstance(data, Mapping) else None
-        for name in _LISTS if isinstance(data, Mapping) else ():
-            if data.get(name):
+    steps = _POD_SPECS.get(workload.kind, ("spec", "template", "spec"))
+    for depth in range(1, len(steps)):
+        for name in _LISTS:
+            if value_at(workload.data, field := (*steps[:depth], name)):
                 yield _warning(
                     reason=Reason.MISPLACED_FIELD,
-                    path=field_path((*way[:depth], name)),
+                    path=field_path(field),
                     message=f"is not a field of a {workload.kind}: the API server refuses or drops it",
                     remedy=f"write it into {field_path(steps)}",
                 )

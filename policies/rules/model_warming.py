@@ -19,12 +19,7 @@ from functools import partial
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
-from policies.models.warming.options import (
-    FetchResources,
-    Sources,
-    mount_path_problem,
-    too_little,
-)
+from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
 from policies.models.warming.server_credentials import HF_TOKEN, ServerCredentials, server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.field_paths import annotation_path
@@ -136,10 +131,8 @@ def read_request(
 
 def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
     """Return the app containers that request a GPU, else the first one. Sidecars start before the model is there."""
-    apps = [place for place in pod.places if place.list_name == "containers"]
-    return [
-        place for place in apps if context.resource_mapping.container_requests_gpus(place.container)
-    ] or apps[:1]
+    requests_gpus = context.resource_mapping.container_requests_gpus
+    return [place for place in pod.apps if requests_gpus(place.container)] or list(pod.apps[:1])
 
 
 def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
@@ -159,8 +152,8 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
 
 def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
     """Warn of names and paths that are taken. An init container with our name is ours, or the user put it in its place."""
-    for place in pod.places:
-        if place.container.name == CONTAINER and place.list_name == "containers":
+    for place in pod.apps:
+        if place.container.name == CONTAINER:
             what = f"the name {CONTAINER} is taken"
             yield conflict(f"{place.path}.name", what, "give that container another name")
     for volume in warming.volumes:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,6 +21,7 @@ from policies.finding import Edit, Finding, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import of_all
 from policies.pods.annotations import MODELS
+from policies.pods.field_paths import path_parts, value_at
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
@@ -118,7 +118,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
 
 def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     for path in _FIELDS.get((workload.group, workload.kind), ()):
-        text = str(_value(workload.data, path))
+        text = str(value_at(workload.data, path_parts(path)))
         count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
         is_mpi = workload.kind == "MPIJob" and count > 0
         is_by_hand = is_mpi and _any_command_has(_BY_HAND, workload.pods)
@@ -160,7 +160,7 @@ def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     if count > 1:
         yield _warning(
             reason=Reason.SEVERAL_SLICES,
-            path=place.amount_path(slices[0][0].name),
+            path=place.amount_paths(slices[0][0].name)[0],
             container=place.container.name,
             value=str(count),
             message=ONE_SLICE,
@@ -223,19 +223,13 @@ def _path(place: ContainerPlace, flag: str) -> str:
 
 
 def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
-    apps = (place.container for place in pod.places if place.list_name == "containers")
+    apps = (place.container for place in pod.apps)
     return sum(_gpus(container, mapping.container_requests(container)) for container in apps)
 
 
 def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:
     texts = _texts(place.container for each in pods for place in each.pod.places)
     return any(map(pattern.search, texts))
-
-
-def _value(data: Any, path: str) -> Any:
-    for key in path.split("."):
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data
 
 
 RULE = Rule(

@@ -16,7 +16,7 @@ A container with a startupProbe stays unchanged. So a second pass changes nothin
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -28,7 +28,7 @@ from policies.finding import Edit, Finding, Severity
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import MODEL_LOAD_SECONDS, BadAnnotation, whole_number
-from policies.pods.field_paths import annotation_path
+from policies.pods.field_paths import annotation_path, value_at
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.pods.workload import Workload
@@ -100,9 +100,8 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
 
 def check_workload(workload: Workload, options: ReadinessDelayOptions, context: Context) -> Iterator[Finding]:
     """Warn of an autoscaler with `minReplicas: 0` (in Kubernetes by default since 1.37) over a server whose model takes time."""
-    spec, target = workload.data.get("spec"), workload.target
-    to_zero = isinstance(spec, Mapping) and spec.get("minReplicas") == 0
-    if target is None or not to_zero or workload.kind != "HorizontalPodAutoscaler":
+    target, least = workload.target, value_at(workload.data, ("spec", "minReplicas"))
+    if target is None or least != 0 or workload.kind != "HorizontalPodAutoscaler":
         return
     asking = (pods.pod for pods in target.pods if context.resource_mapping.pod_requests_gpus(pods.pod))
     loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
@@ -125,12 +124,10 @@ def with_buffer(load: int, buffer: float) -> int:
 
 
 def gpu_places(pod: Pod, context: Context) -> list[ContainerPlace]:
-    places = [
-        place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
-    ]
+    places = context.resource_mapping.places_with_gpus(pod)
     if not places and context.resource_mapping.pod_fraction(pod) is not None:
         # An annotation requests a fraction. It goes to the first container (KAI's default, Run:ai's only way).
-        places = [place for place in pod.places if place.list_name == "containers"][:1]
+        places = list(pod.apps[:1])
     return places
 
 

@@ -61,9 +61,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     mounts = [mount for place in pod.places for mount in shared_memory_mounts(place)]
     if any(mount.name != VOLUME for mount in mounts):
         return
-    with_gpus = [
-        place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
-    ]
+    with_gpus = context.resource_mapping.places_with_gpus(pod)
     without_mount = [place for place in with_gpus if not shared_memory_mounts(place)]
     if not without_mount:
         return

@@ -19,7 +19,6 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.models.attention import EstimateError
 from policies.models.estimate import ModelPhase, parse_flag, parse_phase
-from policies.placement.pinning import required_terms
 from policies.pods.annotations import MODEL_PHASE, SPOT, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_label_value, is_qualified_name
@@ -117,8 +116,8 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
     if may_serve(pod) and not options.serving:
         phase = f'declare {MODEL_PHASE}: "training" where it does not serve'
         return "the pod restarts always, so it may", phase, "for serving: true"
-    selected = pod.spec.node_selector or {}
-    constrained = {each.key for term in required_terms(pod) for each in term.match_expressions or ()}
+    selected = pod.node_selector
+    constrained = {each.key for term in pod.required_terms for each in term.match_expressions or ()}
     for key, value in options.node_selector.items():
         if selected.get(key, value) != value or key in constrained:
             return f"the pod constrains node label {key} itself", "remove the constraint", ""
@@ -141,7 +140,7 @@ def may_serve(pod: Pod) -> bool:
 
 def _move(patch: PodPatch, options: SpotOptions) -> None:
     for key, value in options.node_selector.items():
-        if key not in (patch.pod.spec.node_selector or {}):
+        if key not in patch.pod.node_selector:
             patch.set_node_selector(key, value)
     for toleration in options.tolerations:
         patch.add_toleration(toleration)

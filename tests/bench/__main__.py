@@ -1,7 +1,7 @@
-"""Compare gpu-admission with doing nothing, with no-op hooks, the API server's CEL and its ResourceQuota, and with itself before.
+"""Compare gpu-admission with doing nothing, the API server's CEL and its ResourceQuota, and with itself before.
 
 `edge`: our hooks on our server. `api`: the API server alone. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace
-and more replicas. `scale`: many pods. `counts`: many quotas. `work`: the longest reviews.
+and more replicas. `scale`: many pods and quotas. `work`: the longest reviews.
 """
 
 import signal
@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from tests.bench import api, cluster, counts, edge, hot, quota, scale, work
+from tests.bench import api, cluster, edge, hot, quota, scale, work
 from tests.bench.before import Version, versions
 from tests.bench.population import Population
 from tests.controlplane import build
 
-PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale", "counts")
+PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale")
 ALL = "all"
 
 
@@ -35,7 +35,7 @@ def at_least(least: int, name: str, meaning: str, **more: Any) -> Callable[[Any]
 @at_least(
     1,
     "--rounds",
-    "Of every comparison; left out: 8 of api, 4 of edge, 3 of cluster, quota and hot, 1 of scale and counts.",
+    "Of every comparison; left out: 8 of api, 4 of edge, 3 of cluster, quota and hot, 1 of scale.",
 )
 @at_least(64, "--requests", "Of a sample at the edge.", default=600)
 @at_least(64, "--creates", "Of a sample in the cluster; in a busy namespace twice as many.", default=250)
@@ -71,7 +71,6 @@ def main(
         "quota": lambda trees: quota.compare(trees, rounds=few, creates=creates, progress=progress),
         "hot": lambda trees: hot.compare(trees, replicas, rounds=few, creates=many, progress=progress),
         "scale": lambda trees: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
-        "counts": lambda trees: counts.compare(trees, rounds=rounds or 1, progress=progress),
     }
     chosen = PARTS if ALL in parts or not parts else tuple(dict.fromkeys(parts))
     if chosen != ("work",):

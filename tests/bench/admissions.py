@@ -2,21 +2,18 @@
 
 import re
 import time
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from tests.bench.before import Version
 from tests.bench.figures import WEBHOOK
 from tests.bench.noop_server import NoopServer
 from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook, manifests, uninstall
+from tests.controlplane.webhook import Webhook, apply_all, manifests, uninstall
 
 FOLDER = Path(__file__).parent
 NAMESPACE = "bench"
@@ -95,58 +92,6 @@ class Nothing(Admission):
     name = "nothing"
 
 
-class Noop(Admission):
-    """Two hooks, mutating and validating, that see every pod and let it in."""
-
-    name = "2 no-op hooks"
-    in_force = State(calls=frozenset({"mutate.noop.example.com", "validate.noop.example.com"}))
-
-    def __init__(self, plane: ControlPlane, server: NoopServer) -> None:
-        super().__init__(plane)
-        self._server = server
-
-    @property
-    def server(self) -> int:
-        return self._server.pid
-
-    def register(self) -> None:
-        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(self._documents()))
-
-    def _documents(self) -> list[JSON]:
-        service = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "noop", "namespace": NAMESPACE},
-            "spec": {"clusterIP": self._server.address, "ports": [{"port": 443}]},
-        }
-        return [service, self._configuration("Mutating"), self._configuration("Validating")]
-
-    def _configuration(self, kind: str) -> JSON:
-        path = {"Mutating": "mutate", "Validating": "validate"}[kind]
-        service = {"namespace": NAMESPACE, "name": "noop", "path": f"/{path}", "port": 443}
-        rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
-        webhook = {
-            "name": f"{path}.noop.example.com",
-            "clientConfig": {
-                "service": service,
-                "caBundle": b64encode(self._server.ca_file.read_bytes()).decode(),
-            },
-            "rules": [rule],
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-        }
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": f"{kind}WebhookConfiguration",
-            "metadata": {"name": "bench-noop"},
-            "webhooks": [webhook],
-        }
-
-    def unregister(self) -> None:
-        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
-            self.plane.kubectl("delete", kind, "bench-noop")
-
-
 class Cel(Admission):
     """Shape check, toleration and node selector by policies that the API server evaluates itself."""
 
@@ -160,14 +105,22 @@ class Cel(Admission):
         self.plane.kubectl("delete", "-f", FOLDER / "cel.yaml")
 
 
-class Floor(Noop):
+class Floor(Admission):
     """Two hooks registered exactly as we are, which answer every pod what we answered one: nobody who is called can cost less."""
 
     name = "no-op as we are"
     in_force = State(calls=OUR_CALLS, places=True)
 
-    def _documents(self) -> list[JSON]:
-        return manifests(self._server.address, self._server.ca_file)
+    def __init__(self, plane: ControlPlane, server: NoopServer) -> None:
+        super().__init__(plane)
+        self._server = server
+
+    @property
+    def server(self) -> int:
+        return self._server.pid
+
+    def register(self) -> None:
+        apply_all(self.plane, manifests(self._server.address, self._server.ca_file))
 
     def unregister(self) -> None:
         uninstall(self.plane)

@@ -10,7 +10,6 @@ from tests.bench.admissions import (
     Admission,
     Cel,
     Floor,
-    Noop,
     Nothing,
     Ours,
     State,
@@ -108,11 +107,9 @@ def compare(versions: list[Version], *, rounds: int, creates: int, progress: Pro
         progress("cluster: starting a control plane and both webhooks")
         plane = stack.enter_context(ControlPlane())
         ours = serve(stack, plane, versions)
-        noop = stack.enter_context(NoopServer(plane, host=20))
         floor = stack.enter_context(NoopServer(plane, host=21, answers=_answers(plane, ours[-1])))
         admissions = [
             Nothing(plane),
-            Noop(plane, noop),
             Floor(plane, floor),
             Cel(plane),
             *ours,

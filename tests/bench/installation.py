@@ -73,13 +73,9 @@ class Installation:
         self.plane.kubectl("delete", "crd", *self._kinds)
         self.plane.kubectl("delete", "configmap", "--all", "-n", NAMESPACE)
 
-    def start_controller(self, *arguments: str, server: str = "") -> Command:
-        """Start it and return once it is ready; `server` is an address that leads to the API server."""
+    def start_controller(self, *arguments: str) -> Command:
+        """Start it and return once it is ready."""
         path = self.plane.account_kubeconfig(NAMESPACE, "gpu-admission-controller")
-        if server:
-            kubeconfig = json.loads(path.read_text())
-            kubeconfig["clusters"][0]["cluster"] = {"server": server}
-            path.write_text(json.dumps(kubeconfig))
         common = ("--namespace", NAMESPACE, "--config", str(POLICY))
         name = f"controller-{next(_numbers)}"
         self.controller = Command(self.plane, name, *common, *arguments, source=self.version.source)

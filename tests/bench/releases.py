@@ -1,14 +1,10 @@
 """Releases: the time from the deletion of a pod, in a namespace whose quota is full, until another one is admitted there."""
 
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 
 from tests.bench import bursts
-from tests.bench.measure import ROOT, LoadFailed
+from tests.bench.measure import LoadFailed
 from tests.bench.pods import model_server
 from tests.bench.seeding import SEED
 from tests.controlplane import ControlPlane
@@ -51,16 +47,3 @@ class Releases:
             if status not in patience or time.monotonic() > deadline:
                 raise LoadFailed(f"{namespace}: {answer}")
             time.sleep(PAUSE)
-
-
-@contextmanager
-def way(plane: ControlPlane) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Have a way to the API server that can end watches with 410 Gone; return its address and its process."""
-    server_port = plane.url.rpartition(":")[2]
-    command = [sys.executable, "-m", "tests.bench.gone", server_port, str(plane.ca_file)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, process_group=0) as process:
-        try:
-            assert process.stdout is not None
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}", process
-        finally:
-            process.kill()

@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from certs.issue import BACKDATED, KeyPair, issue_authority, issue_server
+from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -39,27 +40,23 @@ def test_names_become_dns_names_and_addresses(authority: KeyPair) -> None:
     ]
 
 
-def test_validity_begins_before_now_and_ends_with_the_lifetime(authority: KeyPair) -> None:
-    server = issue_server(authority, names=["a"], now=NOW, lifetime=7 * DAY).certificate
-    assert (server.not_valid_before_utc, server.not_valid_after_utc) == (NOW - BACKDATED, NOW + 7 * DAY)
+@cases(
+    ("begun", "days", "ends"),
+    with_its_lifetime=(NOW, 7, NOW + 7 * DAY),
+    with_its_authority_at_the_latest=(NOW + 99 * DAY, 7, NOW + 100 * DAY),
+)
+def test_validity_begins_before_now_and_ends(
+    authority: KeyPair, begun: dt.datetime, days: int, ends: dt.datetime
+) -> None:
+    server = issue_server(authority, names=["a"], now=begun, lifetime=days * DAY).certificate
+    assert (server.not_valid_before_utc, server.not_valid_after_utc) == (begun - BACKDATED, ends)
 
 
-def test_server_certificate_does_not_outlive_its_authority(authority: KeyPair) -> None:
-    server = issue_server(authority, names=["a"], now=NOW + 99 * DAY, lifetime=7 * DAY).certificate
-    assert server.not_valid_after_utc == authority.certificate.not_valid_after_utc
-
-
-def test_serials_and_keys_differ_every_time(authority: KeyPair) -> None:
+def test_serials_and_keys_differ_every_time_and_no_key_is_shown(authority: KeyPair) -> None:
     servers = [issue_server(authority, names=["a"], now=NOW, lifetime=DAY) for _ in range(5)]
     assert len({server.certificate.serial_number for server in servers}) == 5
     assert len({server.key_pem() for server in servers}) == 5
-
-
-def test_keys_are_p256(authority: KeyPair) -> None:
     assert isinstance(authority.key.curve, ec.SECP256R1)
-
-
-def test_key_is_not_shown(authority: KeyPair) -> None:
     assert "key" not in repr(authority)
 
 
@@ -76,12 +73,10 @@ def test_long_name_leaves_the_common_name_valid(authority: KeyPair) -> None:
     assert server.subject.rfc4514_string() == "CN=webhook"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("names", "now", "want"),
-    [
-        pytest.param([], NOW, "at least one name", id="no-names"),
-        pytest.param(["a"], NOW + 100 * DAY, "has the authority expired", id="expired-authority"),
-    ],
+    no_names=([], NOW, "at least one name"),
+    expired_authority=(["a"], NOW + 100 * DAY, "has the authority expired"),
 )
 def test_impossible_certificate_is_refused(
     authority: KeyPair, names: list[str], now: dt.datetime, want: str

@@ -55,8 +55,10 @@ def published_catalogues(plane: ControlPlane) -> Iterator[Callable[[], dict[str,
     """Have the ConfigMap of the chart, empty at first and gone at the end; return what is published in it."""
     client, configmaps = plane.client(), "/api/v1/namespaces/default/configmaps"
     assert client.post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
-    yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
-    assert client.delete(f"{configmaps}/{CATALOGUES}")[0] == 200
+    try:
+        yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
+    finally:
+        client.delete(f"{configmaps}/{CATALOGUES}")
 
 
 def gpus(team: Namespace) -> Fraction | None:
@@ -95,7 +97,6 @@ class Running:
         *,
         lease: str | None = None,
         expiry: float = 40.0,
-        no_quota: float = 0.2,
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
@@ -112,7 +113,7 @@ class Running:
             self.metrics,
             namespace="default",
             recount_seconds=300.0,
-            observed=ObservedLedgers(expiry=expiry, no_quota=no_quota),
+            observed=ObservedLedgers(expiry=expiry, no_quota=0.2),
             write_usage=write_usage,
         )
         self._stopping = threading.Event()

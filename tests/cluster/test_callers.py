@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,6 +16,7 @@ from tests.cluster.controllers import Running, eventually, uses
 from tests.controlplane import Authority, ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
 from tests.controlplane.webhook import ROOT, Webhook, apply_all, manifests, uninstall
+from tests.webhook.serving.served import review
 
 CALLER = "kube-apiserver-webhooks"
 CALLED = 'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
@@ -84,18 +84,8 @@ def ask(webhook: Webhook, method: str, path: str, body: bytes = b"") -> tuple[in
 def forged(namespace: str, gpus: int) -> bytes:
     document = gpu_pod("forged", gpus)
     document["metadata"] |= {"namespace": namespace, "uid": str(uuid4())}
-    fields: dict[str, Any] = {
-        "uid": str(uuid4()),
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "operation": "CREATE",
-        "namespace": namespace,
-        "name": "forged",
-        "userInfo": {"username": "system:serviceaccount:kube-system:replicaset-controller"},
-        "object": document,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return json.dumps(review).encode()
+    who = {"username": "system:serviceaccount:kube-system:replicaset-controller"}
+    return json.dumps(review(document, uid=str(uuid4()), namespace=namespace, userInfo=who)).encode()
 
 
 # ---- the API server

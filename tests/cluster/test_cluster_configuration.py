@@ -11,7 +11,7 @@ import urllib3
 import yaml
 from click.testing import CliRunner
 
-from tests.builders import gpu_container, pod, uid
+from tests.builders import gpu_container, pod
 from tests.cluster.configuration import (
     KINDS,
     install_configuration_kinds,
@@ -22,12 +22,11 @@ from tests.cluster.controllers import Command, eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import Webhook
+from tests.webhook.serving.served import review
 from webhook.commands import main
 from webhook.configuration.documents import API_VERSION, Document
 
 JSON = dict[str, Any]
-SOON = 10.0
-"""Seconds. Two are enough for a change to hold where the machine has nothing else to do; a list of everything comes far later."""
 MAX_ONE = {"rules": {"gpu-requests": {"maxPerPod": 1}}}
 TWO_GPUS = pod(gpu_container("2"))
 
@@ -51,15 +50,9 @@ class Served:
 
     def review(self, document: JSON, namespace: str = "team") -> JSON:
         """Ask about the creation of a pod, as the API server does first; no quota is asked then."""
-        request = {
-            "uid": uid("review"),
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "operation": "CREATE",
-            "namespace": namespace,
-            "object": {**document, "metadata": {**document["metadata"], "namespace": namespace}},
-        }
-        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        answer = self._request("POST", "/mutate?timeout=5s", json=review)
+        document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
+        body = review(document, namespace=namespace)
+        answer = self._request("POST", "/mutate?timeout=5s", json=body)
         return dict(answer.json()["response"])
 
     def refuses_two_gpus(self, namespace: str = "team") -> bool:
@@ -107,17 +100,6 @@ def policy(name: str, spec: JSON) -> Document:
     return Document("GPUPolicy", name, spec)
 
 
-def test_what_is_applied_holds_within_seconds(served: Served) -> None:
-    assert not served.refuses_two_gpus()
-
-    served.apply(policy("default", MAX_ONE))
-
-    assert eventually(served.refuses_two_gpus, seconds=SOON)
-    reported = served.configuration()
-    assert (reported["from"], reported["read"], reported["refused"]) == ("cluster", True, [])
-    assert reported["unconfirmedSeconds"] < 80
-
-
 def test_labels_choose_a_policy(served: Served) -> None:
     spec = {"match": {"namespaceSelector": {"matchLabels": {"gpus": "one"}}}, **MAX_ONE}
     served.apply(policy("small", spec))
@@ -126,7 +108,7 @@ def test_labels_choose_a_policy(served: Served) -> None:
 
     # A namespace and a pod in it that come at once: the watch has not shown it yet.
     served.client.post("/api/v1/namespaces", {"metadata": {"name": "small", "labels": {"gpus": "one"}}})
-    assert eventually(lambda: served.refuses_two_gpus("small"), seconds=SOON)
+    assert eventually(lambda: served.refuses_two_gpus("small"))
     assert not served.refuses_two_gpus("large")
 
     served.client.patch("/api/v1/namespaces/small", {"metadata": {"labels": {"gpus": None}}})
@@ -153,16 +135,16 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     served.apply(policy("default", {"rules": {"gpu-class": {"default": "no-such-class"}}}))
 
     condition = served.condition
-    assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Invalid")
+    assert eventually(lambda: condition("GPUPolicy", "default").get("reason") == "Invalid")
     reported = condition("GPUPolicy", "default")
     assert reported["message"].startswith(
         "the previous version stays in force:\nspec.rules.gpu-class.default: "
     )
-    assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 0.0"]
+    assert eventually(lambda: valid(controller) == ["gpu_admission_config_valid 0.0"])
     refused = ("get", "events", "--field-selector", "reason=Refused", "-o", "jsonpath={..message}")
     kept = "the previous version stays in force: spec.rules.gpu-class.default: "
-    assert eventually(lambda: served.plane.kubectl(*refused).stdout.startswith(kept))
-    assert condition("GPUPolicy", "other")["status"] == "True"
+    assert eventually(lambda: kept in served.plane.kubectl(*refused).stdout)
+    assert eventually(lambda: condition("GPUPolicy", "other").get("status") == "True")
     # One that starts only now knows what was in force, too.
     served.webhook.start()
     assert eventually(lambda: served.ready()[0] == 200)
@@ -174,19 +156,23 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     assert f'version="{version}"' in controller.metric("gpu_admission_config_info{")[0]
     # What others apply meanwhile is held back.
     served.apply(policy("other", {"match": {"namespaces": ["other"]}}))
-    assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "HeldBack")
+    assert eventually(lambda: condition("GPUPolicy", "other").get("reason") == "HeldBack")
     assert "correct GPUPolicy/default" in condition("GPUPolicy", "other")["message"]
     # Break glass does not depend on it.
     paused = run_pause(served.plane, "default", "--for", "1h", "--reason", "incident")
     assert paused.exit_code == 0, paused.output
-    assert eventually(lambda: not served.refuses_two_gpus(), seconds=SOON)
+    assert eventually(lambda: not served.refuses_two_gpus())
     served.apply(policy("default", MAX_ONE))
-    assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Accepted")
-    assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "Accepted")
+    assert eventually(lambda: condition("GPUPolicy", "default").get("reason") == "Accepted")
+    assert eventually(lambda: condition("GPUPolicy", "other").get("reason") == "Accepted")
     assert not served.refuses_two_gpus(), "kubectl apply of a file leaves the pause alone"
     assert run_pause(served.plane, command="resume").exit_code == 0
     assert eventually(served.refuses_two_gpus)
-    assert controller.metric("gpu_admission_config_valid") == ["gpu_admission_config_valid 1.0"]
+    assert eventually(lambda: valid(controller) == ["gpu_admission_config_valid 1.0"])
+
+
+def valid(controller: Command) -> list[str]:
+    return controller.metric("gpu_admission_config_valid")
 
 
 def run_pause(plane: ControlPlane, *arguments: str, command: str = "pause") -> Any:
@@ -206,7 +192,7 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
     until = datetime.fromisoformat(reported["pausedUntil"])
     assert timedelta() < until - datetime.now(UTC) <= timedelta(seconds=20)
     assert (reported["policy"], reported["by"], reported["reason"]) == ("default", "admin", "incident 7")
-    assert eventually(lambda: not served.refuses_two_gpus(), seconds=SOON)
+    assert eventually(lambda: not served.refuses_two_gpus())
     assert served.review(TWO_GPUS)["warnings"] == [
         f"policy default is paused until {reported['pausedUntil']}: what it would deny or change is only logged"
     ]

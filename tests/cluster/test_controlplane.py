@@ -11,11 +11,9 @@ import psutil
 import pytest
 
 from tests.cluster.controllers import eventually
-from tests.controlplane import ControlPlane, ControlPlaneFailed, accepted
-from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
+from tests.controlplane import ControlPlane, ControlPlaneFailed
 
 ROOT = Path(__file__).parents[2]
-CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def alive(pid: int) -> bool:
@@ -23,14 +21,6 @@ def alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def test_api_and_kubectl_answer(plane: ControlPlane) -> None:
-    version = accepted(plane.client().get("/version"))
-    assert json.loads(plane.kubectl("version", "-o", "json").stdout)["serverVersion"] == version
-    assert plane.kubectl("get", "pods", "nothing", check=False).returncode == 1
-    assert "Serving securely on 127.0.0.1" in plane.logs("kube-apiserver")
-    assert set(plane.pids) == {"etcd", "kube-apiserver"}
 
 
 def test_nothing_listens_beyond_loopback(full_plane: ControlPlane) -> None:
@@ -43,45 +33,6 @@ def test_nothing_listens_beyond_loopback(full_plane: ControlPlane) -> None:
     ]
 
     assert {address.ip for address in listening} == {"127.0.0.1"}
-
-
-def refuse(call: Call) -> Reply:
-    return Reply({"allowed": False, "status": {"message": f"refused by {call.host}{call.path}"}})
-
-
-def test_webhook_is_called_through_its_service(plane: ControlPlane) -> None:
-    config_map = {"metadata": {"name": "any", "labels": {"test": "refuser"}}}
-    client = plane.client()
-
-    with FakeWebhook(plane, "refuser", refuse, host=10) as refuser:
-        entry = refuser.entry(
-            "refuser.example.com",
-            "configmaps",
-            path="/validate",
-            objectSelector={"matchLabels": {"test": "refuser"}},
-        )
-        with refuser.registered("validating", "refuser", entry):
-            message = eventually(
-                lambda: client.post(CONFIG_MAPS, config_map, {"dryRun": "All"})[1].get("message")
-            )
-
-    assert message == (
-        'admission webhook "refuser.example.com" denied the request: '
-        "refused by refuser.default.svc:443/validate?timeout=10s"
-    )
-
-
-def test_two_at_once_and_data_survives_a_crash(plane: ControlPlane) -> None:
-    with ControlPlane() as other:
-        assert other.service_range != plane.service_range
-        assert other.client().post(CONFIG_MAPS, {"metadata": {"name": "kept"}})[0] == 201
-
-        other.kill("kube-apiserver")
-        assert set(other.pids) == {"etcd"}
-        other.restart("kube-apiserver")
-
-        assert other.client().get(f"{CONFIG_MAPS}/kept")[0] == 200
-        assert plane.client().get(f"{CONFIG_MAPS}/kept")[0] == 404
 
 
 def test_component_that_does_not_start_is_explained() -> None:

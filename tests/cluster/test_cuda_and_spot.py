@@ -29,11 +29,6 @@ TOO_NEW = (
     f"at most 12.6, the newest CUDA "
     "of the nodes that can take the pod; or ask the platform team for newer drivers [cuda-version]"
 )
-SERVER = (
-    f'Warning: pod versions/server: metadata.annotations[{SPOT}] = "true": declare gpu-admission.dev/model-phase: '
-    f'"training" where it does not '
-    "serve; has no effect: the pod restarts always, so it may; or ask the platform team for serving: true [spot]"
-)
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +74,3 @@ def test_a_pod_that_can_be_interrupted_runs_on_the_spot_pool(plane: ControlPlane
     assert "Warning" not in said
     assert stored(plane, "batch", NAMESPACE)["spec"]["terminationGracePeriodSeconds"] == 120
     assert eventually(lambda: node_of(plane, "batch") == "spot")
-
-
-def test_a_server_stays_off_the_spot_pool_with_a_warning(plane: ControlPlane) -> None:
-    accepted, said = apply(plane, asking("server", {SPOT: "true"}))
-
-    assert accepted, said
-    assert SERVER in said.splitlines()
-    assert "nodeSelector" not in stored(plane, "server", NAMESPACE)["spec"]

@@ -1,16 +1,13 @@
-"""Who gets an exemption by being who they are: the DaemonSet controller and kubelets, and nobody who only claims to be."""
+"""The pods of a DaemonSet, which its controller pins to nodes itself."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.builders import JSON, deployment, gpu_container, pod
-from tests.cases import cases
+from tests.builders import JSON, deployment, gpu_container
 from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply, named, stored
+from tests.cluster.test_admission import apply
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook, serving
 
@@ -20,8 +17,6 @@ NODES = ("agent-node-0", "agent-node-1")
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 RESERVED = {"key": "agents", "value": "only", "effect": "NoSchedule"}
 """Keeps the nodes free of pods that other tests have left pending: without a kubelet their GPUs would stay taken."""
-MIRROR = "kubernetes.io/config.mirror"
-
 DAEMONSET = deployment("monitor", gpu_container(), namespace=NAMESPACE) | {"kind": "DaemonSet"}
 del DAEMONSET["spec"]["replicas"]
 DAEMONSET["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Equal", **RESERVED}]
@@ -29,11 +24,6 @@ DAEMONSET["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Equal", **
 
 @pytest.fixture(scope="module")
 def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
-    # With the node authorizer kubelets may create their mirror pods; here it is off, and RBAC has to say so.
-    role = ("test-kubelets", "--verb=create,get,patch", "--resource=pods")
-    full_plane.kubectl("create", "clusterrole", *role)
-    binding = ("test-kubelets", "--clusterrole=test-kubelets", "--group=system:nodes")
-    full_plane.kubectl("create", "clusterrolebinding", *binding)
     for name in NODES:
         # Of another class than the policy's default: a pod that is pinned runs on neither. And without the GPU taint: for a
         # node that its template does not tolerate, the DaemonSet controller makes no pod that we could add a toleration to.
@@ -41,14 +31,6 @@ def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
     with serving(full_plane, POLICY, NAMESPACE) as running:
         yield running
     full_plane.kubectl("delete", "node", *NODES)
-    full_plane.kubectl("delete", "clusterrole,clusterrolebinding", "test-kubelets")
-
-
-def mirror_pod(name: str, node: str) -> JSON:
-    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": "0", "controller": True}
-    document = named(name, pod(gpu_container(), annotations={MIRROR: "hash"}, nodeName=node), NAMESPACE)
-    document["metadata"]["ownerReferences"] = [owner]
-    return document
 
 
 def bound_pods(plane: ControlPlane) -> list[JSON]:
@@ -79,20 +61,3 @@ def test_pods_of_a_daemonset_are_tolerated_but_not_pinned(full_plane: ControlPla
     assert all("nodeSelector" not in each["spec"] for each in pods)
     users = {line["user"] for line in webhook.audit() if line["name"].startswith("monitor-")}
     assert users == {"system:serviceaccount:kube-system:daemon-set-controller"}
-
-
-@cases(("node", "exempt"), of_its_own_node=(NODES[0], True), of_another_node=(NODES[1], False))
-def test_a_kubelet_s_mirror_pod_comes_through_untouched_on_its_own_node(
-    full_plane: ControlPlane, webhook: Webhook, node: str, exempt: bool
-) -> None:
-    name = f"static-{node}"
-    document = json.dumps(mirror_pod(name, node))
-    kubelet = (f"--as=system:node:{NODES[0]}", "--as-group=system:nodes", "--as-group=system:authenticated")
-    full_plane.kubectl("apply", *kubelet, "-f", "-", stdin=document)
-
-    made = stored(full_plane, name, NAMESPACE)
-    assert ("gpu-admission.dev/injected" in made["metadata"].get("annotations", {})) is not exempt
-    assert (TOLERATION in made["spec"]["tolerations"]) is not exempt
-    lines: list[Any] = [line for line in webhook.audit() if line["name"] == name]
-    assert {line["user"] for line in lines} == {f"system:node:{NODES[0]}"}
-    assert lines[0]["verdict"] == ("allowed" if exempt else "patched")

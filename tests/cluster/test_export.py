@@ -46,31 +46,6 @@ def type_checked(plane: ControlPlane, name: str, generation: int) -> JSON:
 # ---- what is added; whether it is what the engine says: test_export_differential.py
 
 
-def env_of(document: JSON) -> dict[str, list[JSON]]:
-    spec = document["spec"]
-    return {each["name"]: each.get("env", []) for each in spec["containers"] + spec.get("initContainers", [])}
-
-
-def test_device_plugins_and_exporters_are_denied_unless_exempted(plane: ControlPlane) -> None:
-    mounts = [{"name": "plugins", "mountPath": "/var/lib/kubelet/device-plugins"}]
-    volumes = [{"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
-    plugin = pod(container("a", volumeMounts=mounts), volumes=volumes)
-
-    refused, reason = create(plane.client(), plugin)
-    exempted, answer = create(plane.client(), plugin, EXEMPTED)
-
-    assert (refused, exempted) == (403, 201)
-    assert "device plugins and exporters need an exemption in the GPUPolicy" in reason["message"]
-    assert env_of(answer) == {"a": []}
-
-
-@pytest.mark.parametrize("namespace", [EXEMPTED, WARNED, "default"])
-def test_nothing_is_added_where_the_rule_does_not_say_so(mutating: ControlPlane, namespace: str) -> None:
-    answer = accepted(create(mutating.client(), pod(container("a"), gpu_container(name="b")), namespace))
-    assert env_of(answer) == {"a": [], "b": []}
-    assert all(each["key"].startswith("node.kubernetes.io/") for each in answer["spec"]["tolerations"])
-
-
 # ---- what is refused
 
 SIDECARS = [

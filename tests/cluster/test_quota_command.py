@@ -117,9 +117,7 @@ def test_a_tenant_who_may_not_list_nodes_is_told_no_class_that_is_not_charged(qu
 
 
 def _may_read(plane: ControlPlane, team: Namespace) -> None:
-    rules = ("--verb=get,list", "--resource=gpuquotas.gpu-admission.dev,pods,resourceclaims.resource.k8s.io")
-    plane.kubectl("create", "role", "reader", "-n", team.name, *rules)
-    plane.kubectl("create", "rolebinding", "reader", "-n", team.name, "--role=reader", "--user=engineer")
+    team.let_read("engineer")
     assert eventually(lambda: plane.client("engineer").get(quota_path(team.name))[0] == 200), "it is known"
 
 

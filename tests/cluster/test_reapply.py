@@ -117,12 +117,16 @@ def without(*steps: str | int) -> Callable[[JSON], Any]:
     """Return what removes the member at the path below spec; a text in a list is the name, key or mountPath of an item."""
 
     def edit(spec: JSON) -> None:
-        node: Any = spec
-        for step in steps[:-1]:
-            node = node[at(node, step)]
+        node = parent(spec, *steps)
         del node[at(node, steps[-1])]
 
     return edit
+
+
+def parent(node: Any, *steps: str | int) -> Any:
+    for step in steps[:-1]:
+        node = node[at(node, step)]
+    return node
 
 
 def at(node: Any, step: str | int) -> Any:
@@ -137,10 +141,7 @@ def setting(value: Any, *steps: str | int) -> Callable[[JSON], Any]:
     """Return what sets the member at the path below spec."""
 
     def edit(spec: JSON) -> None:
-        node: Any = spec
-        for step in steps[:-1]:
-            node = node[at(node, step)]
-        node[steps[-1]] = value
+        parent(spec, *steps)[steps[-1]] = value
 
     return edit
 
@@ -333,22 +334,6 @@ def test_kubectl_works_twice(
 def unimaged(spec: JSON) -> None:
     for each in (*spec["containers"], *spec["initContainers"]):
         del each["image"]
-
-
-def test_a_shorter_value_of_ones_own_is_answered_with_a_warning(plane: ControlPlane, tmp_path: Path) -> None:
-    """Whether its author has just lowered it, the stored pod does not say."""
-    file = tmp_path / "pod.yaml"
-    file.write_text(yaml.safe_dump(manifest("warned")))
-    assert plane.kubectl("apply", "-f", file).stderr == ""
-
-    assert plane.kubectl("apply", "-f", file).stderr.splitlines() == [
-        'Warning: pod reapplied/warned: spec.containers[0].readinessProbe.initialDelaySeconds = "5": stays 72: it '
-        "was raised when the pod was created, "
-        "and cannot be changed since [readiness-delay]",
-        'Warning: pod reapplied/warned: spec.terminationGracePeriodSeconds = "40": stays 120: it was raised when '
-        "the pod was created, and cannot be "
-        "changed since [spot]",
-    ]
 
 
 def test_server_side_apply_works_again_and_by_another_manager(client: Client) -> None:

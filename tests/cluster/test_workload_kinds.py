@@ -9,6 +9,7 @@ import yaml
 
 from policies.finding import short_path
 from tests.builders import JSON, gpu_container, manifest
+from tests.cases import cases
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply
@@ -119,11 +120,8 @@ def install(client: Client, group: str, version: str, kind: str, *, scope: str =
 KINDS = [
     ("kubeflow.org", "v1", "PyTorchJob"),
     ("ray.io", "v1", "RayCluster"),
-    ("serving.kserve.io", "v1beta1", "InferenceService"),
-    ("batch.volcano.sh", "v1alpha1", "Job"),
     ("kaito.sh", "v1beta1", "Workspace"),
     ("example.com", "v1", "TrainingJob"),
-    ("example.com", "v1", "Unmapped"),
 ]
 """Others differ in rows of two tables: tests/webhook/workloads/test_workload_kinds.py has their paths, tests/deploy/test_chart.py
 the rules by which the API server sends them."""
@@ -147,7 +145,7 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
 def with_kinds_of_ones_own(documents: list[JSON]) -> list[JSON]:
     """Add the rule that webhooks.extraWorkloads makes of the chart (tests/deploy/test_chart.py)."""
     rules = of_custom_workloads(documents)["rules"]
-    own = {"apiGroups": ["example.com"], "resources": ["trainingjobs", "unmappeds"]}
+    own = {"apiGroups": ["example.com"], "resources": ["trainingjobs"]}
     rules.append({**rules[0], **own})
     return documents
 
@@ -159,27 +157,24 @@ def custom(
 
 
 PYTORCH: JSON = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": TEMPLATE}}}
-CASES = [
-    pytest.param(
-        "kubeflow.org/v1", "PyTorchJob", PYTORCH, f"spec.pytorchReplicaSpecs.Worker.template.{WRONG}", id="pytorchjob"
-    ),
-    pytest.param(
-        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": gpu_container("500m")}},
-        "spec.predictor.model.resources.limits[nvidia.com/gpu]", id="inferenceservice",
-    ),
-    pytest.param(
-        "batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": TEMPLATE}]},
-        f"spec.tasks[0].template.{WRONG}", id="volcano-job",
-    ),
-    pytest.param(
-        "example.com/v1", "TrainingJob", {"workers": {"template": TEMPLATE}},
-        f"spec.workers.template.{WRONG}", id="of-a-document",
-    ),
-]  # fmt: skip
 
 
 @pytest.mark.usefixtures("webhook")
-@pytest.mark.parametrize(("api_version", "kind", "spec", "path"), CASES)
+@cases(
+    ("api_version", "kind", "spec", "path"),
+    of_the_built_in_table=(
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        PYTORCH,
+        "spec.pytorchReplicaSpecs.Worker.template",
+    ),
+    of_a_document=(
+        "example.com/v1",
+        "TrainingJob",
+        {"workers": {"template": TEMPLATE}},
+        "spec.workers.template",
+    ),
+)
 def test_its_author_is_told_where_it_is_wrong_and_a_policy_can_refuse_it(
     plane: ControlPlane, api_version: str, kind: str, spec: JSON, path: str
 ) -> None:
@@ -187,12 +182,12 @@ def test_its_author_is_told_where_it_is_wrong_and_a_policy_can_refuse_it(
     refused, reason = apply(plane, custom(api_version, kind, "wrong", spec, "strict"))
 
     assert accepted, said
-    assert f"Warning: {kind} kinds/wrong: its pods would be denied: {short_path(path)}" in said
+    assert f"Warning: {kind} kinds/wrong: its pods would be denied: {short_path(f'{path}.{WRONG}')}" in said
     assert '= "500m"' in said
     stored = f"/apis/{api_version}/namespaces/kinds/{kind.lower()}s/wrong"
     assert plane.client().get(stored)[1]["spec"] == spec  # reviewed, never changed
     assert not refused
-    assert f"{kind} strict/wrong: {short_path(path)}" in reason
+    assert f"{kind} strict/wrong: {short_path(f'{path}.{WRONG}')}" in reason
 
 
 def test_who_asks_for_nothing_wrong_hears_nothing(plane: ControlPlane, webhook: Webhook) -> None:
@@ -234,20 +229,6 @@ def test_a_kind_that_is_installed_later_is_looked_at_from_then_on(plane: Control
     assert accepted, said
     assert (
         f"its pods would be denied: {short_path(f'spec.leaderWorkerTemplate.workerTemplate.{WRONG}')}" in said
-    )
-
-
-@pytest.mark.usefixtures("webhook")
-def test_a_kind_without_a_row_is_said_to_be_unread(plane: ControlPlane) -> None:
-    spec = {"workers": {"template": TEMPLATE}}
-
-    accepted, said = apply(plane, custom("example.com/v1", "Unmapped", "unread", spec, "strict"))
-
-    assert accepted, said
-    assert (
-        f"Warning: Unmapped strict/unread: {short_path(f'spec.workers.template.{WRONG}')}: name their paths in "
-        f"workloadKinds of a GPUResourceMapping; "
-        "Unmapped contains GPU resources that gpu-admission does not read" in said
     )
 
 

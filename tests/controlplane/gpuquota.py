@@ -17,12 +17,14 @@ from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import Condition
+from webhook.configuration.documents import API_VERSION, QUOTA
 from webhook.quota import ledger_objects
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, QuotaStatus, decode_quota, quota_path
+from webhook.quota.documents import PLURAL, QuotaStatus, decode_quota, quota_path
 from webhook.quota.store import LedgerConflict
 
 FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
+RBAC = "rbac.authorization.k8s.io"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INSTALLATION = "default"
 """Where `serve` and `controller` keep ledgers that no pod's namespace and no option says."""
@@ -42,7 +44,7 @@ def install_kinds(client: Client, *plurals: str) -> None:
         status, answer = client.post(CRDS, yaml.safe_load((FILES / f"{plural}.yaml").read_text()))
         assert status in {201, 409}, answer
     deadline = time.monotonic() + 60
-    while any(client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in plurals):
+    while any(client.get(f"/apis/{API_VERSION}/{each}")[0] != 200 for each in plurals):
         assert time.monotonic() < deadline, f"the API server does not serve {plurals}"
         time.sleep(0.05)
 
@@ -60,8 +62,8 @@ class Namespace:
     def quota(self, hard: Mapping[str, Any], **spec: Any) -> str:
         """Create the quota and return its uid."""
         body = {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
+            "apiVersion": API_VERSION,
+            "kind": QUOTA,
             "metadata": {"name": "default"},
             "spec": {"hard": hard, **spec},
         }
@@ -89,6 +91,23 @@ class Namespace:
             },
         }
         return str(self._created(self.path("pods"), body)["metadata"]["uid"])
+
+    def bind_role(self, user: str, role: str, kind: str = "ClusterRole") -> None:
+        """Give the user the rights of a role in this namespace."""
+        subject = {"apiGroup": RBAC, "kind": "User", "name": user}
+        body = {
+            "metadata": {"name": f"{user}-{role.rpartition(':')[2]}"},
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+            "subjects": [subject],
+        }
+        self._created(f"/apis/{RBAC}/v1/namespaces/{self.name}/rolebindings", body)
+
+    def let_read(self, user: str) -> None:
+        """Let the user read everything in this namespace, and nothing elsewhere."""
+        rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+        roles = f"/apis/{RBAC}/v1/namespaces/{self.name}/roles"
+        self._created(roles, {"metadata": {"name": "reads"}, "rules": rules})
+        self.bind_role(user, "reads", "Role")
 
     def create(self, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> tuple[int, Any]:
         return self.client.post(self.path("pods"), body, query)

@@ -68,7 +68,8 @@ class Replicas:
 
     def __exit__(self, *_: object) -> None:
         for webhook in self.each:
-            webhook.stop()
+            if webhook.name in self._plane.pids:
+                webhook.kill()
         self._plane.processes.kill(NAME)
 
     def register(self) -> None:

@@ -74,17 +74,6 @@ def test_versions_are_cached_apart(monkeypatch: pytest.MonkeyPatch, requested: s
     assert build(io.StringIO()).name == want
 
 
-def test_two_builds_at_once_make_one(machine: Path) -> None:
-    command = [sys.executable, "-m", "tests.controlplane", "build"]
-    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = sorted((process.communicate()[0] for process in both), key=len)
-
-    assert [process.returncode for process in both] == [0, 0]
-    assert printed[0] == "Another build is under way; waiting for it.\n"
-    assert "[5/5] etcd" in printed[1]
-    assert len(calls(machine)) == 5
-
-
 def test_leftovers_of_a_killed_build_are_not_taken_for_binaries(machine: Path) -> None:
     unfinished = machine / f"{CACHE}.unfinished"
     unfinished.mkdir(parents=True)
@@ -127,27 +116,9 @@ def test_why_nothing_can_be_built(
     assert want in str(refusal.value)
 
 
-@pytest.mark.usefixtures("machine")
-def test_locate_says_what_to_do() -> None:
-    with pytest.raises(ControlPlaneUnavailable) as refusal:
-        locate()
-
-    assert "build them once with `python -m tests.controlplane build`" in str(refusal.value)
-    assert "KUBEBUILDER_ASSETS" in str(refusal.value)
-
-
-def test_assets_need_no_build(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = build(io.StringIO())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "elsewhere"))
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(built))
-
-    assert locate() == build(io.StringIO()) == built
-    assert len(calls(machine)) == 5
-
-
 @cases(
     ("required", "want"),
-    skipped_for_one_reason=("0", "SKIPPED [8] tests/unavailable.py:"),
+    skipped_for_one_reason=("0", "SKIPPED [5] tests/unavailable.py:"),
     demanded=("1", "GPU_ADMISSION_REQUIRE_CLUSTER=1: no Kubernetes 1.36.3 binaries"),
 )
 def test_cluster_tests_without_binaries(machine: Path, required: str, want: str) -> None:

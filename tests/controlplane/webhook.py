@@ -112,7 +112,7 @@ class Webhook:
                 *("--audit-log", self.audit_log),
                 *(("--config", self.config.resolve()) if self.config else ()),
                 *self._arguments,
-                *(("--standalone",) if self._is_standalone() else ()),
+                *(() if "--kubeconfig" in self._arguments else ("--standalone",)),
             ],
         )
         deadline = time.monotonic() + READY_WITHIN
@@ -120,11 +120,6 @@ class Webhook:
             if self._plane.processes.exit_status(self.name) is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the webhook did not start:\n{self.log()}")
             time.sleep(0.05)
-
-    def _is_standalone(self) -> bool:
-        """Whether that has to be said: to trees that know the option, where no --kubeconfig says otherwise."""
-        command = self._source / "webhook" / "commands" / "serve.py"
-        return "--kubeconfig" not in self._arguments and "--standalone" in command.read_text()
 
     def stop(self) -> None:
         self._plane.processes.terminate(self.name, grace=STOP_WITHIN)
@@ -170,7 +165,15 @@ class Webhook:
         install(self._plane, self.manifests(), self.calls)
 
     def unregister(self) -> None:
+        """Return once the API server calls us no more: what it creates until then would fail without us."""
         uninstall(self._plane)
+        while self.name in self._plane.pids and self._is_called():
+            time.sleep(0.05)
+
+    def _is_called(self) -> bool:
+        before = self.calls()
+        self._plane.client().post("/api/v1/namespaces/default/pods", PROBE, {"dryRun": "All"})
+        return self.calls() != before
 
     def calls(self) -> Calls:
         counts: Calls = Counter()
@@ -243,9 +246,11 @@ def serving(
     config.mkdir(exist_ok=True)
     (config / "documents.yaml").write_text(documents)
     with Webhook(plane, config=config if documents else None, host=host, arguments=arguments) as webhook:
-        webhook.register()
-        yield webhook
-        webhook.unregister()
+        try:
+            webhook.register()
+            yield webhook
+        finally:
+            webhook.unregister()
     for name in namespaces:
         client.delete(f"/api/v1/namespaces/{name}")
 
@@ -307,3 +312,8 @@ def uninstall(plane: ControlPlane) -> None:
         plane.client().delete(path)
     # Its clusterIP cannot change, and another webhook of this plane may listen elsewhere.
     plane.client().delete(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission")
+    deadline = time.monotonic() + READY_WITHIN
+    while plane.client().post("/api/v1/namespaces/default/pods", PROBE, {"dryRun": "All"})[0] >= 500:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the API server still calls a webhook that is not there")
+        time.sleep(0.05)

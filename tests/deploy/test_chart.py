@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from tests.controlplane import helm
 from tests.deploy.manifests import (
     CHART,
     IMAGE,
-    INSTALL,
     README,
     RELEASE,
     ROOT,
@@ -25,7 +23,6 @@ from tests.deploy.manifests import (
     WORKLOAD_RULES,
     arguments,
     chart_readme,
-    main,
     of_kind,
     pods,
     rendered,
@@ -134,19 +131,6 @@ def test_annotations_of_ones_own_are_in_every_condition_on_annotations() -> None
 def expressions(documents: list[dict[str, Any]]) -> list[str]:
     conditions = (each for webhook in webhooks(documents) for each in webhook.get("matchConditions", ()))
     return [condition["expression"] for condition in conditions]
-
-
-def test_manifests_that_are_out_of_date_fail_the_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(STATIC, tmp_path / "static")
-    changed = tmp_path / "static" / INSTALL
-    changed.write_text(changed.read_text().replace("timeoutSeconds: 5", "timeoutSeconds: 6"))
-    monkeypatch.setattr("tests.deploy.manifests.STATIC", tmp_path / "static")
-    monkeypatch.setattr("tests.deploy.manifests.ROOT", tmp_path)
-
-    assert main(["--check"]) == 1
-    assert capsys.readouterr().err == f"static/{INSTALL} is not what the chart makes: run `make manifests`\n"
 
 
 @cases(

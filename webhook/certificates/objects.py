@@ -34,8 +34,6 @@ _TIMINGS = WatchTimings(pause_most=5.0)
 
 
 class SecretName(NamedTuple):
-    """Namespace and name of a Secret."""
-
     namespace: str
     name: str
 

@@ -16,7 +16,6 @@ import random
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -78,9 +77,7 @@ class SecretCertificate:
         self._file = PrivateFile()
         self._file.write(*_temporary(clock()))
         self._held: PEMPair | None = None
-        self._loaded_at = 0.0
         self._problem = f"waiting for the Secret {name}"
-        self._failures = 0
         self._view: ClusterView | None = None
         self._was_ready = False
         self.certificate = self.key = self._file.path
@@ -95,12 +92,7 @@ class SecretCertificate:
         """Describe the served certificate; None while it is the temporary one."""
         if self._held is None:
             return None
-        return CertificateState(
-            loaded_at=self._loaded_at,
-            not_after=expires_at(self._held.certificate),
-            last_error=self._problem or None,
-            failures=self._failures,
-        )
+        return CertificateState(expires_at(self._held.certificate), self._problem or None)
 
     @property
     def authority_not_after(self) -> float:
@@ -174,13 +166,11 @@ class SecretCertificate:
         if found:
             problem = f"the Secret {self.name}: {'; '.join(found)}"
             if problem != self._problem:
-                self._failures += 1
                 kept = "keeping the previous certificate" if held else "no certificate yet"
                 log.error("%s: %s", kept, problem)
             return problem
         if held is None or (pair.certificate, pair.key) != (held.certificate, held.key):
             self._file.write(pair.certificate, pair.key)
-            self._loaded_at = time.time()
             end = expires_at(pair.certificate)
             log.info("serving the certificate of the Secret %s, valid until %s", self.name, end)
         self._held = pair

@@ -81,8 +81,6 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """Part of a collection at a revision."""
-
     metadata: ListMeta
     items: list[T] | None = None
 
@@ -176,10 +174,10 @@ class ApiClient:
     ) -> bytes:
         return self._answer(_Call("PATCH", path, body=body, content_type=content_type), timeout)
 
-    def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes:
+    def delete(self, path: str, *, version: str, timeout: float | None = None) -> None:
         """Delete the object if it has this resourceVersion. Raises errors.Conflict otherwise."""
         options = {"preconditions": {"resourceVersion": version}}
-        return self._answer(_Call("DELETE", path, body=msgspec.json.encode(options)), timeout)
+        self._answer(_Call("DELETE", path, body=msgspec.json.encode(options)), timeout)
 
     def list(
         self,
@@ -187,14 +185,13 @@ class ApiClient:
         project: Callable[[msgspec.Raw], T | None],
         *,
         query: Query = None,
-        page: int = PAGE,
         accept: str = JSON,
     ) -> Listed[T]:
         """Return what `project` returns for each object, without None, at one revision that is not older than this call.
 
         `project` gets the JSON of one object. It should keep little of it, so that each page can be dropped after it was read.
         """
-        limited = {**(query or {}), "limit": str(page)}
+        limited = {**(query or {}), "limit": str(PAGE)}
         return self._list(path, _OBJECTS.decode, project, limited, accept)
 
     def identities(self, path: str) -> Listed[Identity]:
@@ -227,7 +224,7 @@ class ApiClient:
                     if not page.metadata.continue_token:
                         return Listed(items, revision)
                     requested["continue"] = page.metadata.continue_token
-        raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end", code=410)
+        raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end")
 
     def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
         try:

@@ -45,13 +45,17 @@ class Position(NamedTuple):
     revision: int
     list_started: float
 
+    def newest(self, other: "Position") -> "Position":
+        """Return the later revision, and the later beginning of a list."""
+        return Position(max(self.revision, other.revision), max(self.list_started, other.list_started))
+
 
 NOWHERE = Position(0, 0.0)
 AT_ALL = 1e-9
 """Later than "never" (0.0) and earlier than any list began."""
 
 
-class Line(NamedTuple, Generic[K]):
+class ObjectVersion(NamedTuple, Generic[K]):
     """An object in a list or an event. `item` is its projection, None if that is not kept.
 
     `key` is the hash of its uid, which takes less than half of the memory. Nobody can choose a uid.
@@ -87,7 +91,7 @@ class MergedCollection(Generic[K]):
         self._deleted: dict[str, dict[str, float]] = {}
         self._deletions: deque[tuple[float, str, str]] = deque()
         self._reading: list[float] = []
-        self._buried: dict[int, float] = {}
+        self._deleted_at: dict[int, float] = {}
         self.missed = 0
         """Changes that a list showed and the watch had missed."""
 
@@ -128,9 +132,9 @@ class MergedCollection(Generic[K]):
         with self.lock:
             return [item for items in self._items.values() for item in items.values()]
 
-    def is_known(self, line: Line[K]) -> bool:
+    def is_known(self, seen: ObjectVersion[K]) -> bool:
         """Whether this version of an object, or a newer one, is held."""
-        return line.version <= self._versions.get(line.namespace, {}).get(line.key, 0)
+        return seen.version <= self._versions.get(seen.namespace, {}).get(seen.key, 0)
 
     def was_listed(self, namespace: str) -> bool:
         return self._listed(namespace).revision > 0
@@ -151,20 +155,20 @@ class MergedCollection(Generic[K]):
         with self.lock:
             self._revision = max(self._revision, revision)
 
-    def event(self, line: Line[K], *, deleted: bool) -> None:
+    def event(self, seen: ObjectVersion[K], *, deleted: bool) -> None:
         with self.lock:
-            self._revision = line.version
+            self._revision = seen.version
             if deleted:
                 if self._reading:
-                    self._buried[line.key] = monotonic()
-                if line.item is not None:
-                    self._remember_deleted(line.item)
-            if line.version <= self._listed(line.namespace).revision:
+                    self._deleted_at[seen.key] = monotonic()
+                if seen.item is not None:
+                    self._remember_deleted(seen.item)
+            if seen.version <= self._listed(seen.namespace).revision:
                 return
             if deleted:
-                self._drop(line.namespace, line.key)
+                self._drop(seen.namespace, seen.key)
             else:
-                self._hold(line)
+                self._hold(seen)
 
     @contextmanager
     def reading(self) -> Iterator[float]:
@@ -178,16 +182,14 @@ class MergedCollection(Generic[K]):
             with self.lock:
                 self._reading.remove(started)
                 oldest = min(self._reading, default=float("inf"))
-                self._buried = {key: at for key, at in self._buried.items() if at >= oldest}
+                self._deleted_at = {key: at for key, at in self._deleted_at.items() if at >= oldest}
 
-    def merge(self, namespace: str, listed: Position, lines: Iterable[Line[K]]) -> None:
-        """Merge a list of one namespace, inside `reading`. A line whose version is held needs no item."""
-        shown = {line.key: line for line in lines}
+    def merge(self, namespace: str, listed: Position, versions: Iterable[ObjectVersion[K]]) -> None:
+        """Merge a list of one namespace, inside `reading`. One that is held in its version needs no item."""
+        shown = {seen.key: seen for seen in versions}
         with self.lock:
             before = self._listed(namespace)
-            self._lists[namespace] = Position(
-                max(before.revision, listed.revision), max(before.list_started, listed.list_started)
-            )
+            self._lists[namespace] = before.newest(listed)
             if listed.revision < before.revision:
                 return  # a later list is merged already
             missed = 0
@@ -197,10 +199,10 @@ class MergedCollection(Generic[K]):
                     self._remember_deleted(item)
                 self._drop(namespace, key)
                 missed += listed.revision <= self._revision
-            for key, line in shown.items():
-                if key not in self._buried and line.version > known.get(key, 0):
-                    self._hold(line)
-                    missed += line.version <= self._revision
+            for key, seen in shown.items():
+                if key not in self._deleted_at and seen.version > known.get(key, 0):
+                    self._hold(seen)
+                    missed += seen.version <= self._revision
             if missed and before.revision >= self._watched_from:
                 self.missed += missed
                 log.warning("%s of %s: the watch had missed %d changes", self._name, namespace, missed)
@@ -210,10 +212,7 @@ class MergedCollection(Generic[K]):
         with self.lock:
             for namespace in self._versions.keys() - namespaces:
                 self.merge(namespace, listed, ())
-            whole = self._whole
-            self._whole = Position(
-                max(whole.revision, listed.revision), max(whole.list_started, listed.list_started)
-            )
+            self._whole = self._whole.newest(listed)
             newer = {name: each for name, each in self._lists.items() if each.revision > listed.revision}
             self._lists = newer
             self._versions = {name: each for name, each in self._versions.items() if each}
@@ -222,13 +221,13 @@ class MergedCollection(Generic[K]):
     def _listed(self, namespace: str) -> Position:
         return self._lists.get(namespace, self._whole)
 
-    def _hold(self, line: Line[K]) -> None:
-        self._versions.setdefault(line.namespace, {})[line.key] = line.version
-        items = self._items.setdefault(line.namespace, {})
-        before = items.pop(line.key, None)
-        if line.item is not None:
-            items[line.key] = line.item
-        self._notify(before, line.item)
+    def _hold(self, seen: ObjectVersion[K]) -> None:
+        self._versions.setdefault(seen.namespace, {})[seen.key] = seen.version
+        items = self._items.setdefault(seen.namespace, {})
+        before = items.pop(seen.key, None)
+        if seen.item is not None:
+            items[seen.key] = seen.item
+        self._notify(before, seen.item)
 
     def _drop(self, namespace: str, key: int) -> None:
         self._versions.get(namespace, {}).pop(key, None)

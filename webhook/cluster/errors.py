@@ -7,11 +7,7 @@ import msgspec
 
 
 class ApiError(Exception):
-    """A call failed. `code` is the HTTP status, 0 if there was no response."""
-
-    def __init__(self, message: str, *, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
+    """A call failed."""
 
 
 class Unreachable(ApiError):
@@ -75,11 +71,11 @@ def of_response(code: int, body: bytes) -> ApiError:
         status = _Status(message=body[:200].decode(errors="replace").strip())
     message = status.message or f"HTTP {code}"
     if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Unavailable(message, code=code)
+        return Unavailable(message)
     error_type = _BY_CODE.get(code, ApiError)
     if error_type is Conflict and status.reason == "AlreadyExists":
         error_type = AlreadyExists
-    return error_type(message, code=code)
+    return error_type(message)
 
 
 def of_status(body: bytes) -> ApiError:

@@ -113,7 +113,7 @@ class EventWriter:
                     self._api.patch(named, _repeated(event_record, stored), timeout=CALL_SECONDS)
                 return
             sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
-        raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first", code=409)
+        raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first")
 
     def _event(self, event_record: EventRecord, namespace: str) -> bytes:
         return msgspec.json.encode(

@@ -35,7 +35,7 @@ from webhook.cluster.api import (
     Identity,
     api_path,
 )
-from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, Line, MergedCollection, Position
+from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, MergedCollection, ObjectVersion, Position
 from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
 
@@ -53,6 +53,10 @@ LISTS_OF_A_PAGE = 4
 """So many lists of small namespaces take as long as one page of a list of everything, some 50 ms. One takes 5 ms, or 40 ms if
 other kinds are written: a consistent list waits until the API server's cache has asked etcd for its revision, each 100 ms
 (`progressRequestPeriod` in `k8s.io/apiserver/pkg/storage/cacher/progress`). Pages after the first do not wait."""
+
+
+STALE_SECONDS = 150.0
+"""Silence of a watch after which nothing that it shows is believed: two and a half intervals of bookmarks."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -168,6 +172,10 @@ class Informer(MergedCollection[K]):
         """Seconds since the last message, or since the watch was opened. Up to 80 are normal."""
         return monotonic() - self._last_message
 
+    @property
+    def is_current(self) -> bool:
+        return self.synced and self.age < STALE_SECONDS
+
     def is_longer(self, namespaces: int) -> bool:
         """Whether single lists of so many namespaces take longer than one list of everything, both of metadata."""
         return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
@@ -186,12 +194,12 @@ class Informer(MergedCollection[K]):
     def _refresh(self, namespace: str) -> None:
         with self.reading() as started:
             revision, listed = self._compared(namespace)
-            by_namespace: dict[str, list[Line[K] | Identity]] = {namespace: []} if namespace else {}
+            by_namespace: dict[str, list[ObjectVersion[K] | Identity]] = {namespace: []} if namespace else {}
             for each in listed:
                 by_namespace.setdefault(each.namespace, []).append(each)
             for name, found in by_namespace.items():
-                at, lines = self._with_bodies(name, revision, found)
-                self.merge(name, Position(at, started), lines)
+                at, versions = self._with_bodies(name, revision, found)
+                self.merge(name, Position(at, started), versions)
             if not namespace:
                 self.merge_whole(Position(revision, started), by_namespace.keys())
                 self.relists += 1
@@ -297,7 +305,7 @@ class Informer(MergedCollection[K]):
             self._logged = problem, monotonic()
             log.warning("%s: %s", self.resource.plural, problem)
 
-    def _compared(self, namespace: str) -> tuple[int, Sequence[Line[K] | Identity]]:
+    def _compared(self, namespace: str) -> tuple[int, Sequence[ObjectVersion[K] | Identity]]:
         """List metadata, and return only the identity of an object that is not held in its version.
 
         The first list, and a list of few objects, has the bodies.
@@ -308,17 +316,19 @@ class Informer(MergedCollection[K]):
             return self._listed_in_full(namespace)
 
         listed = self._api.identities(resource.path(namespace))
-        lines: list[Line[K]] = [_line(each, each.namespace, None) for each in listed.items]
+        versions: list[ObjectVersion[K]] = [
+            _object_version(each, each.namespace, None) for each in listed.items
+        ]
         compared = [
-            line if self.is_known(line) else each for line, each in zip(lines, listed.items, strict=True)
+            seen if self.is_known(seen) else each for seen, each in zip(versions, listed.items, strict=True)
         ]
         return int(listed.resource_version), compared
 
     def _with_bodies(
-        self, namespace: str, revision: int, found: list[Line[K] | Identity]
-    ) -> tuple[int, list[Line[K]]]:
+        self, namespace: str, revision: int, found: list[ObjectVersion[K] | Identity]
+    ) -> tuple[int, list[ObjectVersion[K]]]:
         """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
-        lines = [each for each in found if isinstance(each, Line)]
+        versions = [each for each in found if isinstance(each, ObjectVersion)]
         unread = [each.name for each in found if isinstance(each, Identity)]
         if len(unread) > max(FEW, len(found) // ONE_IN):
             return self._listed_in_full(namespace)
@@ -327,20 +337,20 @@ class Informer(MergedCollection[K]):
             query = {"resourceVersion": str(revision), "resourceVersionMatch": "Exact"}
             query["fieldSelector"] = f"metadata.name={name}"
             try:
-                lines += self._api.list(path, self._read, query=query).items
+                versions += self._api.list(path, self._read, query=query).items
             except errors.Gone:  # compacted meanwhile, five minutes after the list at the latest
                 return self._listed_in_full(namespace)
-        return revision, lines
+        return revision, versions
 
-    def _listed_in_full(self, namespace: str) -> tuple[int, list[Line[K]]]:
+    def _listed_in_full(self, namespace: str) -> tuple[int, list[ObjectVersion[K]]]:
         resource = self.resource
         accept = METADATA_LIST if resource.metadata_only else JSON
         listed = self._api.list(resource.path(namespace), self._read, accept=accept, query=resource.query())
         return int(listed.resource_version), listed.items
 
-    def _read(self, raw: msgspec.Raw) -> Line[K]:
+    def _read(self, raw: msgspec.Raw) -> ObjectVersion[K]:
         metadata, item = _IDENTIFIED.decode(raw).metadata, self._project(raw)
-        return _line(metadata, metadata.namespace if item is None else item.namespace, item)
+        return _object_version(metadata, metadata.namespace if item is None else item.namespace, item)
 
     def _watch(self, stopping: threading.Event) -> None:
         seconds = self._timings.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
@@ -370,8 +380,8 @@ class Informer(MergedCollection[K]):
             self.event(self._read(event.object), deleted=event.type == "DELETED")
 
 
-def _line(metadata: Identity, namespace: str, item: K | None) -> Line[K]:
-    return Line(sys.intern(namespace), hash(metadata.uid), int(metadata.resource_version), item)
+def _object_version(metadata: Identity, namespace: str, item: K | None) -> ObjectVersion[K]:
+    return ObjectVersion(sys.intern(namespace), hash(metadata.uid), int(metadata.resource_version), item)
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

@@ -44,7 +44,7 @@ class _NodeStatus(msgspec.Struct):
 
 
 class StoredNode(PartialObject, frozen=True):
-    """A node as the API server stores it, as far as tools read it."""
+    """A node as the API server stores it, as far as it is read here."""
 
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
@@ -67,43 +67,21 @@ class StoredNode(PartialObject, frozen=True):
     def is_ready(self) -> bool:
         return all(each["status"] == "True" for each in self.status.conditions if each["type"] == "Ready")
 
-
-decode_node = msgspec.json.Decoder(StoredNode).decode
-
-
-class _StateSpec(msgspec.Struct):
-    taints: tuple[Toleration, ...] | None = None
-    unschedulable: bool = False
-
-
-class _StateStatus(msgspec.Struct):
-    capacity: dict[str, str] | None = None
-
-
-class _NodeWithState(msgspec.Struct):
-    """As little as `NodeState` needs: a node of 15 KB is sent every five minutes (nodeStatusReportFrequency)."""
-
-    metadata: ObjectMeta
-    spec: _StateSpec = msgspec.field(default_factory=_StateSpec)
-    status: _StateStatus = msgspec.field(default_factory=_StateStatus)
-
     @property
     def state(self) -> NodeState:
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
-        has = (name for name, amount in (self.status.capacity or {}).items() if "/" in name and amount != "0")
-        taints = (
-            Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints or ()
-        )
+        has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
+        taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
         kept = sorted((each for each in taints if _is_lasting(each)), key=describe_toleration)
         return NodeState(not self.spec.unschedulable, tuple(kept), frozenset(has))
+
+
+decode_node = msgspec.json.Decoder(StoredNode).decode
 
 
 def _is_lasting(taint: Toleration) -> bool:
     key = taint.key or ""
     return taint.effect in _HARD and not key.startswith(TEMPORARY) and not key.endswith(STARTING)
-
-
-_decode_with_state = msgspec.json.Decoder(_NodeWithState).decode
 
 
 def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
@@ -118,7 +96,7 @@ def state_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
     states: dict[NodeState, NodeState] = {}
 
     def read(raw: msgspec.Raw) -> NamedNode:
-        node = _decode_with_state(raw)
+        node = decode_node(raw)
         state = node.state
         return _named_node(node.metadata, keys, interned, states.setdefault(state, state))
 

@@ -50,8 +50,6 @@ class PartialObject(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition in the status of an object."""
-
     type: str
     status: str
     reason: str
@@ -74,7 +72,6 @@ def service_names(namespace: str) -> tuple[str, str]:
 
 
 def webhook_configuration_path(kind: str) -> str:
-    """Return the path of our webhook configuration of that kind in the API server."""
     return f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{WEBHOOK_CONFIGURATION}"
 
 

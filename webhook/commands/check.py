@@ -253,7 +253,7 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
             place = f"{problem.file}:{problem.line or 1}"
             screen.line(f"{place}: {level}: {subject}{problem.message}", style)
     for result in results:
-        for _, outcome, path, sentence in result.remarks():
+        for outcome, path, sentence in result.remarks():
             place = _place(result.manifest, path)
             screen.line(f"{place}: {LEVELS[outcome]}: {sentence}", OUTCOME_STYLES[outcome])
     _print_notes(found)
@@ -282,7 +282,7 @@ def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
 def _print_object(screen: Screen, result: ManifestResult) -> None:
     manifest, verdict = result.manifest, result.verdict
     screen.line(f"{verdict.value:<{COLUMN}}{_place(manifest)}  {manifest.title}", STYLES[verdict])
-    for _, outcome, path, sentence in result.remarks():
+    for outcome, path, sentence in result.remarks():
         line = f"{_place(manifest, path)}: {PREFIXES[outcome]}{sentence}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
@@ -377,7 +377,7 @@ def _print_others(results: Sequence[ManifestResult], found: Manifests) -> None:
         manifest, verdict = result.manifest, result.verdict
         if verdict in NOT_PRINTED:
             screen.line(f"{verdict.value}: {_place(manifest)} {manifest.title}", STYLES[verdict])
-            for _, outcome, path, sentence in result.remarks():
+            for outcome, path, sentence in result.remarks():
                 if outcome in {Outcome.DENIED, None}:
                     screen.paragraph(f"{_place(manifest, path)}: {sentence}", indent=2)
     _print_input(found)

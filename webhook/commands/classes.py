@@ -24,6 +24,7 @@ COLUMN = len("ALLOWED")
     "-n",
     "--namespace",
     default="",
+    show_default=False,
     help="Whose classes; left out: the context's, or default without a cluster.",
 )
 @click.option("--all", "everything", is_flag=True, help="List classes without nodes, too, as -o json does.")

@@ -3,10 +3,12 @@
 from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
@@ -19,12 +21,13 @@ from webhook.controller.conditions import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.holders import PENDING_AFTER, HolderOfQuota, cluster_nodes, holders_of_quota
+from webhook.tools.status.holders import HolderOfQuota, cluster_nodes, holders_of_quota
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order, quota_status
-from webhook.tools.status.reading import figures_until, of_namespace, read_pending
+from webhook.tools.status.quotas import key_order
+from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 
+NAMESPACE_COLUMN = 26
 NAME_COLUMN = 30
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
@@ -60,6 +63,7 @@ class QuotaReports(NamedTuple):
     "-n",
     "--namespace",
     default="",
+    show_default=False,
     help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
 )
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
@@ -109,13 +113,12 @@ def _read(
         records = reader.api.list(QUOTAS.path(namespace), decode_quota).items
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
-    nodes = cluster_nodes(reader.api, configuration)
-    pending = read_pending(reader, configuration, [namespace] if namespace else [], records, nodes)
-    until = figures_until(reader, names, now)
-    reports = []
-    for record in sorted(records, key=lambda record: record.namespace):
-        held = of_namespace(pending, record.namespace)
-        summary = quota_status(record, None, held, now - PENDING_AFTER, is_stale=until is not None)
+    records.sort(key=lambda record: record.namespace)
+    nodes, reports = cluster_nodes(reader.api, configuration), []
+    summaries, until = read_summaries(
+        reader, configuration, [namespace] if namespace else [], records, nodes, names, now, {}
+    )
+    for record, summary in zip(records, summaries, strict=True):
         objects = None
         if namespace and record.spec is not None:
             counts_as = record.spec.unclassified_pods
@@ -143,17 +146,24 @@ def print_table(
         screen.paragraph(stale_figures(found.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
     most = len(quotas) if problems else MOST_QUOTAS
-    screen.line(_line("NAMESPACE", "STATUS", ("USED", "PENDING", "RESERVED", "HARD"), "FULL"), "bold")
+    width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:most])])
+    line = partial(_line, width)
+    screen.line(line("NAMESPACE", "STATUS", ("USED", "PENDING", "RESERVED", "HARD"), "FULL"), "bold")
     for each in quotas[:most]:
         full = ", ".join(unit(row.key) for row in each.rows if row.held >= row.hard)
-        screen.line(_line(each.namespace, each.state.value, _cells(each.row), full), STATES[each.state])
+        screen.line(line(each.namespace, each.state.value, _cells(each.row), full), STATES[each.state])
     if rest := quotas[most:]:
-        wrong = sum(each.has_problem for each in rest)
-        what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
-        screen.paragraph(f"and {counted(len(rest), 'namespace')} more, {what}; -n shows one, -o json all")
+        screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
-    screen.line(_line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
+    screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
     print_omitted(screen, found.omitted)
+
+
+def others(quotas: Sequence[QuotaSummary]) -> str:
+    """Return the line about quotas that are not shown."""
+    wrong = sum(each.has_problem for each in quotas)
+    what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
+    return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
 
 
 def _cells(row: QuotaRow | None) -> tuple[str, ...]:
@@ -164,8 +174,8 @@ def _cells(row: QuotaRow | None) -> tuple[str, ...]:
     return tuple(amount_or_unknown(each) for each in amounts)
 
 
-def _line(name: str, state: str, cells: Sequence[str], full: str = "") -> str:
-    return f"{name:<26} {state:<10} {''.join(f'{each:>9}' for each in cells)}  {full}".rstrip()
+def _line(width: int, name: str, state: str, cells: Sequence[str], full: str = "") -> str:
+    return f"{name:<{width}} {state:<10} {''.join(f'{each:>9}' for each in cells)}  {full}".rstrip()
 
 
 def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
@@ -286,14 +296,5 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "pending": plain(report.summary.pending),
         }
     if objects is not None:
-        found["objects"] = [
-            {
-                "kind": each.kind,
-                "name": each.name,
-                "node": each.node,
-                "demand": texts(each.demand),
-                "pendingSince": each.pending_since,
-            }
-            for each in objects
-        ]
+        found["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")  # sorted amounts
     return found

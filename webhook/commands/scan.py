@@ -56,7 +56,7 @@ TITLES = {
     metavar="DIRECTORY",
     help="Write a configuration to begin with into this directory, which must be empty, once it was tried on the pods.",
 )
-@click.option("-n", "--namespace", default="", help="Scan one namespace.")
+@click.option("-n", "--namespace", default="", show_default=False, help="Scan one namespace.")
 @output_option("text", "json", "html")
 @cluster_options
 @now_option("Evaluate at this time")
@@ -124,7 +124,10 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     for right in report.omitted:
         screen.paragraph(f"left out: you may not {right}", style="yellow")
     if report.left_out:
-        screen.paragraph(f"left out: {counted(report.left_out, 'more finding')}", style="yellow")
+        screen.paragraph(
+            f"left out: {counted(report.left_out, 'more finding or change', 'more findings and changes')}",
+            style="yellow",
+        )
 
 
 def _overview(screen: Screen, report: ScanReport) -> None:

@@ -2,6 +2,7 @@
 
 import atexit
 import socket
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -205,9 +206,8 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         return ClusterState(quota=quota, documents=DocumentReviews(source, lambda: None, tuple))
     namespaces, claims = Namespaces(api), ClaimWatch(api)
     nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
-    namespaces.start()
-    nodes.start()
-    claims.start()
+    for each in (namespaces.informer, nodes, claims):
+        each.start(threading.Event())  # for as long as the process lives
     return ClusterState(
         labels_of=namespaces.labels_of,
         nodes=nodes.facts,

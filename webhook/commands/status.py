@@ -27,7 +27,7 @@ from webhook.commands.parameters import (
     namespaces_option,
     output_option,
 )
-from webhook.commands.quota import BAR, LEGEND, STATES, bar, bar_and_amounts, row_style, stale_figures
+from webhook.commands.quota import BAR, LEGEND, STATES, bar, bar_and_amounts, others, row_style, stale_figures
 from webhook.tools.audit import Counts
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.doctor.cluster import Names
@@ -300,16 +300,8 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
             _row(screen, row)
         _holders(screen, quota)
     if rest := quotas[most:]:
-        _others(screen, rest)
-
-
-def _others(screen: Screen, quotas: Sequence[QuotaSummary]) -> None:
-    wrong = sum(each.has_problem for each in quotas)
-    what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
-    screen.paragraph(
-        f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all", indent=2
-    )
-    _row(screen, quota_totals(quotas).row)
+        screen.paragraph(others(rest), indent=2)
+        _row(screen, quota_totals(rest).row)
 
 
 def _pending(screen: Screen, status: ClusterStatus) -> None:

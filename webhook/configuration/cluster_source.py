@@ -104,7 +104,6 @@ def record_decoder(kind: str) -> Callable[[msgspec.Raw], Record]:
 
 
 def path_of(document: Document, *subresource: str) -> str:
-    """Return the path of the document, or of a subresource of it, in the API server."""
     return RESOURCES[document.kind].path(CLUSTER, document.name, *subresource)
 
 

@@ -29,8 +29,6 @@ REQUIRED = "Required value"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem of a document, at the path of these parts."""
-
     parts: Parts
     message: str
 

@@ -299,7 +299,6 @@ def _below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:
 
 
 def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
-    """Return the options of the valid rules."""
     rules: dict[str, RuleOptions] = {}
     decode(dict[str, Any], raw, ("spec", "rules"), problems)
     for rule_id, data in raw.items() if isinstance(raw, dict) else ():
@@ -360,7 +359,6 @@ def unknown_rule(rule_id: str) -> str:
 def check_references(
     collected: DocumentSet, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> None:
-    """Check the names of classes and resources in the documents."""
     if CLASS not in collected.unreadable:
         for place, at, options in collected.references:
             found = _below(at, options.class_problems(catalogue))

@@ -122,7 +122,6 @@ class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
 
     @property
     def is_read(self) -> bool:
-        """Whether all DeviceClasses are known."""
         return not self.is_served or (self.informer is not None and self.informer.synced)
 
     @property

@@ -106,7 +106,6 @@ def load_objects(documents: Iterable[Document], device_classes: Sequence[DeviceC
 def problems_of(
     documents: Iterable[Document], device_classes: Sequence[DeviceClass] = ()
 ) -> tuple[LocatedProblem, ...]:
-    """Return all problems of the documents."""
     try:
         load_objects(documents, device_classes)
     except ConfigurationError as error:

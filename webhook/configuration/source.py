@@ -6,7 +6,7 @@ never wait.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
@@ -117,10 +117,6 @@ def readiness_details(source: ConfigurationSource) -> dict[str, Any]:
 class ConfigurationCollector(Collector):
     def __init__(self, source: ConfigurationSource) -> None:
         self._source = source
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Describe nothing: otherwise registering would collect before the process is set up."""
-        return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         state, unconfirmed = self._source.state, self._source.unconfirmed_seconds

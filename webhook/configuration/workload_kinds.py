@@ -109,7 +109,6 @@ class Factor(msgspec.Struct, frozen=True):
 
 @cache
 def factors(texts: tuple[str, ...]) -> tuple[Factor, ...]:
-    """Return the factors of a valid row."""
     return tuple(filter(None, map(Factor.of, texts)))
 
 
@@ -227,8 +226,6 @@ WorkloadKinds = Mapping[tuple[str, str], WorkloadKind]
 
 
 class WorkloadKindsSpec(_Row, frozen=True):
-    """The section of a GPUResourceMapping."""
-
     workload_kinds: tuple[WorkloadKind, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -73,12 +73,12 @@ class ObservedLedgers:
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
-        """Return the seconds until the quota may be initialised, 0 or less if it may now.
+        """Return the seconds until the quota may be initialised, 0 if it may now.
 
         A replica may have read "no quota" before the ledger existed. It believes that for the whole wait.
         """
         observed = self._observed.get(namespace)
-        return observed.since + self._no_quota - monotonic() if observed else self._no_quota
+        return max(0.0, observed.since + self._no_quota - monotonic()) if observed else self._no_quota
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
         """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS."""

@@ -13,7 +13,7 @@ import msgspec
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
-from webhook.cluster.informer import Informer
+from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.controller.conditions import EXCEEDED, TRUE, conditions, unreadable
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path
@@ -25,8 +25,6 @@ PACE_SECONDS = 0.02
 """Between two writes. 50 writes a second of some 4 ms take the API server a fifth of a core, however many quotas change."""
 FAILED_SECONDS = 10.0
 """Pause of a status after a failed write, and of all statuses if the API server did not answer."""
-STALE_SECONDS = 150.0
-"""Counts are stale after so much silence of a watch: two and a half intervals of bookmarks."""
 LOOK_SECONDS = 0.1
 CALL_SECONDS = 10.0
 
@@ -58,7 +56,6 @@ class QuotaStatusWriter:
         self._was_stale = False
 
     def changed(self, namespace: str) -> None:
-        """Note that the quota of a namespace or its ledger has changed."""
         with self._lock:
             self._due.setdefault(namespace, monotonic() + EVERY_SECONDS)
 

@@ -139,7 +139,7 @@ class QuotaReconciler:
         ):
             return 0.0
         wait = self._observed.initialization_wait(namespace)
-        return wait + SOON if wait > 0 else POLL_AGAIN * self._listing.locked()
+        return wait + SOON if wait else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
         """Return the seconds until the ledger may be counted. Raises `errors.ApiError`."""
@@ -148,7 +148,7 @@ class QuotaReconciler:
         if not plan.anew:
             return 0.0
         wait = self._observed.initialization_wait(namespace)
-        if wait > 0:
+        if wait:
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
@@ -215,7 +215,7 @@ class QuotaReconciler:
         expired = self._observed.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)
-        waited = self._observed.initialization_wait(namespace) <= 0
+        waited = not self._observed.initialization_wait(namespace)
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:

@@ -104,7 +104,7 @@ class PublishedCatalogues:
                 return False
             self._published |= {digest}
             return True
-        raise errors.Conflict(f"others kept writing to {CATALOGUES}", code=409)
+        raise errors.Conflict(f"others kept writing to {CATALOGUES}")
 
     def tidy(self, named: Collection[str]) -> None:
         """Remove catalogues that no ledger named for UNNAMED_SECONDS. Raises `errors.ApiError`."""
@@ -142,7 +142,6 @@ class PublishedCatalogues:
 
 
 def digests_of(ledger: QuotaLedger) -> frozenset[str]:
-    """Return the digests of the catalogues that a ledger names."""
     return frozenset(
         catalogue_version.digest
         for each in ledger.catalogue_versions

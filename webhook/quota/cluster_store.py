@@ -14,6 +14,7 @@ from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
+from webhook.configuration.documents import GROUP
 from webhook.quota import documents, ledger_objects
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -64,8 +65,9 @@ class ClusterStore:
                 )
             else:
                 written = self._api.put(self._path(namespace), body, timeout=seconds, accept=METADATA)
-            uid, version = ledger_objects.decode_identity(written)
-        return VersionedLedger(msgspec.structs.replace(ledger, ledger_uid=uid), version)
+            identity = ledger_objects.decode_identity(written)
+        stored = msgspec.structs.replace(ledger, ledger_uid=identity.uid)
+        return VersionedLedger(stored, identity.resource_version)
 
     def delete(self, namespace: str, version: str, seconds: float) -> None:
         """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
@@ -81,7 +83,7 @@ class ClusterStore:
                 or self._get(documents.quota_path(namespace), documents.PLURAL, seconds) is not None
             ):
                 return False
-            _, version = ledger_objects.decode_identity(found)
+            version = ledger_objects.decode_identity(found).resource_version
         self.delete(namespace, version, seconds)
         return True
 
@@ -94,7 +96,7 @@ class ClusterStore:
         except errors.NotFound as error:
             # An API server that has just started does not know the kind yet, and that must not mean "no quota". Of one object
             # it begins otherwise to say that it is not there.
-            kind = f"{plural}.{documents.GROUP}"
+            kind = f"{plural}.{GROUP}"
             if f'{kind} "' in str(error):
                 return None
             problem = f"the API server does not know the kind {kind}: {error}"

@@ -25,8 +25,6 @@ class NamespaceQuota(Protocol):
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):
-    """The quotas for reviews."""
-
     batcher: ReservationBatcher
     metrics: QuotaMetrics
     release: Callable[[str, str], None] | None = None

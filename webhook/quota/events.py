@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from policies.quota.spec import NAME
 from webhook.cluster.events import EventRecord, EventWriter, Regarding
-from webhook.quota.documents import GROUP, KIND, VERSION
+from webhook.configuration.documents import API_VERSION, QUOTA
 
 MOST_WAITING = 500
 """Events at most; more are only logged. Each takes two calls."""
@@ -49,7 +49,7 @@ class QuotaEvents:
         """Queue a warning about the quota of a namespace. It never waits."""
         now = datetime.now(UTC)
         record = EventRecord(
-            regarding=Regarding(f"{GROUP}/{VERSION}", KIND, NAME, quota_uid, namespace),
+            regarding=Regarding(API_VERSION, QUOTA, NAME, quota_uid, namespace),
             reason=reason,
             message=message,
             first=first or now,

@@ -12,8 +12,8 @@ from policies.quota.amounts import parse_vector, texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
-from webhook.cluster.api import api_path
-from webhook.quota.documents import GROUP, VERSION
+from webhook.cluster.api import Identified, Identity, api_path
+from webhook.configuration.documents import API_VERSION
 from webhook.quota.store import VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -40,15 +40,9 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     holders: Mapping[str, tuple[Holder, ...]] = {}
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str
-    resource_version: str
-
-
-class _Object(msgspec.Struct, frozen=True):
+class _Object(Identified, frozen=True):
     """`ledger` is empty in the answer to a write, which has only the metadata."""
 
-    metadata: _Metadata
     ledger: str = ""
 
 
@@ -64,7 +58,7 @@ cannot be written never frees quota."""
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
     """Return where the API server has the ledgers of an installation, or the one of `namespace`."""
-    return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", installation, PLURAL, *namespace)
+    return api_path(f"/apis/{API_VERSION}", "namespaces", installation, PLURAL, *namespace)
 
 
 def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
@@ -91,13 +85,12 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
     return VersionedLedger(ledger, metadata.resource_version)
 
 
-def decode_identity(document: bytes | msgspec.Raw) -> tuple[str, str]:
-    """Return uid and resourceVersion of a ledger object. Raises LedgerObjectError."""
+def decode_identity(document: bytes | msgspec.Raw) -> Identity:
+    """Return the identity of a ledger object. Raises LedgerObjectError."""
     try:
-        metadata = _OBJECT.decode(document).metadata
+        return _OBJECT.decode(document).metadata
     except ValueError as error:
         raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
-    return metadata.uid, metadata.resource_version
 
 
 def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
@@ -122,9 +115,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()
-    body = _ENCODER.encode(
-        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "ledger": text}
-    )
+    body = _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "ledger": text})
     if len(body) > LONGEST_BODY and ledger.holders:
         return encode_ledger_object(namespace, version, msgspec.structs.replace(ledger, holders={}))
     return body

@@ -61,10 +61,6 @@ class LedgerCollector(Collector):
         self._ledgers = ledgers
         self._conditions = conditions
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Name nothing ahead: the registry must not collect while the process is being built."""
-        return []
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
         per_dimension = ("namespace", "dimension")
         used = GaugeMetricFamily(

@@ -9,7 +9,6 @@ import datetime as dt
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,15 +25,10 @@ logger = logging.getLogger("gpu_admission.server")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CertificateState:
-    """The served certificate: `loaded_at` in seconds since the epoch, `not_after` in UTC.
+    """The served certificate: `not_after` in UTC, and why the present content of the files is not served, None if it is."""
 
-    last_error: why the present content of the files is not served, None if it is. failures: such contents since the start.
-    """
-
-    loaded_at: float
     not_after: dt.datetime
     last_error: str | None
-    failures: int
 
 
 class ServerContext(ssl.SSLContext):
@@ -137,7 +131,6 @@ class ServingCertificate:
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         self._certificate, self._key = certificate, key
         self.client_ca = None if client_ca is None else ClientCA(client_ca)
-        self._failures = 0
         self._seen = _fingerprint(certificate, key)
         self._load()
 
@@ -154,8 +147,7 @@ class ServingCertificate:
                 logger.info("serving a new certificate from %s, valid until %s", self._certificate, until)
         except StartupError as error:
             if seen != self._seen:
-                self._failures += 1
-                self.state = dataclasses.replace(self.state, last_error=str(error), failures=self._failures)
+                self.state = dataclasses.replace(self.state, last_error=str(error))
                 logger.error("keeping the certificate valid until %s: %s", self.state.not_after, error)  # noqa: TRY400 - no traceback
         self._seen = seen
         return self._context
@@ -191,7 +183,7 @@ class ServingCertificate:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         not_after = x509.load_pem_x509_certificate(pem).not_valid_after_utc
-        self._context, self.state = context, CertificateState(time.time(), not_after, None, self._failures)
+        self._context, self.state = context, CertificateState(not_after, None)
 
 
 def _fingerprint(*paths: Path) -> tuple[object, ...]:

@@ -79,7 +79,6 @@ class Admission:
 
 
 def review_claim(review: Review) -> ReviewResult:
-    """Count a new ResourceClaim in the quota."""
     request, evaluator = review.request, review.evaluator
     with reading():
         claim = decode_claim(review.document(request.object))
@@ -195,7 +194,6 @@ def review_advised(review: Review) -> ReviewResult:
 
 
 def review_document(review: Review) -> ReviewResult:
-    """Check a document of our own configuration."""
     request, documents, evaluator = review.request, review.cluster.documents, review.evaluator
     if documents is None:
         return allow(review)

@@ -124,7 +124,6 @@ class Recorder:
         self._replica = replica
 
     def record(self, review: Review, result: ReviewResult, seconds: float) -> None:
-        """Record the answer, which took so many seconds."""
         verdict, dry_run = verdict_of(result.response), bool(review.request.dry_run)
         self._metrics.record(review.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
         if self._audit is not None:

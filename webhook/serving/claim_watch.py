@@ -17,8 +17,6 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
 
-STALE_SECONDS = 150.0
-"""Silence of a watch after which claims are read: two and a half intervals of bookmarks."""
 MOST_READS = 4
 """Claims that one review reads. A pod with more new ones is rare, or an attack."""
 LONGEST_SECONDS = 2.0
@@ -26,29 +24,24 @@ LONGEST_SECONDS = 2.0
 
 
 class ClaimWatch:
-    """Watches of both kinds, once started. Without the API no claim is known."""
+    """Watches of both kinds. Without the API no claim is known."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._records: dict[ClaimName, ClaimRecord] = {}
-        self._stopping = threading.Event()
         self._watches = {
             kind: DynamicResourceWatch(api, plural, _kept(RECORD_OF[kind]), self._changed)
             for kind, plural in CLAIM_PLURALS.items()
         }
 
-    def start(self) -> None:
+    def start(self, stopping: threading.Event) -> None:
         for watch in self._watches.values():
-            watch.start(self._stopping)
-
-    def stop(self) -> None:
-        self._stopping.set()
+            watch.start(stopping)
 
     def known(self, name: ClaimName) -> ClaimRecord | None:
         """Return the record in the watch; None while the watch is silent."""
         informer = self._watches[name.kind].informer
-        is_current = informer is not None and informer.synced and informer.age < STALE_SECONDS
-        return self._records.get(name) if is_current else None
+        return self._records.get(name) if informer is not None and informer.is_current else None
 
     def read(self, name: ClaimName, seconds: float) -> ClaimRecord | None:
         """Read the claim from the API server; None if it does not exist, or cannot be read in that time."""

@@ -89,8 +89,7 @@ class AdmissionEndpoints:
 
 def endpoint_of(path: str) -> str:
     """Return the first step of a path: `/mutate` of `/mutate/for-people`."""
-    end = path.find("/", 1)
-    return path if end < 0 else path[:end]
+    return path[:1] + path[1:].partition("/")[0]
 
 
 @lru_cache(maxsize=64)  # the same few of all API servers

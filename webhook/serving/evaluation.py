@@ -25,7 +25,7 @@ from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
-from webhook.serving.review import GroupVersionKind
+from webhook.serving.review import GroupKind
 from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
 from webhook.workloads.places import PodPlace
 
@@ -74,30 +74,19 @@ def evaluate(
     group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
 ) -> Evaluation:
     """Evaluate a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
-    metadata, unreadable = Metadata(), ""
-    pods: Sequence[EvaluatedPod] = ()
-    advice: tuple[Violation, ...] = ()
+    found = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))
         metadata = _NAMED.decode(raw).metadata
+        found = replace(found, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
-            pods = (_pod(namespace, raw, by),)
-        else:
-            policy, its_kind = by.policy(namespace), GroupVersionKind(group=group, kind=kind)
-            pods, decisions = evaluate_workload(by, policy, its_kind, raw, is_update=True)
-            advice = tuple(chain.from_iterable(each.evaluated for each in decisions))
+            return replace(found, pods=(_pod(namespace, raw, by),))
+        policy, its_kind = by.policy(namespace), GroupKind(group=group, kind=kind)
+        pods, decisions = evaluate_workload(by, policy, its_kind, raw, is_update=True)
+        advice = chain.from_iterable(each.evaluated for each in decisions)
+        return replace(found, pods=pods, advice=tuple(advice))
     except msgspec.ValidationError as error:
-        unreadable = str(error)
-    return Evaluation(
-        group=group,
-        kind=kind,
-        namespace=namespace,
-        name=metadata.name or "",
-        owner=metadata.controlled_by,
-        pods=pods,
-        advice=advice,
-        unreadable=unreadable,
-    )
+        return replace(found, unreadable=str(error))
 
 
 def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:

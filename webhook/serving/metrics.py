@@ -79,7 +79,6 @@ class Metrics:
     def record(
         self, phase: str, verdict: str, seconds: float, decisions: list[Decision], *, dry_run: bool
     ) -> None:
-        """Count one answered request."""
         dry = dry_run_label(dry_run)
         self._requests(phase, verdict, dry).inc()
         self._duration(phase, dry).observe(seconds)

@@ -4,7 +4,6 @@ A namespace may be newer than the last event of the watch (`kubectl apply` of a 
 proves nothing. Later its labels are as old as the watch; while the API server is unavailable, the last ones hold.
 """
 
-import threading
 from time import monotonic
 
 import msgspec
@@ -38,19 +37,12 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
 
 
 class Namespaces:
-    """A watch of all namespaces, once started."""
+    """All namespaces, once `informer` is started."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._by_name: dict[str, NamespaceRecord] = {}
-        self._stopping = threading.Event()
         self.informer = Informer(api, RESOURCE, namespace_record, self._changed)
-
-    def start(self) -> None:
-        self.informer.start(self._stopping)
-
-    def stop(self) -> None:
-        self._stopping.set()
 
     def labels_of(self, name: str, deadline: float) -> Labels:
         """Return the labels; those of a namespace that the watch lacks are read by `deadline`. Raises NamespaceUnknown."""

@@ -49,8 +49,6 @@ POOL_LABEL = "karpenter.sh/nodepool"
 
 LOOK_SECONDS = 2.0
 POOL_SECONDS = 60.0
-STALE_SECONDS = 150.0
-"""Silence of the watch after which nothing is known: two and a half intervals of bookmarks."""
 
 log = logging.getLogger("gpu_admission.nodes")
 
@@ -68,16 +66,9 @@ _LABELS = msgspec.json.Decoder(dict[str, str] | None)
 class NodeWatch:
     """`keys` returns the labels to be known, those by which classes select nodes by name; `run` is the body of a thread."""
 
-    def __init__(
-        self,
-        api: ApiClient,
-        keys: Callable[[], LabelKeys],
-        *,
-        pool_seconds: float = POOL_SECONDS,
-    ) -> None:
+    def __init__(self, api: ApiClient, keys: Callable[[], LabelKeys]) -> None:
         self._api = api
         self._keys = keys
-        self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
         self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
         self._pools_read = 0.0
@@ -86,18 +77,17 @@ class NodeWatch:
     def facts(self) -> NodeFacts | None:
         """Return what is known now, None while that is incomplete."""
         nodes, pools = self._nodes, self._pools
-        if nodes is None or pools is None or pools[0] != nodes.keys or not nodes.is_current:
+        if nodes is None or pools is None or pools[0] != nodes.keys or not nodes.informer.is_current:
             return None
         return nodes.facts(pools[1])
 
     def index(self) -> NodeIndex:
         """Return the nodes that are known now; none before the first list, and while the watch is silent."""
         nodes = self._nodes
-        return nodes.index if nodes is not None and nodes.is_current else NO_NODES
+        return nodes.index if nodes is not None and nodes.informer.is_current else NO_NODES
 
-    def start(self) -> None:
-        """Follow the cluster for as long as the process lives."""
-        threading.Thread(target=self.run, args=(threading.Event(),), name="nodes", daemon=True).start()
+    def start(self, stopping: threading.Event) -> None:
+        threading.Thread(target=self.run, args=(stopping,), name="nodes", daemon=True).start()
 
     def run(self, stopping: threading.Event) -> None:
         """Follow the cluster until `stopping`."""
@@ -108,7 +98,7 @@ class NodeWatch:
                     self._nodes.stopping.set()
                 self._nodes = _Nodes(self._api, keys)
                 self._pools_read = 0.0
-            if not self._pools_read or monotonic() - self._pools_read > self._pool_seconds:
+            if not self._pools_read or monotonic() - self._pools_read > POOL_SECONDS:
                 self._read_pools(keys)
             stopping.wait(LOOK_SECONDS)
         if self._nodes is not None:
@@ -134,13 +124,9 @@ class _Nodes:
         self.index = NodeIndex(keys.names)
         self._changes = 0
         self._seen: tuple[int, tuple[NodeOffer, ...], NodeFacts] = (-1, (), NodeFacts(keys=keys))
-        self._informer = Informer(api, WHOLE_NODES, state_reader(keys), self._changed)
+        self.informer = Informer(api, WHOLE_NODES, state_reader(keys), self._changed)
         self.stopping = threading.Event()
-        self._informer.start(self.stopping)
-
-    @property
-    def is_current(self) -> bool:
-        return self._informer.synced and self._informer.age < STALE_SECONDS
+        self.informer.start(self.stopping)
 
     def facts(self, pools: tuple[NodeOffer, ...]) -> NodeFacts:
         """Return the facts about all nodes, computed once a change; most events of nodes change nothing that is kept."""
@@ -148,7 +134,7 @@ class _Nodes:
         known_at, with_pools, known = self._seen
         if known_at != changes or with_pools is not pools:
             # Nodes share labels and states, so that only the few different pairs are hashed here.
-            distinct = {(id(node.labels), id(node.state)): node for node in self._informer.all()}
+            distinct = {(id(node.labels), id(node.state)): node for node in self.informer.all()}
             pairs = ((node.labels, node.state) for node in distinct.values())
             found = node_facts(self.keys, pairs, pools)
             # Equal facts are kept: they cache what they derive, and decisions are remembered with them.

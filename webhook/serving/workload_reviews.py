@@ -16,7 +16,7 @@ from policies.policy import EffectivePolicy
 from policies.rule import Mode
 from webhook.serving.engine import MOST_FINDINGS, Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.review import GroupVersionKind
+from webhook.serving.review import GroupKind
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
@@ -54,7 +54,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
 
 
 def evaluate_workload(
-    by: Evaluator, policy: EffectivePolicy, kind: GroupVersionKind, document: msgspec.Raw, *, is_update: bool
+    by: Evaluator, policy: EffectivePolicy, kind: GroupKind, document: msgspec.Raw, *, is_update: bool
 ) -> tuple[list[EvaluatedPod], list[Decision]]:
     """Return the templates with the decision on each, and the decisions on the object."""
     configuration, key = by.engine.configuration, (kind.group, kind.kind)
@@ -71,7 +71,7 @@ def evaluate_workload(
 def evaluate_autoscaler(
     by: Evaluator,
     policy: EffectivePolicy,
-    kind: GroupVersionKind,
+    kind: GroupKind,
     data: Any,
     scales: ScaleTarget,
     stored: Any,

@@ -124,6 +124,8 @@ CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
 
 
+amount_of = lru_cache(maxsize=4096)(parse_amount)
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -286,12 +288,6 @@ def _raise(last: dict[str, float], held: Held) -> None:
 
 def _hours(parts: Mapping[int, int]) -> Fraction:
     return sum((Fraction(part, whole * 3_600_000) for whole, part in parts.items()), NOTHING)
-
-
-@lru_cache(maxsize=4096)
-def amount_of(text: str) -> Fraction:
-    """Return an amount as lines have it, `2` or `2/7`. Raises ValueError."""
-    return parse_amount(text)
 
 
 def seconds_of(text: str) -> float:

@@ -18,9 +18,9 @@ from policies.rules import gpu_class
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.configuration.documents import CLASS
+from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration
-from webhook.quota.documents import GROUP, PLURAL, decode_quota, quota_path
+from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.tools.status.permitted import Permitted
@@ -53,6 +53,11 @@ class ListedClass(Shown, frozen=True, kw_only=True):
     @property
     def has_nodes(self) -> bool:
         return self.capacity is not None and self.capacity.nodes > 0
+
+    @property
+    def order(self) -> tuple[bool, bool, bool, bool, str]:
+        """The sort key: with nodes, then those that can be made, then named and allowed ones."""
+        return not self.has_nodes, not self.can_be_made, not self.named, self.allowed is False, self.name
 
 
 class ClassListing(Shown, frozen=True, kw_only=True):
@@ -155,22 +160,12 @@ def list_classes(
                 capacity=None if capacities is None else capacities.get(each.name, NO_CAPACITY),
             )
         )
+    listed.sort(key=lambda each: each.order)
     names = {each.name for each in listed}
     return ClassListing(
         namespace=namespace,
         policy="" if policy is None else f"{policy.name}: {policy.why}",
-        classes=tuple(
-            sorted(
-                listed,
-                key=lambda each: (
-                    not each.has_nodes,
-                    not each.can_be_made,
-                    not each.named,
-                    each.allowed is False,
-                    each.name,
-                ),
-            )
-        ),
+        classes=tuple(listed),
         unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
         omitted=omitted,
     )

@@ -19,11 +19,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 gpu-admission.{{ .Release.Namespace }}.svc
 {{- end }}
 
-{{/* Where the controller keeps the authority; cert-manager's Certificate uses the same name. */}}
-{{- define "gpu-admission.authoritySecret" -}}
-gpu-admission-ca
-{{- end }}
-
 {{/* One image; arguments are the root, its values, and the repository if they have none. */}}
 {{- define "gpu-admission.image" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}
@@ -114,6 +109,23 @@ metadata:
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
 automountServiceAccountToken: false
+{{- end }}
+
+{{/* Binds a role to a ServiceAccount of ours. Arguments: the root, the component, the kind of role, its name, and of a Role its
+namespace. */}}
+{{- define "gpu-admission.binding" -}}
+{{- $root := index . 0 }}{{ $kind := index . 2 }}{{ $name := index . 3 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ $name }}
+  {{- if eq $kind "Role" }}
+  namespace: {{ index . 4 }}
+  {{- end }}
+  labels: {{- include "gpu-admission.labels" $root | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ $name }}}
+subjects:
+- {kind: ServiceAccount, name: gpu-admission-{{ index . 1 }}, namespace: {{ $root.Release.Namespace }}}
 {{- end }}
 
 {{/* Pods without any of this never reach us. One slash in the name of a resource makes it an extended one, so that a new kind

@@ -16,23 +16,19 @@ from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
 NAME = "scripted"
 
 
-class Say(NamedTuple):
-    """One answer: an HTTP status and the value of Retry-After, if any. Status 0 closes the connection instead."""
-
-    status: int
-    retry_after: str | None = None
-
-
-ALLOW = Say(200)
 TIMEOUT_SECONDS = 15
 """Of a script that does not wait for its end."""
 
 
-class Script(NamedTuple):
-    """What is said to the first calls, one after another; `last` to all others."""
+def later(status: int, when: str) -> Reply:
+    return Reply(status=status, headers={"Retry-After": when})
 
-    first: tuple[Say, ...]
-    last: Say = ALLOW
+
+class Script(NamedTuple):
+    """What is said to the first calls, one after another, None closing the connection; `last` to all others."""
+
+    first: tuple[Reply | None, ...]
+    last: Reply = Reply()
     timeout_seconds: int = TIMEOUT_SECONDS
 
 
@@ -72,26 +68,21 @@ class ScriptedWebhook(FakeWebhook):
             number = len(self.calls[name])
             self.calls[name].append(Called(time.monotonic(), query))
         script = self._scripts[name]
-        say = script.first[number] if number < len(script.first) else script.last
-        if not say.status:
-            return None
-        return Reply(
-            status=say.status, headers={} if say.retry_after is None else {"Retry-After": say.retry_after}
-        )
+        return script.first[number] if number < len(script.first) else script.last
 
 
 SCRIPTS = {
-    "unavailable": Script((Say(503, "1"),)),
-    "too-many": Script((Say(429, "1"),)),
-    "defect": Script((Say(500, "1"),)),
-    "at-once": Script((Say(503, "0"),)),
-    "silent-about-when": Script((Say(503),)),
-    "by-date": Script((Say(503, "Wed, 21 Oct 2099 07:28:00 GMT"),)),
-    "forbidden": Script((Say(403, "1"),)),
-    "closed": Script((Say(0),)),
-    "never": Script((), last=Say(503, "1"), timeout_seconds=5),
-    "never-at-once": Script((), last=Say(503, "0")),
-    "too-late": Script((), last=Say(503, "30"), timeout_seconds=3),
+    "unavailable": Script((later(503, "1"),)),
+    "too-many": Script((later(429, "1"),)),
+    "defect": Script((later(500, "1"),)),
+    "at-once": Script((later(503, "0"),)),
+    "silent-about-when": Script((Reply(status=503),)),
+    "by-date": Script((later(503, "Wed, 21 Oct 2099 07:28:00 GMT"),)),
+    "forbidden": Script((later(403, "1"),)),
+    "closed": Script((None,)),
+    "never": Script((), last=later(503, "1"), timeout_seconds=5),
+    "never-at-once": Script((), last=later(503, "0")),
+    "too-late": Script((), last=later(503, "30"), timeout_seconds=3),
 }
 
 
@@ -124,8 +115,7 @@ def outcomes(plane: ControlPlane) -> Iterator[dict[str, Outcome]]:
 def test_repeated_where_told_when(outcomes: dict[str, Outcome], script: str) -> None:
     status, answer, seconds, calls = outcomes[script]
     assert (status, len(calls)) == (201, 2), answer
-    pause = float(SCRIPTS[script].first[0].retry_after or 0)
-    assert calls[1].at - calls[0].at >= pause
+    assert calls[1].at - calls[0].at >= (0 if script == "at-once" else 1)
     assert seconds < TIMEOUT_SECONDS
 
 

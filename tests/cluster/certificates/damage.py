@@ -1,11 +1,26 @@
-"""What people do to certificates by hand."""
+"""A controller of certificates in this process that waits for nothing long, and what people do to certificates by hand."""
 
 import base64
 import datetime as dt
 
 from certs.issue import issue_authority
-from tests.controlplane.certificates import AUTHORITY_PATH, NAME, SECRET_PATH, Installation
-from tests.controlplane.webhook import CONFIGURATIONS, set_bundles
+from certs.reconciler import CertificateReconciler
+from certs.rotation import Terms
+from tests.controlplane.certificates import AUTHORITY_PATH, NAME, SECRET, SECRET_PATH, Installation
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, set_bundles
+from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
+from webhook.cluster.api import ApiClient
+
+SECRET_NAME = SecretName(NAMESPACE, SECRET)
+QUICKLY = dt.timedelta(seconds=0.2)
+TERMS = Terms(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=QUICKLY, retirement=QUICKLY)
+
+
+def reconciler(api: ApiClient) -> CertificateReconciler:
+    state, served = ClusterSecret(api, SECRET_NAME.of_authority), ClusterSecret(api, SECRET_NAME)
+    return CertificateReconciler(
+        state, served, ClusterConfigurations(api), TERMS, lambda: dt.datetime.now(dt.UTC)
+    )
 
 
 def other_authority() -> bytes:

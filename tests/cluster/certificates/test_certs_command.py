@@ -7,8 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cluster.certificates.damage import damage_leaf, other_authority
-from tests.cluster.certificates.reconcilers import reconciler
+from tests.cluster.certificates.damage import damage_leaf, other_authority, reconciler
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import NAME, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client

@@ -8,8 +8,7 @@ import dataclasses
 import pytest
 
 from certs.reconciler import RacedError
-from tests.cluster.certificates.damage import other_authority
-from tests.cluster.certificates.reconcilers import SECRET_NAME, reconciler
+from tests.cluster.certificates.damage import SECRET_NAME, other_authority, reconciler
 from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import (
     NAME,

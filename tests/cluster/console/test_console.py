@@ -149,18 +149,6 @@ def test_a_foreign_origin_gets_nothing(browser: Browser, consoles: Consoles) -> 
         context.close()
 
 
-def test_a_denial_shows_what_to_write_instead(page: Page, consoles: Consoles) -> None:
-    page.goto(consoles("admin") + "/denials")
-    denial = page.locator("section.denied", has_text="Job/detector")
-
-    expect(denial).to_contain_text("The rules accept Job/detector with this change:")
-    expect(denial).not_to_contain_text("no room now")
-    assert [line.strip() for line in denial.locator(".minus, .plus").all_inner_texts()] == [
-        "-        gpu-admission.dev/gpu-class: nvidia-a100-80g",
-        "+        gpu-admission.dev/gpu-class: nvidia-a100-80gb",
-    ]
-
-
 def test_why_leads_from_a_denial_to_its_reason(page: Page, consoles: Consoles) -> None:
     page.goto(consoles("admin") + "/denials")
     waits = "With it, the quota has no room now: needs 2 GPUs; students has 0 of 2 free"
@@ -172,18 +160,6 @@ def test_why_leads_from_a_denial_to_its_reason(page: Page, consoles: Consoles) -
     expect(page.locator(".minus")).to_contain_text("nvidia.com/gpu: '4'")
     expect(page.locator(".plus").first).to_contain_text("nvidia.com/gpu: 2")
     expect(page.locator("#answer")).to_contain_text(waits)
-
-
-def test_why_lists_what_is_denied_and_leads_to_its_reason(page: Page, consoles: Consoles) -> None:
-    page.goto(consoles("admin") + "/why?namespace=students")
-    expect(page.locator("#problems a.name")).to_have_text(["Job/sweep"])
-    page.fill("#search", "nobody")
-    page.keyboard.press("Enter")
-    expect(page.locator("#problems")).to_contain_text("Nothing has these words.")
-    page.fill("#search", "sweep")
-    page.keyboard.press("Enter")
-    page.locator("#problems a.name").click()
-    expect(page.locator("h1")).to_have_text("Job/sweep")
 
 
 @pytest.mark.parametrize(

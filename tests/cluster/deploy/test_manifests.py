@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import apply_strictly, documents
 from tests.controlplane import ControlPlane, helm, locate
-from tests.controlplane.webhook import CONFIGURATION_PATHS, CONFIGURATIONS, set_bundles
+from tests.controlplane.webhook import CONFIGURATION_PATHS, CONFIGURATIONS, set_bundles, strict_manifests
 from tests.deploy.manifests import CHART, CRDS, IMAGE, NAMESPACE, RELEASE, STATIC, template
 from webhook.cluster.objects import CATALOGUES
 
@@ -95,12 +96,13 @@ def test_applying_again_keeps_the_ca_bundle_and_what_is_published(
     plane: ControlPlane, how: tuple[str, ...]
 ) -> None:
     force = ("--force-conflicts",) if how else ()
-    plane.kubectl("apply", "--server-side", "-k", STATIC / "crds")
-    plane.kubectl("apply", *how, *force, "-k", STATIC / "strict")
+    kinds = {"Namespace", "ConfigMap", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+    text = yaml.safe_dump_all(each for each in strict_manifests() if each["kind"] in kinds)
+    plane.kubectl("apply", *how, *force, "-f", "-", stdin=text)
     set_bundles(plane.client(), b"CA")
     publish(plane, NAMESPACE)
 
-    plane.kubectl("apply", *how, *force, "-k", STATIC / "strict")
+    plane.kubectl("apply", *how, *force, "-f", "-", stdin=text)
 
     assert bundles(plane) == {"Q0E="}
     assert published(plane, NAMESPACE)["digest"] == "catalogue"

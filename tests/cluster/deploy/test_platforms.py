@@ -28,13 +28,16 @@ def pods(plane: ControlPlane) -> dict[str, JSON]:
     """Return a pod of each component, once all that the Deployments want are made: nothing runs them here."""
     client = plane.client()
 
-    def made() -> bool:
+    def made() -> list[JSON]:
         _, listed = client.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
-        return [item["status"].get("replicas", 0) for item in listed["items"]] == [2, 2]
+        replicas = [item["status"].get("replicas", 0) for item in listed["items"]]
+        found: list[JSON] = client.get(f"/api/v1/namespaces/{NAMESPACE}/pods")[1]["items"]
+        # Those of the test before are removed some time after their Deployments.
+        return found if replicas == [2, 2] and len(found) == 4 else []
 
-    assert eventually(made, seconds=30), plane.kubectl("get", "events", "-n", NAMESPACE).stdout
-    listed = client.get(f"/api/v1/namespaces/{NAMESPACE}/pods")[1]["items"]
-    return {pod["metadata"]["labels"][COMPONENT]: pod["spec"] for pod in listed}
+    found = eventually(made)
+    assert found, plane.kubectl("get", "events", "-n", NAMESPACE).stdout
+    return {pod["metadata"]["labels"][COMPONENT]: pod["spec"] for pod in found}
 
 
 def profile(plane: ControlPlane) -> str:

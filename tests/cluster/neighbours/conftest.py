@@ -9,7 +9,7 @@ from tests.cluster.neighbours.team import Team
 from tests.cluster.other_webhook import OtherWebhook
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
-from tests.controlplane.webhook import serving
+from tests.controlplane.webhook import Webhook, serving
 from webhook.configuration.loader import load_directory
 
 POLICIES = """
@@ -32,14 +32,19 @@ spec:
 
 
 @pytest.fixture(scope="package")
-def installed(full_plane: ControlPlane) -> Iterator[ControlPlane]:
+def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
     install_quota_kind(full_plane.client())
     arguments = ("--kubeconfig", full_plane.kubeconfig())
     with (
-        serving(full_plane, POLICIES, host=16, arguments=arguments) as webhook,
-        Running(full_plane, configuration=load_directory(webhook.config), expiry=5.0),
+        serving(full_plane, POLICIES, host=16, arguments=arguments) as running,
+        Running(full_plane, configuration=load_directory(running.config), expiry=5.0),
     ):
-        yield full_plane
+        yield running
+
+
+@pytest.fixture
+def installed(full_plane: ControlPlane, webhook: Webhook) -> ControlPlane:  # noqa: ARG001 - it has to run
+    return full_plane
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.controllers import counting, eventually, uses
 from tests.cluster.quota.quotas import PODS, claim, in_force
-from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER, RBAC
+from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, accepted
-from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.gpuquota import RBAC, Namespace
 
 NODE, DEVICE_CLASS, EXTENDED = "with-taken-devices", "taken.example", "example.com/taken"
 TENANT = "engineer"
@@ -53,23 +53,11 @@ def devices(full_plane: ControlPlane) -> Iterator[ControlPlane]:
 def team(devices: ControlPlane) -> Iterator[Namespace]:
     """Make a namespace of which `engineer` is the admin, with a quota of 2 GPUs."""
     team = Namespace(devices)
-    bind(team, "admin")
+    team.bind_role(TENANT, "admin")
     in_force(team, {"gpus": "2"})
     yield team
     team.client.request("DELETE", team.path("pods"), {"gracePeriodSeconds": 0})
     team.client.delete(f"/api/v1/namespaces/{team.name}")
-
-
-def bind(team: Namespace, role: str) -> None:
-    """Give `engineer` a ClusterRole in the namespace, and return once it is in force."""
-    subject = {"apiGroup": RBAC, "kind": "User", "name": TENANT}
-    binding = {
-        "metadata": {"name": f"is-{role.rpartition(':')[2]}"},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": [subject],
-    }
-    path = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
-    assert team.client.post(path, binding)[0] == 201
 
 
 def claims(team: Namespace, name: str = "", *, version: str = "") -> str:
@@ -158,9 +146,10 @@ def test_a_tenant_cannot_have_a_claim_vanish_that_a_pod_uses(
     tenant = devices.client(TENANT)
     in_use(team, tenant)
     if role != "admin":
-        assert team.client.delete(f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings/is-admin")[0] == 200
-        bind(team, role)
-        assert eventually(lambda: tenant.get(claims(team))[0] == 200)
+        bindings = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
+        team.bind_role(TENANT, role)
+        assert team.client.delete(f"{bindings}/{TENANT}-admin")[0] == 200
+        assert eventually(lambda: tenant.get(bindings)[0] == 403), "which an admin may read"
 
     refuses_all(team, tenant)
     # Of a set that others wrote into, too, an apply takes away only what is its own.
@@ -252,7 +241,7 @@ def test_who_may_clear_the_allocation_may_remove_the_finalizer(
     in_use(team, tenant)
     assert merged(team, tenant, None)[0] == 403
 
-    bind(team, role)
+    team.bind_role(TENANT, role)
 
     assert eventually(lambda: merged(team, tenant, None)[0] == 200)
     assert "finalizers" not in stored(team, "taken")["metadata"]

@@ -9,12 +9,11 @@ import pytest
 
 from tests.cluster.controllers import Counting, eventually
 from tests.cluster.quota.quotas import gpu_pod, in_force
-from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane import create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
 A100, T4 = "nvidia-a100-80gb", "nvidia-t4"
 T4_NODE = "caps-t4"
-HOSTNAME = "kubernetes.io/hostname"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,15 +42,3 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(team: Names
     assert "counted for nvidia-t4: its node is nvidia-t4" in answers[-1][1]["message"]
     assert eventually(lambda: (team.used() or {}).get(f"classes/{T4}") == 16)
     assert eventually(lambda: not team.ledger_object().reservations)
-
-
-def test_a_node_that_comes_later_is_charged_by_its_class_then(team: Namespace, plane: ControlPlane) -> None:
-    node = f"later-of-{team.name}"
-    limited(team, {T4: "4", A100: "4"})
-    assert team.create(gpu_pod("waits", 3, nodeSelector={HOSTNAME: node}))[0] == 201
-    assert eventually(lambda: (team.used() or {}).get(f"classes/{A100}") == 3)
-
-    create_gpu_node(plane.client(), node, labels={"accelerator": T4})
-
-    assert eventually(lambda: (team.used() or {}).get(f"classes/{A100}") == 0)
-    assert (team.used() or {}).get(f"classes/{T4}") == 3

@@ -1,17 +1,16 @@
 """What is charged when, through the API server, the webhook and the controller: `kubectl apply` to the ledger and back.
 
-What each pod and claim costs: tests/policies/quota/. What the controller counts: tests/cluster/test_controller.py.
+What each pod and claim costs: tests/policies/quota/. What the controller counts: tests/cluster/quota/test_controller.py.
 """
 
 from fractions import Fraction
 from typing import Any
 
 from policies.quota.amounts import GPUS
-from tests.cluster.controllers import eventually, is_ready, uses
+from tests.cluster.controllers import eventually, uses
 from tests.cluster.quota.quotas import CLAIMS, PODS, claim, gpu_pod, in_force
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
-from tests.reservation_requests import creation_request
 
 A100, FAMILY, T4 = "nvidia-a100-80gb", "nvidia-a100", "nvidia-t4"
 DRY_RUN = {"dryRun": "All"}
@@ -53,28 +52,6 @@ def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None
 
     assert again == [409] * 14, "each was admitted, and none could be stored"
     assert eventually(lambda: gpu_pods(team, "rider", gpus=93) == [201])
-
-
-def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Namespace) -> None:
-    in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassifiedPods="TotalOnly")
-    assert gpu_pods(team, "before") == [201]
-    assert uses(team, 1)
-    assert used(team, f"classes/{T4}") == 0
-    team.reserve(
-        creation_request("in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue))
-    )
-
-    team.change_quota({"unclassifiedPods": "MostExpensive"})
-    at_once = team.create(gpu_pod("at-once"))
-    assert eventually(lambda: team.ledger_object().next_catalogue is not None)
-    on_the_way = team.create(gpu_pod("on-the-way"))
-    too_much = team.create(gpu_pod("too-much", 3, nodeSelector={"accelerator": T4}))
-
-    assert [at_once[0], on_the_way[0]] == [201, 201]
-    assert too_much[0] == 403
-    assert "exceeded quota: " in too_much[1]["message"]
-    assert team.ledger_object().class_catalogue is not None
-    assert eventually(lambda: is_ready(team))
 
 
 def test_a_gate_is_not_lifted_for_a_class_that_has_no_room(team: Namespace) -> None:

@@ -88,22 +88,6 @@ def test_what_is_printed_of_a_cluster(cluster: ControlPlane) -> None:
     assert max(len(line) for line in result.output.splitlines() if "·" in line) <= 80
 
 
-def test_pods_are_listed_under_the_highest_of_their_controllers(cluster: ControlPlane) -> None:
-    report = found(cluster, "-n", "chem")
-
-    changes = {(each["owner"], each["change"], each["pods"]) for each in report["changes"]}
-    toleration = "toleration nvidia.com/gpu:NoSchedule"
-    assert changes == {
-        ("Deployment/chat", toleration, 10),
-        ("Job/train", toleration, 3),
-        ("Pod/typo", toleration, 1),
-    }
-    (refused,) = [each for each in report["problems"] if each["effect"] == "refused"]
-    assert (refused["owner"], refused["pods"], refused["isWritten"]) == ("Pod/typo", 1, False)
-    web = [each for each in report["problems"] if each["owner"] == "Deployment/web"]
-    assert [(each["pods"], each["isWritten"]) for each in web] == [(4, True)]
-
-
 def test_the_proposal_is_valid_and_refuses_nothing_that_runs(cluster: ControlPlane, tmp_path: Path) -> None:
     before = found(cluster)["podEffects"]["refused"]
     result = run(cluster, "--propose", str(tmp_path / "proposal"))

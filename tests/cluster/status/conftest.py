@@ -62,17 +62,7 @@ def _workloads(plane: ControlPlane) -> None:
     apply(client, SERVING, stateful("none", 1, replicas=0))
     template = {"spec": {"restartPolicy": "Never", "containers": [gpu_container("1", "pytorch")]}}
     apply(client, SERVING, workload("Job", "later", {"suspend": True, "template": template}))
-    _allow(client)
-
-
-def _allow(client: Client) -> None:
-    """Allow TENANT to view its namespace, with our kinds, and nothing else."""
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}]
-    role, subject = f"{RBAC}/namespaces/{TRAINING}", {"kind": "User", "name": TENANT}
-    assert client.post(f"{role}/roles", {"metadata": {"name": "view"}, "rules": rules})[0] == 201
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "view"}
-    binding = {"metadata": {"name": "view"}, "roleRef": reference, "subjects": [subject]}
-    assert client.post(f"{role}/rolebindings", binding)[0] == 201
+    team.let_read(TENANT)
 
 
 def _node_of(client: Client, namespace: str, pod: str) -> Any:

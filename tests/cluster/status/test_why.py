@@ -121,21 +121,6 @@ def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
         ("pod", "Pod chat-0 is on Node a100-0, whose kubelet has not started it yet", "")
     ]
 
-    waiting = {
-        "name": "main",
-        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-    }
-    status = {"phase": "Pending", "containerStatuses": [waiting]}
-    assert client.patch(f"{path}/status", {"status": status})[0] == 200
-    found = explained(cluster, "sts/chat", SERVING)
-    assert reasons(found) == [
-        (
-            "pod",
-            "Pod chat-0 waits on Node a100-0: container main: ImagePullBackOff: no such image",
-            "correct the image or imagePullSecrets",
-        )
-    ]
-
     started = {"name": "main", "state": {"running": {"startedAt": "2026-11-22T08:00:00Z"}}}
     status = {"phase": "Running", "containerStatuses": [started]}
     assert client.patch(f"{path}/status", {"status": status})[0] == 200

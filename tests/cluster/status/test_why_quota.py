@@ -12,16 +12,14 @@ from click.testing import CliRunner, Result
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.cluster.controllers import eventually, shows
-from tests.cluster.status.conftest import MIG, TAINT, TENANT, apply, on, replicated, workload
+from tests.cluster.status.conftest import MIG, TAINT, apply, on, replicated, workload
 from tests.cluster.test_workload_kinds import CRDS, install
 from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main
 
 T4 = on("nvidia-t4")
-UPDATES, JOBS, GANGS, REPLACED, ZERO, QUIET = "updates", "jobs", "gangs", "replaced", "zero", "quiet"
-KINDS = {"pytorchjobs": ("kubeflow.org", "v1", "PyTorchJob")}
-KINDS |= {"inferenceservices": ("serving.kserve.io", "v1beta1", "InferenceService")}
+UPDATES, JOBS, GANGS, REPLACED, QUIET = "updates", "jobs", "gangs", "replaced", "quiet"
 NEVER = (
     "2 pods that must run together need 16 GPUs, which can never fit: the GPUQuota of gangs grants 8 in all"
 )
@@ -42,25 +40,20 @@ def full(cluster: ControlPlane) -> Iterator[ControlPlane]:
     client = cluster.client()
     t4 = {"nvidia.com/gpu": "4"}
     create_gpu_node(client, "t4-1", labels=T4["nodeSelector"], taints=(TAINT,), resources=t4)
-    for kind in KINDS.values():
-        install(client, *kind)
+    install(client, "kubeflow.org", "v1", "PyTorchJob")
     Namespace(cluster, QUIET)
-    teams = {name: Namespace(cluster, name) for name in (UPDATES, JOBS, REPLACED, ZERO, GANGS)}
-    for (name, team), gpus in zip(teams.items(), (2, 2, 2, 2, 8), strict=True):
+    teams = {name: Namespace(cluster, name) for name in (UPDATES, JOBS, REPLACED, GANGS)}
+    for (name, team), gpus in zip(teams.items(), (2, 2, 2, 8), strict=True):
         team.quota({"gpus": str(gpus)})
         assert shows(team, 0), name
     _updated(cluster, teams[UPDATES], {})
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
     _updated(cluster, teams[REPLACED], {"strategy": strategy}, terminationGracePeriodSeconds=3600)
-    _scaled_to_zero(client)
     pod = {"restartPolicy": "Never", "containers": [gpu_container("1", "pytorch")], **T4}
     spec = {"parallelism": 3, "completions": 3, "template": {"spec": pod}}
     apply(client, JOBS, workload("Job", "sweep", spec))
     assert shows(teams[JOBS], 2)
     apply(client, JOBS, replicated("sliced", "Deployment", MIG, 1))
-    nightly = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {**spec, "completions": None}}}
-    jobs = f"/apis/batch/v1/namespaces/{JOBS}/cronjobs"
-    assert client.post(jobs, {"apiVersion": "batch/v1", **workload("CronJob", "nightly", nightly)})[0] == 201
     orphan = replicated(
         "orphan", "Deployment", gpu_container("1", "pytorch"), 1, serviceAccountName="missing", **T4
     )
@@ -68,17 +61,7 @@ def full(cluster: ControlPlane) -> Iterator[ControlPlane]:
     _gang(cluster, teams[GANGS])
     yield cluster
     assert client.delete("/api/v1/nodes/t4-1")[0] == 200
-    for plural, (group, *_) in KINDS.items():
-        client.delete(f"{CRDS}/{plural}.{group}")
-
-
-def _scaled_to_zero(client: Client) -> None:
-    container = {**gpu_container("4", "pytorch"), "name": "kserve-container"}
-    spec = {"predictor": {"minReplicas": 0, "containers": [container], **T4}}
-    service = {"apiVersion": "serving.kserve.io/v1beta1", **workload("InferenceService", "llm", spec)}
-    path = f"/apis/serving.kserve.io/v1beta1/namespaces/{ZERO}/inferenceservices"
-    status, stored = client.post(path, service)
-    assert status == 201, stored
+    client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")
 
 
 def _updated(plane: ControlPlane, team: Namespace, spec: JSON, **template: Any) -> None:
@@ -209,52 +192,6 @@ def test_a_rule_and_a_full_quota_are_named_both(full: ControlPlane) -> None:
     )
 
 
-@cases(
-    ("namespace", "name", "want"),
-    scaled_to_zero=(
-        ZERO,
-        "inferenceservice/llm",
-        "InferenceService/llm in zero: stopped\n"
-        "  scaled to zero: spec.predictor.minReplicas is 0\n"
-        "  quota      exceeded quota: zero/default, 4 GPUs can never fit: the quota grants 2 [gpu-quota]\n"
-        "             fix: set nvidia.com/gpu: 2, or ask the platform team to raise spec.hard.gpus\n",
-    ),
-    between_two_runs=(
-        JOBS,
-        "cronjob/nightly",
-        "CronJob/nightly in jobs: stopped\n"
-        "  it makes pods when spec.schedule (0 3 * * *) is due\n"
-        "  quota      spec.jobTemplate.spec.parallelism: needs 3 GPUs, which can never fit: the GPUQuota of jobs grants 2 in "
-        "all; 0 of 3 pods will start [gpu-quota]\n"
-        "             fix: set parallelism: 2 or less, and wait until others release it, or ask the platform team to raise "
-        "spec.hard.gpus\n",
-    ),
-)
-def test_what_denies_pods_is_said_before_there_are_any(
-    full: ControlPlane, namespace: str, name: str, want: str
-) -> None:
-    shown = why(full, name, "-n", namespace)
-
-    assert (shown.exit_code, shown.output.partition("\nwhat is known")[0]) == (0, want)
-
-
-def test_all_namespaces_are_listed_the_worst_first(full: ControlPlane) -> None:
-    def listed(user: str = "admin") -> Any:
-        arguments = ["why", "-A", "-o", "json", "--kubeconfig", str(full.kubeconfig(user))]
-        return json.loads(CliRunner().invoke(main, arguments).stdout)
-
-    assert eventually(
-        lambda: {UPDATES, JOBS, REPLACED} <= {each["namespace"] for each in listed()["problems"]}, seconds=30
-    )
-    answers = [each["answer"] for each in listed()["problems"]]
-    assert answers == sorted(answers, key=["refused", "pending", "gated"].index)
-    assert f"\n  {JOBS} Job/sweep: denied " in why(full, "-A").output
-    assert why(full, "-A", "-n", JOBS).exit_code == 2
-
-    found = listed(TENANT)
-    assert (found["problems"], found["omitted"][-1]) == ([], "list pods in all namespaces")
-
-
 def test_the_replica_set_of_a_stuck_update_is_told_what_its_deployment_is(full: ControlPlane) -> None:
     sets = "/apis/apps/v1/namespaces/updates/replicasets"
     reported = quota_cause(explained(full, UPDATES, "deploy/chat"))
@@ -278,6 +215,8 @@ def test_without_a_name_what_is_denied_or_pending_is_listed(full: ControlPlane) 
     assert "jobs: 2 problems, denials seen since 20" in shown.output
     assert "\n  Job/sweep: denied " in shown.output
     assert max(map(len, shown.output.splitlines())) <= 80
+    assert f"\n  {JOBS} Job/sweep: denied " in why(full, "-A").output
+    assert why(full, "-A", "-n", JOBS).exit_code == 2
     quiet = why(full, "-n", QUIET)
     assert (quiet.exit_code, quiet.output) == (
         0,

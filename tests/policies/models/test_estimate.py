@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from policies.models.attention import Attention, EstimateError
 from policies.models.estimate import (
-    GIB,
     CardCount,
     Estimate,
     ModelPhase,
@@ -29,6 +28,8 @@ from policies.models.estimate import (
 )
 from tests.builders import CLASSES, gpu_class
 from tests.cases import cases
+
+GIB = 2**30
 
 SHAPES = st.builds(
     ModelShape,
@@ -151,7 +152,8 @@ def test_slices(total: int, want: list[str]) -> None:
 
 @cases(
     ("total", "gpus", "want"),
-    cards=(200, 1, "no class holds 200.0 GiB per GPU; needs 5 × 40 GB or 3 × 80 GB or 2 × 192 GB"),
+    cards=(320, 1, "no class holds 320.0 GiB per GPU; needs 8 × 40 GB or 4 × 80 GB or 2 × 192 GB"),
+    nine_cards_are_no_node=(720, 1, "no class holds 720.0 GiB per GPU; needs 4 × 192 GB"),
     more_than_a_node_has=(4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GB"),
     mig=(9, 1, "fits nvidia-t4 and 3 larger; a MIG slice would do: fits 3g.20gb of nvidia-a100-40gb"),
     one_class=(150, 1, "fits amd-mi300x"),
@@ -199,13 +201,10 @@ batch = partial(parse_count, what="batch size")
 @cases(
     ("parse", "text", "want"),
     no_params=(parse_params, "", 'not ""'),
-    negative_params=(parse_params, "-7b", 'not "-7b"'),
     unknown_unit=(parse_params, "7g", 'not "7g"'),
-    underscore=(parse_params, "7_0b", 'not "7_0b"'),
     zero_params=(parse_params, "0b", 'parameters, not "0b"'),
     too_many_params=(parse_params, "1e99", "more than 0 and at most 1e+15"),
     precision=(parse_precision, "fp64", "must be one of fp32, tf32, fp16"),
-    phase=(parse_phase, "inference", 'must be training or serving, not "inference"'),
     zero=(batch, "0", 'a batch size, a whole number from 1 to 1000000000, not "0"'),
     fraction=(batch, "1.5", 'not "1.5"'),
     too_large=(batch, "9" * 99, "from 1 to 1000000000"),

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_quantity
+from policies.pods.quantity import Quantity, QuantityError, parse_quantity
 from tests.cases import cases
+
+NANO, LARGEST = 10**9, 2**63 - 1
 
 
 @cases(

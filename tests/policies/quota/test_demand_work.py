@@ -11,7 +11,7 @@ from policies.gpus.cards import MOST_RESOURCES, too_many_resources
 from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
 from policies.quota.catalogue import PublishedCatalogue
-from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, claim_demand
+from policies.quota.claims import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
@@ -131,15 +131,15 @@ def counted_claim(document: JSON) -> Demand:
 
 @cases(
     ("requests", "alternatives", "want"),
-    the_most=(MOST_REQUESTS, MOST_ALTERNATIVES, []),
+    the_most=(32, 8, []),
     requests=(
-        MOST_REQUESTS + 1,
+        33,
         1,
         ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
     ),
     alternatives=(
         1,
-        MOST_ALTERNATIVES + 1,
+        9,
         ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items [gpu-quota]"],
     ),
 )
@@ -151,7 +151,7 @@ def test_claims_that_no_api_server_stores(requests: int, alternatives: int, want
 
 
 def test_a_claim_without_end_costs_less_work_than_the_largest() -> None:
-    largest, endless = claim(MOST_REQUESTS, MOST_ALTERNATIVES), claim(1000, 1)
+    largest, endless = claim(32, 8), claim(1000, 1)
 
     of_largest, of_endless = seconds(lambda: counted_claim(largest), lambda: counted_claim(endless))
 

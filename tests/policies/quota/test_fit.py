@@ -1,4 +1,4 @@
-"""What the quota's outlook says of a workload: the rule's own words, on facts that are stated in full."""
+"""What the quota says of a workload: the rule's own words, on facts that are stated in full."""
 
 from fractions import Fraction
 from typing import Any
@@ -224,6 +224,16 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
         "raise spec.hard.gpus [gpu-quota]"
     ]
     assert said(Workload.of(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
+
+
+def test_a_template_that_is_pinned_when_admitted_gets_what_its_class_grants() -> None:
+    """Its annotation pins it only then; before, it would be charged to the class that grants less."""
+    made, pinned = view(pod(gpu_container(12))), view(pod(gpu_container(12), nodeSelector=A100))
+    grant = granted({}, **{"classes/nvidia-l4": 2})
+
+    assert said(workload(WorkloadPods("spec.template", made, PodCount(running=1), pinned)), grant) == [
+        f"spec.template: set nvidia.com/gpu: 8; a pod needs 12 {A100_NEVER}; or {RAISE_A100} [gpu-quota]"
+    ]
 
 
 def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:

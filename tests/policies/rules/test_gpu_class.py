@@ -4,12 +4,9 @@ from typing import Any
 
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass, NodeLabel
-from policies.placement.class_case import is_wider
-from policies.placement.class_choice import Choice
-from policies.placement.pinning import Pinning
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import GPUClassOptions, check, mutate
+from policies.rules.gpu_class import GPUClassOptions, check, class_pins, mutate
 from tests import builders
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
@@ -209,12 +206,15 @@ def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -
 
 
 @cases(
-    ("pinned", "want"),
-    to_the_choice_itself=(("nvidia-h100",), False),
-    to_more=(("nvidia-h100", "nvidia-t4"), True),
-    to_something_else=(("nvidia-t4",), False),
-    to_nothing=((), False),
+    ("document", "want"),
+    of_all=(asking(), ["nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"]),
+    only_where_its_model_fits=(modelled("13b"), ["nvidia-a100-40gb", "nvidia-a100-80gb"]),
+    pinned=(asking(**selecting("nvidia-t4")), []),
+    by_its_annotation=(asking("nvidia-t4"), []),
+    placed_by_name=(asking(nodeName="node-1"), []),
 )
-def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
-    choice = Choice((H100,), "nvidia-h100", "", by_annotation=True, family=None)
-    assert is_wider(Pinning(pinned, ()), choice) is want
+def test_pins_that_an_annotation_may_bring(document: JSON, want: list[str]) -> None:
+    found = class_pins(view(document), context(options_of=lambda _: ANY))
+
+    assert found == {name: ("accelerator", name) for name in want}
+    assert class_pins(view(document), context()) == {}, "where the rule is off"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from policies.finding import Severity
-from policies.rules.parallelism import LONGEST_TEXT, RULE, check, check_workload
+from policies.rules.parallelism import RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
 
@@ -70,6 +70,7 @@ def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
         "args[0] --num_processes 8",
         more(8, 4, "2 machines"),
     ),
+    the_sixteenth_flag=(shell("-tp 2\n" * 15 + "-tp 4"), "args[0] -tp 4", more(4, 2)),
     tgi_on_amd=(
         pod(gpu_container(1, resource="amd.com/gpu", args=["--num-shard", "2"])),
         "args[0] --num-shard 2",
@@ -85,6 +86,7 @@ def test_processes_that_do_not_agree_with_the_gpus(document: JSON, at: str, want
     "document",
     as_many=shell("vllm serve m --tensor-parallel-size 2"),
     no_flag=shell("vllm serve m"),
+    a_seventeenth_flag=shell("-tp 2\n" * 16 + "-tp 4"),
     variable=shell("vllm serve m --tensor-parallel-size $GPUS"),
     no_machines=shell("accelerate launch --num_processes 2 --num_machines 0 train.py"),
     as_many_as_there_are=shell("torchrun --nproc_per_node=gpu train.py"),
@@ -117,7 +119,7 @@ def test_processes_that_do_not_agree_with_the_gpus(document: JSON, at: str, want
             resourceClaims=[{"name": "x"}],
         )
     ),
-    too_long_to_be_read=(shell("torchrun --nproc_per_node 8 train.py\n" + "x" * LONGEST_TEXT)),
+    too_long_to_be_read=shell("torchrun --nproc_per_node 8 train.py\n".ljust(16_385 - len("sh-c") - 3, "x")),
     amount_that_is_no_quantity=pod(gpu_container("many", args=["-tp", "4"])),
 )
 def test_what_agrees_or_cannot_be_known(document: JSON) -> None:
@@ -196,8 +198,8 @@ def test_processes_of_a_workload(document: JSON, want: str) -> None:
 
 
 def test_only_the_first_scripts_of_a_pod_are_read() -> None:
-    script = "torchrun --nproc_per_node 8 train.py\n" + "x" * (LONGEST_TEXT // 2)
+    script = "torchrun --nproc_per_node 8 train.py\n".ljust(16_384 // 2 - 1, "x")
 
     checked = view(pod(*[gpu_container("4", f"c{number}", args=[script]) for number in range(3)]))
 
-    assert [each.container for each in check(checked, RULE.options(), context())] == ["c0"]
+    assert [each.container for each in check(checked, RULE.options(), context())] == ["c0", "c1"]

@@ -30,12 +30,12 @@ def in_turn(*answers: Answer) -> Iterator[Answer]:
 def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
     answers = in_turn(page(["a", "skipped"], "7", "next"), page(["b"], "7"))
     with ApiServer(tmp_path, lambda _: next(answers)) as server:
-        listed = server.client().list("/api/v1/pods", name_of, page=2)
+        listed = server.client().list("/api/v1/pods", name_of)
 
     assert (listed.items, listed.resource_version) == (["a", "b"], "7")
     assert [request.query for request in server.requests] == [
-        {"limit": "2"},  # no resourceVersion: the newest
-        {"limit": "2", "continue": "next"},
+        {"limit": "500"},  # no resourceVersion: the newest
+        {"limit": "500", "continue": "next"},
     ]
 
 

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from tests.cases import cases
-from webhook.cluster.collection import CLUSTER, NOWHERE, Line, MergedCollection, Position
+from webhook.cluster.collection import CLUSTER, NOWHERE, MergedCollection, ObjectVersion, Position
 
 NAMESPACES = ("red", "blue")
-State = dict[str, Line["Item"]]
+State = dict[str, ObjectVersion["Item"]]
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -19,8 +19,8 @@ class Item(msgspec.Struct, frozen=True):
     version: int
 
 
-def line(uid: str, namespace: str, version: int, *, kept: bool) -> Line[Item]:
-    return Line(namespace, hash(uid), version, Item(uid, namespace, version) if kept else None)
+def line(uid: str, namespace: str, version: int, *, kept: bool) -> ObjectVersion[Item]:
+    return ObjectVersion(namespace, hash(uid), version, Item(uid, namespace, version) if kept else None)
 
 
 class Reading(msgspec.Struct):
@@ -29,7 +29,7 @@ class Reading(msgspec.Struct):
     stack: ExitStack
     namespace: str
     at: Position
-    lines: list[Line[Item]]
+    lines: list[ObjectVersion[Item]]
 
 
 class World:
@@ -40,7 +40,7 @@ class World:
         self.sums = dict.fromkeys(NAMESPACES, 0)
         self.held = MergedCollection[Item]("things", self.changed)
         self.history: list[State] = [{}, {}]
-        self.events: list[tuple[Line[Item], bool] | None] = [None, None]
+        self.events: list[tuple[ObjectVersion[Item], bool] | None] = [None, None]
         self.watch = 1
         self.held.watch_from(1)
         self.readings: list[Reading] = []
@@ -140,7 +140,7 @@ class World:
             self.read()
             self.merge()
         self.check()
-        assert self.held._buried == {}
+        assert self.held._deleted_at == {}
 
 
 @pytest.mark.parametrize("seed", range(4))

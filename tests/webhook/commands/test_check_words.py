@@ -33,11 +33,6 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
         "request if it only monitors GPUs; is held on every node of this DaemonSet, and no other pod gets it "
         "there; or ask the platform team to exempt its namespace in the GPUPolicy [gpu-requests]",
     ),
-    more_processes_than_gpus=(
-        "apiVersion: batch/v1\n" + JOB.replace("{name: main,", "{name: main, args: [--nproc_per_node=8],"),
-        'stdin:8: warning: containers[0].args[0] (container "main") = "--nproc_per_node 8": set 4 or request 8 '
-        "GPUs; should be at most 4, the GPUs of the container [parallelism]",
-    ),
     a_quota_of_limits=(
         "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"
         '    requests.nvidia.com/gpu: "4"\n    limits.nvidia.com/gpu: "4"\n',

@@ -66,6 +66,14 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_a_long_name_widens_the_column_of_names(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "machine-translation-europe-430"
+    head, long, short, *_ = table(capsys, summary(name), summary("team-a"))
+    assert long.startswith(f"{name} Ready ")
+    assert [each.index("Ready") for each in (long, short)] == [len(name) + 1] * 2
+    assert head.index("STATUS") == len(name) + 1
+
+
 def test_500_namespaces_fit_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     quotas = [summary(f"team-{number:03}", held_up=number >= 440) for number in range(500)]
     lines = table(capsys, *quotas)

@@ -117,7 +117,6 @@ def test_namespaces_that_do_not_exist() -> None:
     ("one", "other", "meet", "contains"),
     everything=("*", "ml-*", True, True),
     part=("ml-*", "*", True, False),
-    name=("ml-*", "ml-serving", True, True),
     empty_rest=("ml-*", "ml-", True, True),
     crossing=("ml-*", "*-a", True, False),
     one_character=("ml-?", "ml-*", True, False),

@@ -24,7 +24,7 @@ from webhook.controller.canary import (
 from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace
 
 DENIED = f'admission webhook "{MUTATING}" denied the request: '
-HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number", code=403)
+HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")
 BOTH = (MUTATE, VALIDATE)
 
 
@@ -89,7 +89,10 @@ def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause() -> None:
 
 
 def test_patches_that_are_not_in_the_final_pod_are_a_failure() -> None:
-    assert probe(cast(ApiClient, Cluster(None, BOTH, patched=False)), "team").reason == "not-patched"
+    result = probe(cast(ApiClient, Cluster(None, BOTH, patched=False)), "team")
+
+    assert result.reason == "not-patched"
+    assert result.message == "the annotations of the mutating webhook are not in the final pod"
 
 
 def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> None:
@@ -181,4 +184,5 @@ def test_injections_are_in_the_final_pod(tolerated: list[str], want: str) -> Non
     result = probe(cast(ApiClient, cluster), "team")
 
     assert result.reason == want
+    assert (result.message == "the injections of gpu-toleration are not in the final pod") is bool(want)
     assert ("the injections of gpu-toleration are in the final pod" in result.proved) is (not want)

@@ -16,7 +16,7 @@ from policies.quota.ledger.reservations import Reservation
 from tests import builders
 from tests.builders import JSON, container, quota_ledger
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.cluster.collection import Line, Position
+from webhook.cluster.collection import ObjectVersion, Position
 from webhook.configuration.loader import load_directory
 from webhook.controller.records import ClaimHistory
 from webhook.controller.usage_counter import DELETED, UsageCounter
@@ -66,11 +66,13 @@ class Cluster:
             else:
                 of.claims.event(self._line(document, of.sums.reader.read_claim), deleted=deleted)
 
-    def _line(self, document: JSON, record: Any) -> Line[Any]:
+    def _line(self, document: JSON, record: Any) -> ObjectVersion[Any]:
         self._revision += 1
         document["metadata"]["resourceVersion"] = str(self._revision)
         uid = document["metadata"]["uid"]
-        return Line(TEAM, hash(uid), self._revision, record(msgspec.Raw(json.dumps(document).encode())))
+        return ObjectVersion(
+            TEAM, hash(uid), self._revision, record(msgspec.Raw(json.dumps(document).encode()))
+        )
 
 
 def used(of: UsageCounter, *reservations: str) -> int:

@@ -84,7 +84,7 @@ class World:
             raise self.failures.pop()
         if "/broken/" in path:
             self.refused += 1
-            raise errors.Unavailable("a webhook failed", code=500)
+            raise errors.Unavailable("a webhook failed")
         assert path == "/apis/gpu-admission.dev/v1alpha1/namespaces/team/gpuquotas/default/status"
         written, metadata = msgspec.json.decode(body), self.document["metadata"]
         assert written["metadata"]["resourceVersion"] == metadata["resourceVersion"]
@@ -162,7 +162,7 @@ def test_a_status_is_written_once_a_second_and_only_if_it_differs(world: World) 
 
 
 def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World) -> None:
-    world.failures = [errors.Conflict("changed", code=409)]
+    world.failures = [errors.Conflict("changed")]
     world.change()
     assert world.writes == 0
     world.wait(1.0)

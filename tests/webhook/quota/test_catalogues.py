@@ -44,7 +44,7 @@ class ConfigMapApi:
         self._called("patch", path)
         change = msgspec.json.decode(body)
         if change["metadata"]["resourceVersion"] != str(self.version):
-            raise errors.Conflict("the object has been modified", code=409)
+            raise errors.Conflict("the object has been modified")
         merged = {**self.data, **change["data"]}
         self.data = {key: value for key, value in merged.items() if value is not None}
         self.version += 1
@@ -100,7 +100,7 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
     assert len(api.calls) == 4, "three, and the first again, which the third put out"
 
 
-@cases("failure", unreachable=AWAY, overloaded=errors.Unavailable("overloaded", code=503))
+@cases("failure", unreachable=AWAY, overloaded=errors.Unavailable("overloaded"))
 def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception) -> None:
     api = ConfigMapApi()
     api.fails = [failure]
@@ -109,7 +109,7 @@ def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception
     assert raised.value.transient
 
 
-FORBIDDEN, MISSING = errors.Forbidden("no", code=403), errors.NotFound("none", code=404)
+FORBIDDEN, MISSING = errors.Forbidden("no"), errors.NotFound("none")
 
 
 @cases("failure", forbidden=FORBIDDEN, missing=MISSING)
@@ -119,7 +119,7 @@ def test_what_nobody_may_read_is_not_published(failure: Exception) -> None:
     assert published(api).named_by(ledger(THEIR_DIGEST), 1.0) == {}
 
 
-RACED = errors.Conflict("the object has been modified", code=409)
+RACED = errors.Conflict("the object has been modified")
 
 
 @cases(
@@ -128,7 +128,7 @@ RACED = errors.Conflict("the object has been modified", code=409)
     after_a_race=([None, RACED], True, ["get", "patch"] * 2),
     no_config_map=([MISSING], False, ["get"]),
     no_right=([None, FORBIDDEN], False, ["get", "patch"]),
-    too_long=([None, errors.ApiError("too long", code=422)], False, ["get", "patch"]),
+    too_long=([None, errors.ApiError("too long")], False, ["get", "patch"]),
 )
 def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool, calls: list[str]) -> None:
     api = ConfigMapApi(other="of somebody else")

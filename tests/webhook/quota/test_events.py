@@ -9,7 +9,7 @@ from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.quota import events as quota_events
-from webhook.quota.events import MOST_WAITING, QuotaEvents
+from webhook.quota.events import QuotaEvents
 
 
 class Writer:
@@ -61,7 +61,7 @@ def test_what_is_waiting_at_the_end_is_written(world: World) -> None:
 def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:
     world.warn(-1)
     assert eventually(world.events._waiting.empty), "it is being written"
-    for number in range(MOST_WAITING + 10):
+    for number in range(510):
         world.warn(number)
     assert world.lost == 10
     world.writer.answers.set()
@@ -77,7 +77,7 @@ def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
     assert (len(world.writer.requested), world.lost) == (2, 1)
 
 
-@cases("waiting", one_under_way=0, a_full_queue=MOST_WAITING)
+@cases("waiting", one_under_way=0, a_full_queue=500)
 def test_the_end_waits_for_no_api_server(world: World, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_events, "STOP_SECONDS", 0.01)
     world.warn(-1)

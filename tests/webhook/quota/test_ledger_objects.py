@@ -80,7 +80,8 @@ def test_a_line_of_reservations_that_cannot_be_read_is_kept() -> None:
 
 
 def test_an_answer_has_uid_and_version() -> None:
-    assert decode_identity(b'{"metadata":{"name":"team","uid":"u","resourceVersion":"7"}}') == ("u", "7")
+    found = decode_identity(b'{"metadata":{"name":"team","uid":"u","resourceVersion":"7"}}')
+    assert (found.uid, found.resource_version) == ("u", "7")
     with pytest.raises(LedgerObjectError, match="missing required field `uid`"):
         decode_identity(b'{"metadata":{"name":"team","resourceVersion":"7"}}')
 

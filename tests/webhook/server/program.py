@@ -45,7 +45,6 @@ def respond(
                 "draining": draining,
                 "scheme": environ["wsgi.url_scheme"],
                 "last_error": serving.state.last_error,
-                "failures": serving.state.failures,
                 "client_ca": serving.client_ca and serving.client_ca.last_error,
             }
         case "/large":

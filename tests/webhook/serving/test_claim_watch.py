@@ -17,7 +17,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.claim_watch import MOST_READS, ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 ROOT = "/apis/resource.k8s.io/v1"
@@ -79,11 +79,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
     with ApiServer(folder, cluster) as server:
         watch = ClaimWatch(server.client())
-        watch.start()
+        stopping = threading.Event()
+        watch.start(stopping)
         try:
             yield watch
         finally:
-            watch.stop()
+            stopping.set()
             cluster.done.set()
             for thread in threading.enumerate():
                 if thread.name.startswith("watch resourceclaim"):
@@ -191,11 +192,11 @@ def test_a_review_reads_few_claims(tmp_path: Path) -> None:
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
         lookup = watch.lookup(monotonic() + 20)
-        found = [lookup(by_name(f"new-{number}")) for number in range(MOST_READS + 3)]
+        found = [lookup(by_name(f"new-{number}")) for number in range(7)]
 
-        assert found == [GPU] * MOST_READS + [None] * 3
+        assert found == [GPU] * 4 + [None] * 3
         assert lookup(by_name("known")) == GPU
-        assert len(cluster.reads) == MOST_READS
+        assert len(cluster.reads) == 4
 
 
 def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
 from tests.builders import context
 from tests.cases import cases
 from webhook.configuration.loader import load_objects
-from webhook.serving.engine import MOST_FINDINGS, Decision, Engine, Outcome, OutOfTime
+from webhook.serving.engine import Decision, Engine, Outcome, OutOfTime
 from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -104,13 +104,15 @@ def test_only_what_nothing_else_denies_is_asked_for(
     assert quota.requests == (0 if want[0][0] == "is refused" else 1)
 
 
-def test_findings_of_one_outcome_are_bounded() -> None:
+@cases(("others", "is_found"), one_less=(99, True), as_many_as_are_kept=(100, False))
+def test_findings_of_one_outcome_are_bounded(others: int, is_found: bool) -> None:
     many = [
         (Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message=str(number)), Mode.WARN)
-        for number in range(MOST_FINDINGS)
+        for number in range(others)
     ]
 
-    assert (WANTS_QUOTA, Outcome.WARNED) not in evaluated(Quota(), policy(Mode.WARN), *many)
+    found = evaluated(Quota(), policy(Mode.WARN), *many)
+    assert ((WANTS_QUOTA, Outcome.WARNED) in found) is is_found
 
 
 def test_no_quota_is_asked_after_the_deadline() -> None:

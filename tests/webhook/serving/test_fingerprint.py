@@ -19,7 +19,7 @@ from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, 
 from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import LONGEST_REMEMBERED, MOST_REMEMBERED, Decision, Engine
+from webhook.serving.engine import Decision, Engine
 from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -106,7 +106,7 @@ def test_another_policy_of_the_namespace_finds_for_itself() -> None:
     assert counted.runs == 2
 
 
-@cases("quote", the_name_of_a_token="volume kube-api-access-abcde", much="x" * LONGEST_REMEMBERED)
+@cases("quote", the_name_of_a_token="volume kube-api-access-abcde", much="x" * 16_384)
 def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     counted = Counted(quote)
     engine, policy = Engine(CONFIGURATION), counted.policy()
@@ -141,10 +141,11 @@ def test_who_shares_demands(one: JSON, other: JSON, is_shared: bool) -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    engine = Engine(CONFIGURATION)
-    for number in range(MOST_REMEMBERED + 1):
+    engine, sizes = Engine(CONFIGURATION), []
+    for number in range(257):
         decide(engine, Phase.MUTATE, pod(gpu_container(), nodeSelector={"number": f"{number}"}))
-    assert 0 < len(engine.remembered) <= MOST_REMEMBERED
+        sizes.append(len(engine.remembered))
+    assert sizes == [*range(1, 257), 1]
 
 
 def test_patches_of_equal_pods_are_the_same() -> None:

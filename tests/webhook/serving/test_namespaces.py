@@ -45,12 +45,11 @@ def running(folder: Path, one: Callable[[Request], Answer]) -> Iterator[tuple[Na
     with ApiServer(folder, answer) as server:
         namespaces = Namespaces(server.client())
         assert namespaces.all() is None
-        namespaces.start()
+        namespaces.informer.start(ended)
         assert eventually(lambda: namespaces.informer.synced)
         try:
             yield namespaces, server
         finally:
-            namespaces.stop()
             ended.set()
 
 

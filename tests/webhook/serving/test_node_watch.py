@@ -21,6 +21,7 @@ from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
+from webhook.serving import node_watch
 from webhook.serving.node_watch import OPEN, NodeWatch, keys_to_know
 
 KEYS = LabelKeys(frozenset({"accelerator"}), ("karpenter.k8s.aws/instance-*", "karpenter.sh/nodepool"))
@@ -69,6 +70,7 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "TIMINGS", QUICK)
+    monkeypatch.setattr(node_watch, "POOL_SECONDS", 0.1)
 
 
 @contextmanager
@@ -77,15 +79,16 @@ def watching(
 ) -> Iterator[tuple[NodeWatch, ApiServer]]:
     stopping = threading.Event()
     with ApiServer(folder, cluster) as server:
-        watch = NodeWatch(server.client(), keys, pool_seconds=0.1)
-        thread = threading.Thread(target=watch.run, args=(stopping,))
-        thread.start()
+        watch = NodeWatch(server.client(), keys)
+        watch.start(stopping)
         try:
             yield watch, server
         finally:
             stopping.set()
             cluster.done.set()
-            thread.join()
+            for thread in threading.enumerate():
+                if thread.name == "nodes":
+                    thread.join(10)
 
 
 GPUS = {"cpu": "8", "nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}

@@ -151,7 +151,7 @@ def test_a_warning_without_a_remedy_is_cut_with_its_object_to_what_the_api_serve
 )
 def test_the_object_of_a_warning(metadata: dict[str, str], sent: str, want: str) -> None:
     document = msgspec.Raw(msgspec.json.encode({"metadata": metadata}))
-    kind = review.GroupVersionKind("apps", "v1", "Deployment")
+    kind = review.GroupKind("apps", "Deployment")
     asked = review.AdmissionRequest(uid="u", kind=kind, namespace="ml", name=sent, object=document)
 
     assert review.subject_of(asked) == want

@@ -1,5 +1,9 @@
 """Where the GPUs of each kind are written: their amounts, and their paths in the object."""
 
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +14,7 @@ from policies.pods.workload import PodCount
 from tests.builders import JSON
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
+from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind
 from webhook.workloads.places import LONGEST_PATCHES, PodPlace, pod_places, workload_pods
 
 CONFIGURATION = load_directory(None)
@@ -289,3 +294,43 @@ def test_of_a_number_of_gpus_that_a_parameter_fills_in_no_count_is_known() -> No
     place = place_of("Experiment.kubeflow.org", f"spec: {{trialTemplate: {{trialSpec: {{{job}}}}}}}")
 
     assert (place.count, place.is_partial) == (PodCount(None), True)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "workloads.md"
+TABLE = re.compile(r"(?<=<!-- workload-kinds -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
+HEADER = "| API group | kind | resource | its pods are at | pods at one time |\n|---|---|---|---|---|\n"
+
+
+def workload_kinds() -> Iterator[str]:
+    for kind in load_directory(None).workload_kinds.values():
+        if kind.pods:
+            resource = "(cluster-scoped: only `check`)" if kind.cluster_scoped else kind.plural
+            paths = ", ".join(map(shown, kind.pods))
+            group = kind.group or "core"
+            yield f"| {group} | {kind.kind} | {resource} | {paths} | {numbers(kind)} |\n"
+
+
+def shown(form: PodPath) -> str:
+    described = ", ".join(form.containers)
+    if form.form is PodForm.TEMPLATE:
+        return f"`{form.path}`"
+    return f"`{form.path}` ({form.form.value}{': ' * bool(described)}{described})"
+
+
+def numbers(kind: WorkloadKind) -> str:
+    if kind.templates_only:
+        return "none"
+    return "; ".join(dict.fromkeys(factors(form.replicas) for form in kind.pods))
+
+
+def factors(texts: tuple[str, ...]) -> str:
+    return " × ".join(text if text in {"1", "unknown"} else f"`{text}`" for text in texts) or "1"
+
+
+def test_the_table_is_what_the_code_knows() -> None:
+    text = PAGE.read_text()
+    written = TABLE.sub(lambda _: HEADER + "".join(workload_kinds()), text)
+
+    if os.environ.get("UPDATE_DOCS") and written != text:
+        PAGE.write_text(written)
+    assert PAGE.read_text() == written, "UPDATE_DOCS=1 writes the table"

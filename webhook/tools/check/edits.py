@@ -66,14 +66,11 @@ def edited_piece(text: str, document: YamlDocument, edits: Iterable[TextEdit]) -
     start, end = document.span
     piece, mark = text[start:end], document.node.start_mark.index
     read = list(load_documents(piece))
-    index = next(at for at, each in enumerate(read) if _starts_at(each) == mark)
+    starts = [int(each.node.start_mark.index) if isinstance(each, YamlDocument) else -1 for each in read]
+    index = starts.index(mark)
     for edit in sorted(dict.fromkeys(edits), key=lambda edit: last_items_last(*edit), reverse=True):
         piece = _with_edit(piece, index, edit)
     return piece
-
-
-def _starts_at(document: YamlDocument | YamlError) -> int:
-    return int(document.node.start_mark.index) if isinstance(document, YamlDocument) else -1
 
 
 def _with_edit(text: str, index: int, edit: TextEdit) -> str:

@@ -44,6 +44,15 @@ class Repair(NamedTuple):
             raise NotEditableError(NO_EDIT)
         return tuple(TextEdit((*self.manifest.at, *path), value) for path, value in found)
 
+    @property
+    def obstacle(self) -> str:
+        """Why there are no edits, "" if there are."""
+        try:
+            self.edits()
+        except NotEditableError as error:
+            return str(error)
+        return ""
+
 
 def object_edits(manifest: Manifest, violation: Violation) -> Sequence[TextEdit]:
     """Return the fix as edits of the object as it is written."""
@@ -81,13 +90,8 @@ class Fixes(msgspec.Struct):
     def left(self) -> Iterator[tuple[Repair, str]]:
         """Yield each remaining denial, and each fix that could not be made, with the reason."""
         for each in _repairs(self.results):
-            try:
-                each.edits()
-                why = self.reasons.get(each.key, INEFFECTIVE)
-            except NotEditableError as error:
-                why = str(error)
             if each.violation.outcome is Outcome.DENIED or each.violation.finding.fix:
-                yield each, why
+                yield each, each.obstacle or self.reasons.get(each.key, INEFFECTIVE)
 
 
 def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
@@ -105,7 +109,7 @@ def fix(checked: Checked, check: Check) -> Fixes:
 
     def wanted() -> list[Repair]:
         found = (each for each in _repairs(fixes.results) if each.key not in fixes.reasons)
-        return [each for each in found if _is_editable(each)]
+        return [each for each in found if not each.obstacle]
 
     def attempt(repairs: Sequence[Repair]) -> bool:
         current = [each._replace(manifest=fixes.results[each.position].manifest) for each in repairs]
@@ -123,13 +127,6 @@ def _repairs(results: Sequence[ManifestResult]) -> Iterator[Repair]:
         for violation in result.findings():
             if violation.outcome is not Outcome.AUDITED:
                 yield Repair(index, result.manifest, violation)
-
-
-def _is_editable(repair: Repair) -> bool:
-    try:
-        return bool(repair.edits())
-    except NotEditableError:
-        return False
 
 
 def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:

@@ -176,32 +176,26 @@ def _without_schema(document: str) -> str:
     return _SPEC.sub(lambda spec: "spec:" + "\n" * spec[0].count("\n"), document)
 
 
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True):
     """Reads one document, which may be a List."""
 
-    def __init__(
-        self,
-        file: str,
-        is_stream: bool,
-        text: str,
-        index: int,
-        document: YamlDocument,
-        namespace: str,
-        found: Manifests,
-        kinds: WorkloadKinds,
-    ) -> None:
-        self._file, self._is_stream, self._text, self._index = file, is_stream, text, index
-        self._document, self._namespace = document, namespace
-        self._found, self._kinds = found, kinds
+    file: str
+    is_stream: bool
+    text: str
+    index: int
+    document: YamlDocument
+    namespace: str
+    found: Manifests
+    kinds: WorkloadKinds
 
     def read(self) -> None:
-        for error in self._document.duplicates:
+        for error in self.document.duplicates:
             message = f"{error}; the last one counts"
-            located = LocatedProblem.of_file(self._file, message, error.line, error.column)
-            self._found.warnings.append(located)
-        problems = self._found.problems
+            located = LocatedProblem.of_file(self.file, message, error.line, error.column)
+            self.found.warnings.append(located)
+        problems = self.found.problems
         before = len(problems)
-        self._read(as_stored(self._document.data), (), {})
+        self._read(as_stored(self.document.data), (), {})
         problems[before:] = sorted(problems[before:], key=lambda problem: problem.line)
 
     def _read(self, data: Any, at: Parts, inherited: dict[str, str]) -> None:
@@ -222,23 +216,23 @@ class _Reader:
             self._read_items(data.get("items", []), envelope, at)
             return
         metadata, group = envelope.metadata, envelope.api_version.rpartition("/")[0]
-        has_pods = (group, envelope.kind) in self._kinds and bool(self._kinds[group, envelope.kind].pods)
+        has_pods = (group, envelope.kind) in self.kinds and bool(self.kinds[group, envelope.kind].pods)
         manifest = Manifest(
-            file=self._file,
-            is_stream=self._is_stream,
-            text=self._text,
-            index=self._index,
-            document=self._document,
+            file=self.file,
+            is_stream=self.is_stream,
+            text=self.text,
+            index=self.index,
+            document=self.document,
             at=at,
             data=data,
             api_version=envelope.api_version,
             kind=envelope.kind,
-            namespace=metadata.namespace or self._namespace,
+            namespace=metadata.namespace or self.namespace,
             name=metadata.name or metadata.generate_name or "",
             is_known=has_pods or (group, envelope.kind) in _OTHER_KNOWN,
         )
         if (whole := self._with_pods(manifest)) is not None:
-            self._found.manifests.append(whole)
+            self.found.manifests.append(whole)
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
         if not isinstance(items, list):
@@ -254,7 +248,7 @@ class _Reader:
         """Return the object with its pods, or None if one cannot be read."""
         places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
         if not manifest.is_pod:
-            places = pod_places(self._kinds, manifest.group, manifest.kind, manifest.data)
+            places = pod_places(self.kinds, manifest.group, manifest.kind, manifest.data)
         pods: list[tuple[PodPlace, Pod]] = []
         problems: list[Problem] = []
         for place in places:
@@ -295,8 +289,8 @@ class _Reader:
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
-        line, column = self._document.position_of(whole)
-        self._found.problems.append(LocatedProblem(self._file, line, "", field_path(whole), message, column))
+        line, column = self.document.position_of(whole)
+        self.found.problems.append(LocatedProblem(self.file, line, "", field_path(whole), message, column))
 
 
 def _is_manifest(data: Any) -> bool:

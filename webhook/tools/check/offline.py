@@ -28,7 +28,7 @@ from policies.rules.ineffective_fields import GROUPS
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.namespaces import NamespaceUnknown
-from webhook.serving.review import GroupVersionKind
+from webhook.serving.review import GroupKind
 from webhook.serving.workload_reviews import evaluate_autoscaler
 from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -79,9 +79,8 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
         return any(found.outcome is Outcome.DENIED for found in self.findings)
 
 
-MANIFEST = "manifest"
-Remark = tuple[str, Outcome | None, str, str]
-"""The rule, outcome, path and sentence of a finding; or MANIFEST, None, path and sentence of a placeholder."""
+Remark = tuple[Outcome | None, str, str]
+"""The outcome, path and sentence of a finding; the outcome is None for what keeps an object from being evaluated."""
 
 
 class ManifestResult(msgspec.Struct, frozen=True):
@@ -116,11 +115,11 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     def remarks(self) -> Iterator[Remark]:
         for found in self.findings():
-            yield found.finding.rule, found.outcome, found.finding.path, found.finding.sentence()
+            yield found.outcome, found.finding.path, found.finding.sentence()
         for placeholder in self.placeholders:
-            yield MANIFEST, None, placeholder.path, placeholder.sentence()
+            yield None, placeholder.path, placeholder.sentence()
         if self.unknown:
-            yield MANIFEST, None, "", self.unknown
+            yield None, "", self.unknown
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
@@ -176,14 +175,10 @@ class Run:
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
         mapping = self._configuration.resource_mapping
-        if (
-            self._cluster
-            and not manifest.is_known
-            and not any(unread_gpus(manifest.kind, manifest.data, mapping))
-        ):
-            return ManifestResult(
-                manifest, ()
-            )  # the labels of its namespace are not asked for, if it has one
+        is_read = manifest.is_known or any(unread_gpus(manifest.kind, manifest.data, mapping))
+        if self._cluster and not is_read:
+            # The labels of its namespace are not asked for, if it has one.
+            return ManifestResult(manifest, ())
         try:
             policy = self._by.policy(manifest.namespace)
         except NamespaceUnknown as error:
@@ -261,7 +256,7 @@ class Run:
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:
             return None
-        kind = GroupVersionKind(group=manifest.group, kind=manifest.kind)
+        kind = GroupKind(group=manifest.group, kind=manifest.kind)
         return evaluate_autoscaler(by, policy, kind, manifest.data, scales, stored, is_update=False)
 
     def _workload(

@@ -19,7 +19,7 @@ from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
-from webhook.tools.check.offline import MANIFEST, ManifestResult, ManifestVerdict
+from webhook.tools.check.offline import ManifestResult, ManifestVerdict
 from webhook.tools.check.sources import FIRST
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -27,6 +27,9 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 
 LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "note", None: "note"}
 """By the outcome of a remark."""
+
+MANIFEST = "manifest"
+"""The id of results that are not findings of a rule."""
 
 _RULES = {
     **{reason.value: reason.meaning for reason in Reason},
@@ -59,9 +62,9 @@ def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
             shown = _result(finding.reason, LEVELS[violation.outcome], finding.sentence(), location)
             fixes = _fixes(manifest, violation)
             yield {**shown, "properties": {"rule": finding.rule}, **({"fixes": fixes} if fixes else {})}
-        for rule_id, outcome, path, sentence in result.remarks():
+        for outcome, path, sentence in result.remarks():
             if outcome is None:
-                yield _result(rule_id, LEVELS[None], sentence, _at(manifest, path))
+                yield _result(MANIFEST, LEVELS[None], sentence, _at(manifest, path))
 
 
 def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
@@ -270,7 +273,7 @@ def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
 def _describe(case: ET.Element, result: ManifestResult) -> None:
     denied: list[str] = []
     others: list[str] = []
-    for _, outcome, path, sentence in result.remarks():
+    for outcome, path, sentence in result.remarks():
         line, column = result.manifest.position_of(path_parts(path))
         place = f"{result.manifest.file}:{line}:{column}: "
         if outcome is Outcome.DENIED:

@@ -134,8 +134,8 @@ def run_quotas(
     A document that is not valid grants nothing; `quota_findings` says so.
     """
     found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
-    written = _grants(reduce(operator.or_, found, {}))
-    configured = _grants(configuration.quotas)
+    written = grants(reduce(operator.or_, found, {}))
+    configured = grants(configuration.quotas)
 
     @cache
     def quota_of(namespace: str) -> RunQuota | None:
@@ -147,7 +147,7 @@ def run_quotas(
     return quota_of
 
 
-def _grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
+def grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
     return {name: QuotaGrant(spec.amounts, spec.unclassified_pods) for name, spec in specs.items()}
 
 

@@ -93,6 +93,8 @@ class Observer(Generic[T]):
 
 SHOWN_DENIALS = 5
 """On the overview; their own page has all."""
+MOST_SHOWN = 10
+"""Of a list beside the subject of a page: findings, nodes, denials of a namespace."""
 
 FILTERS = {name: each for name, each in vars(views).items() if isfunction(each)}
 """By their names in templates."""
@@ -108,6 +110,7 @@ def create_app(
         cluster=cluster,
         home=home,
         side=SIDE,
+        most=MOST_SHOWN,
         LOOKS=views.LOOKS,
         OK=Health.OK,
         ORDERS=list(Order),

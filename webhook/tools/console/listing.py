@@ -65,7 +65,7 @@ def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> 
     found = [
         quota
         for quota in quotas
-        if _matches(_text(quota), arguments)
+        if _matches(" ".join([quota.namespace, *(each.name for each in quota.holders)]), arguments)
         if quota.has_problem or not arguments.get("problems")
     ]
     return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
@@ -78,20 +78,19 @@ def order_of(arguments: Mapping[str, str]) -> Order:
         return Order.WORST
 
 
-def _text(quota: QuotaSummary) -> str:
-    return " ".join([quota.namespace, *(holder.name for holder in quota.holders)])
-
-
 def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
-    if order is Order.WORST:
-        return quota.urgency
-    first: Fraction | int = 0
-    if order is Order.DENIED:
-        first = -(quota.denied or 0)
-    elif order is Order.FULLEST:
-        first = -max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
-    elif order is Order.LARGEST:
-        first = -quota.row.held if quota.row else 0
-    elif order is Order.PENDING:
-        first = -sum((each.gpus for each in quota.pending), NOTHING)
-    return first, quota.namespace
+    most: Fraction | int
+    match order:
+        case Order.NAMESPACE:
+            most = 0
+        case Order.WORST:
+            return quota.urgency
+        case Order.DENIED:
+            most = quota.denied or 0
+        case Order.FULLEST:
+            most = max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
+        case Order.LARGEST:
+            most = quota.row.held if quota.row else 0
+        case Order.PENDING:
+            most = quota.pending_gpus
+    return -most, quota.namespace

@@ -131,11 +131,7 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
     kind, _, name = denial.owner.partition("/")
     try:
         return reader.propose(kind, name, denial.namespace)
-    except (
-        errors.Forbidden,
-        UnknownKindError,
-        RecursionError,
-    ):  # RecursionError: of YAML that is nested deeply
+    except (errors.Forbidden, UnknownKindError, RecursionError):  # the last one: YAML that is nested deeply
         return None
 
 

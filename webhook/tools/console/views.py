@@ -1,5 +1,7 @@
 """What pages compute of a status: sums over its parts, words for amounts and moments, and how a state looks."""
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from fractions import Fraction
 
@@ -10,6 +12,7 @@ from webhook.tools.console.history import QuotaDimension
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
+    DeniedOwner,
     Health,
     PolicyStatus,
     QuotaRow,
@@ -71,6 +74,14 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def quota_of(status: ClusterStatus, namespace: str) -> QuotaSummary | None:
     return next((each for each in status.quotas if each.namespace == namespace), None)
+
+
+def by_namespace(denials: Iterable[DeniedOwner]) -> list[tuple[str, int]]:
+    """Return the numbers of denied pods, the largest first."""
+    counts = Counter[str]()
+    for each in denials:
+        counts[each.namespace] += each.count
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def clock(moment: datetime) -> str:

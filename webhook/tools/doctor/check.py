@@ -63,7 +63,6 @@ class CheckResult(msgspec.Struct, frozen=True):
 def doctor_check(
     identity: str, title: str, *reads: Right
 ) -> Callable[[Callable[[InstalledCluster], Iterator[Observation]]], DoctorCheck]:
-    """Make a check of the function below."""
     return lambda run: DoctorCheck(identity, title, run, reads)
 
 

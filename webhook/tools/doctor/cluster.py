@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, requested_by
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
@@ -31,7 +30,6 @@ from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.configuration.workload_kinds import WorkloadKinds
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -66,8 +64,6 @@ class Right(msgspec.Struct, frozen=True):
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """The names of an installation's objects."""
-
     namespace: str = NAMESPACE
     canary_namespace: str = CANARY_NAMESPACE
     secret: str = CERTIFICATE_SECRET
@@ -155,7 +151,7 @@ class InstalledCluster:
     @cached_property
     def gpu_nodes(self) -> list[StoredNode]:
         """Return the nodes that have a resource which the resource mapping counts as GPU or part of one."""
-        is_gpu = self.resource_mapping.resource
+        is_gpu = self.usable_configuration.resource_mapping.resource
         return [
             node
             for node in self.nodes
@@ -171,9 +167,9 @@ class InstalledCluster:
         return found
 
     @cached_property
-    def resource_mapping(self) -> ResourceMapping:
-        """Return the mapping in force; the built-in one where the configuration cannot be used."""
-        return (self.documents.configuration or load_directory(None)).resource_mapping
+    def usable_configuration(self) -> Configuration:
+        """Return what is in force; the built-in configuration where that cannot be used."""
+        return self.documents.configuration or load_directory(None)
 
     @cached_property
     def claims(self) -> dict[ClaimName, DeviceClassNames | None]:
@@ -182,11 +178,10 @@ class InstalledCluster:
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
         """Whether the pod requests a GPU, or devices of an unknown kind."""
+        mapping = self.usable_configuration.resource_mapping
         if pod.spec.resource_claims:
-            pod, _ = as_rules_see_it(
-                pod, requested_by(pod, namespace, self.claims.get), self.resource_mapping
-            )
-        return self.resource_mapping.pod_requests_gpus(pod)
+            pod, _ = as_rules_see_it(pod, requested_by(pod, namespace, self.claims.get), mapping)
+        return mapping.pod_requests_gpus(pod)
 
     def gpu_pods(self, path: str, **query: str) -> list[ObjectMeta]:
         """Return the metadata of the pods at this path that request GPUs and have not ended."""
@@ -196,11 +191,6 @@ class InstalledCluster:
             return None if pod.is_terminal or not self.is_gpu_pod(pod, metadata.namespace) else metadata
 
         return self.api.list(path, read, query=query).items
-
-    @cached_property
-    def workload_kinds(self) -> WorkloadKinds:
-        """Return the workload kinds in force; the built-in ones where the configuration cannot be used."""
-        return (self.documents.configuration or load_directory(None)).workload_kinds
 
     @cached_property
     def documents(self) -> Documents:

@@ -24,7 +24,6 @@ class ExpectedObjects(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def expected_objects(namespace: str = NAMESPACE) -> ExpectedObjects:
-    """Return what is expected of an installation in that namespace."""
     text = (resources.files("webhook.tools.doctor") / "expected.json").read_bytes()
     found = msgspec.json.decode(text, type=ExpectedObjects)
     for webhooks in found.configurations.values():

@@ -12,17 +12,20 @@ import msgspec
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.policy import Labels
 from policies.quota.quota_request import QuotaGrant
+from policies.quota.spec import QuotaSpec
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, api_path
 from webhook.cluster.objects import decode_metadata
+from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import QUOTAS
-from webhook.quota.documents import GROUP, PLURAL, decode_quota
+from webhook.quota.documents import PLURAL, decode_quota
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import UnusedQuota
 from webhook.serving.evaluator import Evaluator
+from webhook.tools.check.run_context import grants
 from webhook.tools.status.permitted import Permitted
 
 NAMESPACES = "/api/v1/namespaces"
@@ -59,19 +62,19 @@ class ClusterFacts:
     @cached_property
     def quotas(self) -> dict[str, QuotaGrant] | None:
         """What the GPUQuotas of the cluster grant, by namespace; None where they may not be read."""
-        found: dict[str, QuotaGrant] = {}
+        found: dict[str, QuotaSpec] = {}
 
         def read(raw: msgspec.Raw) -> None:
             record = decode_quota(raw)
             if record is not None and record.spec is not None:
-                found[record.namespace] = QuotaGrant(record.spec.amounts, record.spec.unclassified_pods)
+                found[record.namespace] = record.spec
 
         try:
             path = QUOTAS.path(self._namespace)
             is_read = self._attempt(f"list {PLURAL}.{GROUP}", lambda: bool(self._api.list(path, read)))
         except errors.NotFound:  # their kind is not installed
             return {}
-        return found if is_read else None
+        return grants(found) if is_read else None
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}
@@ -89,9 +92,5 @@ class ClusterFacts:
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
         if self.quotas is None:
             return lambda _namespace: None
-        written = {
-            name: QuotaGrant(spec.amounts, spec.unclassified_pods)
-            for name, spec in configuration.quotas.items()
-        }
-        granted = written | self.quotas
+        granted = grants(configuration.quotas) | self.quotas
         return lambda namespace: UnusedQuota(granted.get(namespace), configuration)

@@ -4,7 +4,7 @@ It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster 
 """
 
 import copy
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain
@@ -172,9 +172,6 @@ def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: 
     """Return the label by which most GPU nodes can be pinned to a class; the rule's default if no other has more nodes."""
     default = gpu_class.GPUClassOptions().label_key
     proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
+    counts = Counter(key for node in nodes for key in node.labels)
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
-    counts: dict[str, int] = dict.fromkeys(keys, 0)
-    for node in nodes:
-        for key in counts:
-            counts[key] += key in node.labels
-    return max(counts, key=lambda key: (counts[key], key == default))
+    return max(keys, key=lambda key: (counts[key], key == default))

@@ -46,6 +46,7 @@ class FoundProblem(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 MOST_NAMESPACES = 50
+MOST_FINDINGS = 20
 """Rows of the page; a click shows the others."""
 
 
@@ -146,6 +147,11 @@ def page(report: ScanReport) -> str:
     environment.filters["amount"] = format_amount
     template = (resources.files("webhook.tools.scan") / "page.html").read_text(encoding="utf-8")
     html = environment.from_string(template).render(
-        report=report, Effect=Effect, effects=list(Effect), by_sentence=by_sentence, shown=MOST_NAMESPACES
+        report=report,
+        Effect=Effect,
+        effects=list(Effect),
+        by_sentence=by_sentence,
+        shown=MOST_NAMESPACES,
+        shown_findings=MOST_FINDINGS,
     )
     return printable_lines(html)

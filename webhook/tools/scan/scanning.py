@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.claims import as_rules_see_it
+from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Policy, PolicySet
 from policies.quota.amounts import Vector
@@ -170,11 +171,14 @@ class Scan:
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.read_pod(raw)
-            used = (
-                reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes()) if record else {}
-            )
-            if record is not None and record.extended_claim:
-                held[record.uid, record.extended_claim] = used
+            used: Vector = {}
+            if record is not None:
+                nodes = by.named_nodes()
+                # A node that cannot be read could be of any class, and its pod would count for each.
+                counted = replace(record, node_name="") if nodes is NO_NODES else record
+                used = reader.demand_of_pod(counted, UnclassifiedPods.TOTAL_ONLY, nodes)
+                if record.extended_claim:
+                    held[record.uid, record.extended_claim] = used
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
             evaluation = evaluate("", "Pod", namespace, raw, by)
             requests_gpus = _requests_gpus(evaluation, configuration, by)

@@ -166,20 +166,13 @@ def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: C
     return max((weight(resource, each, catalogues.classes) for each in having), default=Fraction(1))
 
 
-def node_index(nodes: Iterable[GPUNode], keys: frozenset[str]) -> NodeIndex:
-    """Return the nodes by name, with their labels of these keys."""
-    return NodeIndex(
-        keys,
-        (
-            NamedNode(
-                uid=node.name,
-                name=node.name,
-                hostname=node.labels.get(HOSTNAME, ""),
-                labels=tuple(sorted((key, value) for key, value in node.labels.items() if key in keys)),
-            )
-            for node in nodes
-        ),
-    )
+def node_index(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
+    """Return the GPU nodes as demands look them up."""
+    keys, named = catalogues.classes.label_keys, []
+    for each in nodes:
+        labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
+        named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
+    return NodeIndex(keys, named)
 
 
 def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:

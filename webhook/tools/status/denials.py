@@ -15,7 +15,7 @@ from policies.rules import gpu_quota
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
-from webhook.quota.documents import GROUP, KIND
+from webhook.configuration.documents import GROUP, QUOTA
 from webhook.tools.audit import AuditLine, Counts, Finding, audit_lines
 from webhook.tools.status.report import DeniedOwner
 
@@ -85,7 +85,7 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
     def is_of_quota(self) -> bool:
         """Whether it is ours, about denials by a GPUQuota: its reason is that of the finding, and its message names the owner."""
         about = self.involved_object
-        return about.kind == KIND and about.api_version.startswith(GROUP)
+        return about.kind == QUOTA and about.api_version.startswith(GROUP)
 
     @property
     def denial(self) -> str:
@@ -138,28 +138,28 @@ def denials_in_events(
             known = _deployment(api, namespace, name)
         return (known if kind == "ReplicaSet" else "") or f"{kind}/{name}"
 
-    return _by_owner(
-        DeniedOwner(
-            namespace=about.namespace,
-            owner=name,
-            count=event.times,
-            first=event.first or event.last,
-            last=event.last,
-            message=message,
-            reason=(reasons.get((about.namespace, name), "") if rule == gpu_quota.RULE.id else "") or rule,
+    denied = []
+    for event in found:
+        about, text = event.involved_object, said(event)
+        if event.last is None or event.last < now - WINDOW or not text:
+            continue
+        message = text.partition("\n")[0]
+        name = owner(about.namespace, about.kind, about.name)
+        # A message of ours names the rule at the end of its finding.
+        rule = next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
+        by_quota = reasons.get((about.namespace, name)) if rule == gpu_quota.RULE.id else ""
+        denied.append(
+            DeniedOwner(
+                namespace=about.namespace,
+                owner=name,
+                count=event.times,
+                first=event.first or event.last,
+                last=event.last,
+                message=message,
+                reason=by_quota or rule,
+            )
         )
-        for event in found
-        for about in (event.involved_object,)
-        if event.last is not None and event.last >= now - WINDOW and said(event)
-        for name in (owner(about.namespace, about.kind, about.name),)
-        for message in (said(event).partition("\n")[0],)
-        for rule in (_rule(message),)
-    )
-
-
-def _rule(message: str) -> str:
-    """Return the rule that a message of ours names at the end of its finding; "" without one."""
-    return next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
+    return _by_owner(denied)
 
 
 def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str:

@@ -1,9 +1,9 @@
 """Stored pods and claims that hold quota, and the pods among them that hold it without running."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from fractions import Fraction
 
 import msgspec
 
@@ -16,32 +16,22 @@ from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import PODS, PodRecord, RecordReader
-from webhook.tools.status.report import PendingOwner
+from webhook.serving.evaluator import fields_of
+from webhook.tools.status.report import PendingOwner, Shown
 
 PENDING = {"fieldSelector": "status.phase=Pending"}
 PENDING_AFTER = timedelta(minutes=1)
 """A younger pod may just be starting."""
 
 
-class HolderOfQuota(NamedTuple):
+class HolderOfQuota(Shown, frozen=True, kw_only=True):
     """A live pod or claim and its demand. `node` is empty if it is not bound; `pending_since` is None unless it is pending."""
 
     kind: str
     name: str
-    node: str
-    demand: Vector
+    node: str = ""
+    demand: dict[str, Fraction]
     pending_since: datetime | None = None
-
-
-class _Status(msgspec.Struct):
-    phase: str = ""
-
-
-class _Stored(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-_STORED = msgspec.json.Decoder(_Stored)
 
 
 def holders_of_quota(
@@ -52,39 +42,29 @@ def holders_of_quota(
     nodes: NodeIndex | None,
 ) -> list[HolderOfQuota]:
     """Return what holds the quota of a namespace, most GPUs first. Raises `errors.ApiError`."""
-    found = _holders(api, configuration, namespace, unclassified_pods, nodes)
-    return sorted(
-        (each for each in found if each.demand),
-        key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name),
-    )
+    reader, counted = RecordReader(configuration), {}
+    found: list[HolderOfQuota] = []
 
-
-def _holders(
-    api: ApiClient,
-    configuration: Configuration,
-    namespace: str,
-    unclassified_pods: UnclassifiedPods,
-    nodes: NodeIndex | None,
-) -> Iterator[HolderOfQuota]:
-    reader = RecordReader(configuration)
-    counted = {}
-
-    def read(raw: msgspec.Raw) -> tuple[PodRecord, bool] | None:
+    def read(raw: msgspec.Raw) -> None:
         pod = reader.read_pod(raw)
-        return None if pod is None else (pod, _STORED.decode(raw).status.phase == "Pending")
-
-    for pod, is_pending in api.list(PODS.path(namespace), read).items:
-        if pod.is_terminal:
-            continue
+        if pod is None or pod.is_terminal:
+            return
         demand = _demand(reader, pod, configuration, unclassified_pods, nodes)
         counted[pod.uid, pod.extended_claim] = demand
+        is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None
-        yield HolderOfQuota("Pod", pod.name, pod.node_name, demand, since)
+        found.append(
+            HolderOfQuota(kind="Pod", name=pod.name, node=pod.node_name, demand=demand, pending_since=since)
+        )
+
+    api.list(PODS.path(namespace), read)
     resource = served_resource(api, "resourceclaims")
     if resource is not None:
         for claim in api.list(resource.path(namespace), reader.read_claim).items:
             demand = reader.demand_of_claim(claim, unclassified_pods, counted)
-            yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
+            found.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
+    holding = (each for each in found if each.demand)
+    return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
 
 
 def _demand(
@@ -133,33 +113,20 @@ def pending_owners(
     quotas: how pods without a class count, by namespace; pods of other namespaces hold none. Raises `errors.ApiError`.
     """
     reader = RecordReader(configuration)
-    pods = api.list(PODS.path(namespace), reader.read_pod, query=PENDING).items
-    return _by_owner(
-        PendingOwner(
-            namespace=pod.namespace,
-            owner=pod.holder,
-            pods=1,
-            held=_demand(reader, pod, configuration, quotas[pod.namespace], nodes),
-            since=datetime.fromisoformat(pod.since),
-        )
-        for pod in pods
-        if pod.namespace in quotas
-    )
-
-
-def _by_owner(pods: Iterable[PendingOwner]) -> tuple[PendingOwner, ...]:
-    owners: dict[tuple[str, str], list[PendingOwner]] = defaultdict(list)
-    for each in pods:
-        if each.held:
-            owners[each.namespace, each.owner].append(each)
+    owners: dict[tuple[str, str], list[tuple[Vector, str]]] = defaultdict(list)
+    for pod in api.list(PODS.path(namespace), reader.read_pod, query=PENDING).items:
+        if pod.namespace in quotas:
+            held = _demand(reader, pod, configuration, quotas[pod.namespace], nodes)
+            if held:
+                owners[pod.namespace, pod.holder].append((held, pod.since))
     found = (
         PendingOwner(
             namespace=namespace,
             owner=owner,
-            pods=len(alike),
-            held=total(each.held for each in alike),
-            since=min(each.since for each in alike),
+            pods=len(pods),
+            held=total(held for held, _ in pods),
+            since=min(datetime.fromisoformat(since) for _, since in pods),
         )
-        for (namespace, owner), alike in owners.items()
+        for (namespace, owner), pods in owners.items()
     )
     return tuple(sorted(found, key=lambda each: each.order))

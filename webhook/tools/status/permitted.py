@@ -15,10 +15,10 @@ from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
-from webhook.configuration.documents import POLICY
+from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota, quota_path
+from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 
@@ -44,6 +44,11 @@ class Permitted:
             if right not in self.omitted:
                 self.omitted.append(right)
             return None
+
+    def attempt_list(self, resource: str, namespace: str, read: Callable[[], T]) -> T | None:
+        """Return what is read of a list in a namespace, in all if it is ""."""
+        where = f"-n {namespace}" if namespace else "in all namespaces"
+        return self.attempt(f"list {resource} {where}", read)
 
     def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:
         """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError.

@@ -44,22 +44,16 @@ def quota_status(
     held = None if pending is None else total(each.held for each in pending)
     denied = None if denials is None else sum(each.count for each in denials)
     since = min((each.first for each in denials or ()), default=None)
-    if record.spec is None:
-        return QuotaSummary(
-            namespace=record.namespace,
-            state=QuotaState.NOT_COUNTED,
-            message=record.problem,
-            denied=denied,
-            denied_since=since,
-        )
     state, message = _state(record)
-    if is_stale and state is QuotaState.READY:
-        state = QuotaState.STALE
+    summary = QuotaSummary(
+        namespace=record.namespace, state=state, message=message, denied=denied, denied_since=since
+    )
+    if record.spec is None:
+        return summary
     used = record.status.used
-    return QuotaSummary(
-        namespace=record.namespace,
-        state=state,
-        message=message,
+    return msgspec.structs.replace(
+        summary,
+        state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
         rows=tuple(
             QuotaRow(
                 key=key,
@@ -73,8 +67,6 @@ def quota_status(
         holders=_holders(record.status.holders.items()),
         pending=tuple(pending or ()),
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
-        denied=denied,
-        denied_since=since,
     )
 
 
@@ -125,6 +117,8 @@ def stated_quota(
 
 
 def _state(record: QuotaRecord) -> tuple[QuotaState, str]:
+    if record.spec is None:
+        return QuotaState.NOT_COUNTED, record.problem
     ready = record.status.condition("Ready")
     if ready is None or ready.status != TRUE:
         return QuotaState.NOT_COUNTED, ready.message if ready else "not counted yet: GPU pods are denied"

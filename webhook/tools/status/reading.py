@@ -1,6 +1,6 @@
 """Reads the status of a cluster, or of some namespaces. What the caller may not read is left out and named."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -19,12 +19,12 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
-from webhook.configuration.documents import CLASS, POLICY
+from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import TRUE
 from webhook.controller.document_status import statuses
 from webhook.controller.records import QUOTAS
-from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota
+from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
@@ -53,7 +53,7 @@ from webhook.tools.status.report import (
 CHECKED_SECONDS = 60.0
 """Between two runs of doctor's checks: they send many requests, and findings change slowly."""
 
-LIST_QUOTAS = f"list {PLURAL}.{GROUP}"
+QUOTA_KIND = f"{PLURAL}.{GROUP}"
 T = TypeVar("T")
 N = TypeVar("N", DeniedOwner, PendingOwner)
 
@@ -88,25 +88,16 @@ def read_status(
         policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.gpu_nodes(configuration)
-    index = None if nodes is None else node_index(nodes, configuration.classes.label_keys)
-    denials: ByNamespace[DeniedOwner] = (
-        {"": logged} if logged is not None else _read_denials(reader, shown, now)
-    )
+    index = None if nodes is None else node_index(nodes, configuration)
+    denials: ByNamespace[DeniedOwner] = {"": logged}
+    if logged is None:
+        read = {each: partial(denials_in_events, api, each, now) for each in shown or ("",)}
+        denials = {each: reader.attempt_list("events", each, read[each]) for each in read}
     records = [record for found in quotas for record in found or ()]
-    pending = read_pending(reader, configuration, shown, records, index)
+    names = names or Names()
     if installation is None:
-        installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
-    until = figures_until(reader, names or Names(), now)
-    summaries = tuple(
-        quota_status(
-            record,
-            of_namespace(denials, record.namespace),
-            of_namespace(pending, record.namespace),
-            now - PENDING_AFTER,
-            is_stale=until is not None,
-        )
-        for record in records
-    )
+        installation = read_installation(InstalledCluster(api, names, config=config, now=now))
+    summaries, until = read_summaries(reader, configuration, shown, records, index, names, now, denials)
     capacities = None if nodes is None else capacity_by_class(nodes)
     return ClusterStatus(
         at=now,
@@ -156,11 +147,11 @@ def _read_quotas(
 
     try:
         if not namespaces:
-            everywhere = reader.attempt(f"{LIST_QUOTAS} in all namespaces", partial(listed, ""))
+            everywhere = reader.attempt_list(QUOTA_KIND, "", partial(listed, ""))
             if everywhere is not None:
                 return (), [everywhere]
             namespaces = (home,) if home else ()
-        found = [reader.attempt(f"{LIST_QUOTAS} -n {each}", partial(listed, each)) for each in namespaces]
+        found = [reader.attempt_list(QUOTA_KIND, each, partial(listed, each)) for each in namespaces]
     except errors.NotFound:  # their kind is not installed; doctor says so
         return namespaces, []
     return namespaces, found or [None]
@@ -170,24 +161,39 @@ ByNamespace = dict[str, tuple[T, ...] | None]
 """Denials or pending pods by namespace, under "" for all namespaces; None where the caller may not read them."""
 
 
-def read_pending(
+def read_summaries(
     reader: Permitted,
     configuration: Configuration,
     namespaces: Sequence[str],
-    quotas: Iterable[QuotaRecord],
+    quotas: Sequence[QuotaRecord],
     nodes: NodeIndex | None,
-) -> ByNamespace[PendingOwner]:
-    """Return the owners of pending pods that hold these quotas."""
+    names: Names,
+    now: datetime,
+    denials: ByNamespace[DeniedOwner],
+) -> tuple[tuple[QuotaSummary, ...], datetime | None]:
+    """Return the status of these quotas, and `figures_until` of ClusterStatus."""
     counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
-    found: ByNamespace[PendingOwner] = {}
-    for each in (namespaces or ("",)) if counts_as else ():
-        right = f"list pods -n {each}" if each else "list pods in all namespaces"
-        read = partial(pending_owners, reader.api, configuration, each, counts_as, nodes)
-        found[each] = reader.attempt(right, read)
-    return found
+    pending = {
+        each: reader.attempt_list(
+            "pods", each, partial(pending_owners, reader.api, configuration, each, counts_as, nodes)
+        )
+        for each in ((namespaces or ("",)) if counts_as else ())
+    }
+    until = _figures_until(reader, names, now)
+    summaries = (
+        quota_status(
+            each,
+            _of_namespace(denials, each.namespace),
+            _of_namespace(pending, each.namespace),
+            now - PENDING_AFTER,
+            is_stale=until is not None,
+        )
+        for each in quotas
+    )
+    return tuple(summaries), until
 
 
-def figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | None:
+def _figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | None:
     """Return when a controller renewed its Lease last, if none does now: the status of quotas is as old, or older.
 
     None while a controller leads, and where no Lease can be read.
@@ -199,21 +205,11 @@ def figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | 
         )
     except errors.NotFound:
         return None
-    spec = msgspec.json.decode(found, type=_Lease).spec if found else _LeaseSpec()
-    if spec.renew_time is None or now - spec.renew_time <= timedelta(
-        seconds=LATE * spec.lease_duration_seconds
-    ):
+    spec = msgspec.json.decode(found)["spec"] if found else {}
+    if not spec.get("renewTime"):
         return None
-    return spec.renew_time
-
-
-class _LeaseSpec(msgspec.Struct, rename="camel"):
-    renew_time: datetime | None = None
-    lease_duration_seconds: int = 0
-
-
-class _Lease(msgspec.Struct):
-    spec: _LeaseSpec
+    renewed = datetime.fromisoformat(spec["renewTime"])
+    return renewed if now - renewed > LATE * timedelta(seconds=spec.get("leaseDurationSeconds", 0)) else None
 
 
 def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity] | None) -> ClusterTotals:
@@ -226,21 +222,13 @@ def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity]
     )
 
 
-def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -> ByNamespace[DeniedOwner]:
-    found: ByNamespace[DeniedOwner] = {}
-    for each in namespaces or ("",):
-        right = f"list events -n {each}" if each else "list events in all namespaces"
-        found[each] = reader.attempt(right, partial(denials_in_events, reader.api, each, now))
-    return found
-
-
 def _recent(found: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
     """Return all denials, the most recent first; None if the caller may not read any."""
     known = [each for each in found.values() if each is not None]
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
 
 
-def of_namespace(found: ByNamespace[N], namespace: str) -> list[N] | None:
+def _of_namespace(found: ByNamespace[N], namespace: str) -> list[N] | None:
     """Return what was found in a namespace; None where it cannot be read."""
     known = found.get(namespace, found.get(""))
     return None if known is None else [each for each in known if each.namespace == namespace]

@@ -135,11 +135,12 @@ class QuotaSummary(Shown, frozen=True):
     @property
     def urgency(self) -> tuple[int, int, bool, Fraction, str]:
         """The sort key: the worst state first, then most denied pods, then most GPUs of pods that are pending for long."""
-        state, pending = (
-            list(QuotaState).index(self.state),
-            sum((each.gpus for each in self.pending), NOTHING),
-        )
-        return state, -(self.denied or 0), not self.is_held_up, -pending, self.namespace
+        state = list(QuotaState).index(self.state)
+        return state, -(self.denied or 0), not self.is_held_up, -self.pending_gpus, self.namespace
+
+    @property
+    def pending_gpus(self) -> Fraction:
+        return sum((each.gpus for each in self.pending), NOTHING)
 
 
 class ClassStatus(Shown, frozen=True):

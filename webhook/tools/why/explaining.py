@@ -31,14 +31,14 @@ from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.workload_reviews import EvaluatedPod
-from webhook.tools.status.capacity import GPUNode
+from webhook.tools.status.capacity import GPUNode, node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status, stated_quota
+from webhook.tools.status.quotas import stated_quota
 from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.explanation import Explanation, PodState, QuotaFit, RuleSentence
+from webhook.tools.why.explanation import Explanation, PodState, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
-from webhook.tools.why.fit import classes_for, in_words, index_of, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.fit import classes_for, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
@@ -75,7 +75,7 @@ class _Case:
         read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
         self.nodes = reader.gpu_nodes(self.configuration)
-        self.index = index_of(self.nodes or (), self.configuration)
+        self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
@@ -253,7 +253,7 @@ class _Case:
             verdicts=tuple(_sentences(evaluation)),
             requested=requested,
             classes=classes,
-            quota=self._quota_fit(pod, is_held=is_stored),
+            quota=quota_fit(pod, self.quota, self.index, configuration, is_held=is_stored),
             nodes=fits,
             pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
             pods_total=len(situation.pods),
@@ -270,12 +270,6 @@ class _Case:
             found = self.configuration.classes.get(kind)
             if found is not None and is_covered(found, allowed):
                 yield kind
-
-    def _quota_fit(self, pod: Pod, *, is_held: bool) -> QuotaFit | None:
-        if self.quota is None or self.quota.spec is None:
-            return None
-        unclassified_pods, status = self.quota.spec.unclassified_pods, quota_status(self.quota, None)
-        return quota_fit(pod, unclassified_pods, status, self.index, self.configuration, is_held=is_held)
 
 
 def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:

@@ -111,10 +111,9 @@ class StoredPod(msgspec.Struct, frozen=True):
         """What the scheduler says of a pod that it finds no node for, "" of any other."""
         if self.spec.node_name:
             return ""
-        for each in self.status.conditions or ():
-            if each["type"] == "PodScheduled" and each["status"] == "False":
-                return _ATTEMPTS.split(str(each.get("message", "")))[0]
-        return ""
+        found = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
+        said = next((each.get("message", "") for each in found if each["status"] == "False"), "")
+        return _ATTEMPTS.split(str(said))[0]
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -167,9 +166,8 @@ def read_family(
 
     `denied` are the Events about objects of its namespace whose pods were denied.
     """
-    listed = reader.attempt(
-        f"list pods -n {namespace}", partial(reader.api.list, PODS.path(namespace), decode_stored)
-    )
+    read = partial(reader.api.list, PODS.path(namespace), decode_stored)
+    listed = reader.attempt_list("pods", namespace, read)
     pods = listed.items if listed else []
     parents: dict[str, str] = {}
     unknown: dict[str, tuple[str, str]] = {}
@@ -208,8 +206,7 @@ def _follow(
             continue
         path = served.resource.path(namespace)
         read = partial(reader.api.list, path, decode_stored, accept=METADATA_LIST)
-        group = f".{served.group}" if served.group else ""
-        listed = reader.attempt(f"list {served.plural}{group} -n {namespace}", read)
+        listed = reader.attempt_list(f"{served.plural}.{served.group}".rstrip("."), namespace, read)
         for each in listed.items if listed else ():
             owner = each.metadata.owner
             parents[each.metadata.uid] = owner.uid if owner else ""

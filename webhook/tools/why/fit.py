@@ -7,15 +7,15 @@ from msgspec.structs import asdict
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.candidates import candidate_classes
-from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
-from policies.placement.pinning import is_empty_term, required_terms
+from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogues, pod_demand
+from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import GPUNode, gpu_amounts
-from webhook.tools.status.report import QuotaSummary
+from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
@@ -28,16 +28,6 @@ def in_words(requested: Mapping[str, Fraction]) -> str:
     return ", ".join(f"{format_amount(amount)} {name}" for name, amount in requested.items())
 
 
-def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
-    """Return the GPU nodes as demands look them up."""
-    keys = catalogues.classes.label_keys
-    named = []
-    for each in nodes:
-        labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
-        named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
-    return NodeIndex(keys, named)
-
-
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
     found = candidate_classes(pod, catalogues.classes, nodes)
@@ -45,16 +35,13 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
 
 
 def quota_fit(
-    pod: Pod,
-    unclassified_pods: UnclassifiedPods,
-    status: QuotaSummary,
-    nodes: NodeIndex,
-    catalogues: Catalogues,
-    *,
-    is_held: bool,
-) -> QuotaFit:
-    """Return the demand of the pod on the quota."""
-    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=nodes)
+    pod: Pod, quota: QuotaRecord | None, nodes: NodeIndex, catalogues: Catalogues, *, is_held: bool
+) -> QuotaFit | None:
+    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read."""
+    if quota is None or quota.spec is None:
+        return None
+    status = quota_status(quota, None)
+    demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(**asdict(row), requested=demand.vector[row.key])
         for row in status.rows
@@ -105,11 +92,11 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
                 f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
                 f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}",
             )
-    for key, value in sorted((pod.spec.node_selector or {}).items()):
+    for key, value in sorted(pod.node_selector.items()):
         if node.labels.get(key) != value:
             label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
             yield f"has {label}, and nodeSelector demands {value}", ""
-    terms = required_terms(pod)
+    terms = pod.required_terms
     if terms and not any(_is_met(term, node) for term in terms):
         yield "does not match the required node affinity", ""
     yield from lacking.items()
@@ -140,6 +127,6 @@ def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
         for each in term.match_expressions or ()
     )
     fields = ((frozenset((node.name,)), each) for each in term.match_fields or () if each.key == NODE_NAME)
-    return not is_empty_term(term) and all(
+    return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
     )

@@ -28,9 +28,9 @@ from webhook.tools.why.reasons import (
     FAILED_CREATE,
     REPLICA_FAILURE,
     has_ended,
-    is_true,
     pod_cause,
     terminating_cause,
+    true_condition,
 )
 
 _WORST = (Answer.REFUSED, Answer.PENDING, Answer.GATED)
@@ -79,8 +79,8 @@ class _Owner(msgspec.Struct, frozen=True):
 _OWNER = msgspec.json.Decoder(_Owner)
 
 
-def _has_failed(owner: _Owner) -> bool:
-    return is_true(owner.status or {}, REPLICA_FAILURE)
+def _failure_of(owner: _Owner) -> dict[str, Any] | None:
+    return true_condition(owner.status or {}, REPLICA_FAILURE)
 
 
 def _lacks_replicas(owner: _Owner) -> bool:
@@ -95,10 +95,10 @@ def _lacks_pods_of_a_job(owner: _Owner) -> bool:
     return not (has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
 
 
-_LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], bool]]] = {
-    "Deployment": (Resource("/apis/apps/v1", "deployments"), _has_failed),
-    "ReplicaSet": (Resource("/apis/apps/v1", "replicasets"), _has_failed),
-    "ReplicationController": (Resource("/api/v1", "replicationcontrollers"), _has_failed),
+_LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
+    "Deployment": (Resource("/apis/apps/v1", "deployments"), _failure_of),
+    "ReplicaSet": (Resource("/apis/apps/v1", "replicasets"), _failure_of),
+    "ReplicationController": (Resource("/api/v1", "replicationcontrollers"), _failure_of),
     "StatefulSet": (Resource("/apis/apps/v1", "statefulsets"), _lacks_replicas),
     "Job": (Resource("/apis/batch/v1", "jobs"), _lacks_pods_of_a_job),
 }
@@ -114,13 +114,13 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
 
     Raises `errors.ApiError`, but for a lack of rights.
     """
-    reader, where = Permitted(api), f"-n {namespace}" if namespace else "in all namespaces"
-    owners = dict(_owners(reader, namespace, where))
+    reader = Permitted(api)
+    owners = dict(_owners(reader, namespace))
     made_by = {key: each.metadata.controlled_by for key, each in owners.get("ReplicaSet", {}).items()}
     read_denials = partial(denials_in_events, api, namespace, now, _failure, made_by)
-    denied = reader.attempt(f"list events {where}", read_denials) or ()
+    denied = reader.attempt_list("events", namespace, read_denials) or ()
     read_pods = partial(api.list, PODS.path(namespace), _unfinished)
-    pods = reader.attempt(f"list pods {where}", read_pods)
+    pods = reader.attempt_list("pods", namespace, read_pods)
     listed = pods.items if pods else []
     found = [*_explained(_denied(denied, owners), listed, now), *pending(listed, now)]
     return Problems(
@@ -142,14 +142,12 @@ def _unfinished(document: bytes) -> StoredPod | None:
     return None if pod.has_ended or pod.is_running else pod
 
 
-def _owners(
-    reader: Permitted, namespace: str, where: str
-) -> Iterator[tuple[str, dict[tuple[str, str], _Owner]]]:
+def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple[str, str], _Owner]]]:
     """Yield the objects of each kind that may be listed."""
     for kind, (resource, _) in _LACKS_PODS.items():
         group = resource.prefix.removeprefix("/api").removeprefix("s/").rpartition("/")[0]
-        right = f"list {'.'.join(filter(None, (resource.plural, group)))} {where}"
-        listed = reader.attempt(right, partial(reader.api.list, resource.path(namespace), _OWNER.decode))
+        read = partial(reader.api.list, resource.path(namespace), _OWNER.decode)
+        listed = reader.attempt_list(".".join(filter(None, (resource.plural, group))), namespace, read)
         if listed is not None:
             named = ((each.metadata, each) for each in listed.items)
             yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in named}
@@ -157,39 +155,30 @@ def _owners(
 
 def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
     """Yield the owners that lack pods: by their Events and, where these are gone, by the conditions."""
-    seen: dict[tuple[str, str], Problem] = {}
+    seen: dict[tuple[str, str], DeniedOwner] = {}
     for each in denied:
         kind, _, name = each.owner.partition("/")
         if kind in owners:
             owner = owners[kind].get((each.namespace, name))
             if owner is None or not _LACKS_PODS[kind][1](owner):
                 continue
-        seen[each.namespace, each.owner] = Problem(
-            answer=Answer.REFUSED,
-            namespace=each.namespace,
-            owner=each.owner,
-            count=each.count,
-            first=each.first,
-            last=each.last,
-            message=each.message,
-        )
+        seen[each.namespace, each.owner] = each
     for kind, objects in owners.items():
         for (namespace, name), owner in objects.items():
-            if owner.metadata.is_owned:  # its Deployment has the same condition
+            condition = _failure_of(owner)
+            if condition is None or owner.metadata.is_owned:  # its Deployment has the same condition
                 continue
-            for first, message in _failures(owner):
-                of_condition = Problem(
-                    answer=Answer.REFUSED,
-                    namespace=namespace,
-                    owner=f"{kind}/{name}",
-                    count=0,
-                    first=first,
-                    last=first,
-                    message=message,
-                )
-                by_events = seen.get((namespace, of_condition.owner), of_condition)
-                seen[namespace, of_condition.owner] = replace(by_events, first=min(by_events.first, first))
-    yield from seen.values()
+            at, about = datetime.fromisoformat(condition["lastTransitionTime"]), f"{kind}/{name}"
+            text = str(condition.get("message", ""))
+            message = (text.partition(DENIED_MARK)[2] or text).partition("\n")[0]
+            known = seen.setdefault(
+                (namespace, about),
+                DeniedOwner(namespace=namespace, owner=about, count=0, first=at, last=at, message=message),
+            )
+            seen[namespace, about] = replace(known, first=min(known.first, at))
+    for each in seen.values():
+        said = {name: getattr(each, name) for name in Problem.__struct_fields__ if name != "answer"}
+        yield Problem(answer=Answer.REFUSED, **said)
 
 
 def _explained(problems: Iterable[Problem], pods: Iterable[StoredPod], now: datetime) -> Iterator[Problem]:
@@ -204,15 +193,6 @@ def _explained(problems: Iterable[Problem], pods: Iterable[StoredPod], now: date
             message = f"exceeded quota until its old pods have ended: Pod {pod.metadata.name} {why}"
             each = replace(each, message=message)  # noqa: PLW2901
         yield each
-
-
-def _failures(owner: _Owner) -> Iterator[tuple[datetime, str]]:
-    """Yield since when a condition says that pods could not be created, and the first line of why."""
-    for each in (owner.status or {}).get("conditions") or ():
-        if each.get("type") == REPLICA_FAILURE and each.get("status") == "True":
-            message = str(each.get("message", ""))
-            message = message.partition(DENIED_MARK)[2] or message
-            yield datetime.fromisoformat(each["lastTransitionTime"]), message.partition("\n")[0]
 
 
 def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:

@@ -15,13 +15,7 @@ from policies.quota.demand import RULE_ID
 from policies.reason import Reason
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
-from webhook.tools.why.explanation import (
-    Answer,
-    Cause,
-    NodeFit,
-    ObservedEvent,
-    Source,
-)
+from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
 from webhook.tools.why.family import StoredPod
 
 MOST_EVENTS = 10
@@ -123,7 +117,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def outdated(self) -> int:
         """How many pods a rolling update of a Deployment cannot replace, since new ones are denied beside the old ones."""
         data, status = _map(self.data), _map(_map(self.data).get("status"))
-        failed = is_true(status, REPLICA_FAILURE) or bool(self.denial_events)
+        failed = true_condition(status, REPLICA_FAILURE) or self.denial_events
         if data.get("kind") != "Deployment" or not failed or _map(data.get("spec")).get("paused"):
             return 0
         return max(int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0)), 0)
@@ -175,11 +169,8 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
 
 
 def _end(situation: Situation) -> str:
-    conditions = _map(_map(situation.data).get("status")).get("conditions") or ()
-    for each in conditions:
-        if each.get("type") == _FAILED and each.get("status") == "True":
-            return f"it has failed: {each.get('message') or each.get('reason')}"
-    return "it has ended"
+    failed = true_condition(_map(_map(situation.data).get("status")), _FAILED)
+    return f"it has failed: {failed.get('message') or failed.get('reason')}" if failed else "it has ended"
 
 
 def _failures(situation: Situation) -> Iterator[Cause]:
@@ -193,14 +184,14 @@ def _failures(situation: Situation) -> Iterator[Cause]:
         yield Cause(source=Source.POD, message=f"{number}, Pod {pod.metadata.name}: {how}", remedy=remedy)
 
 
-def is_true(status: Mapping[str, Any], *types: str) -> bool:
-    """Whether one of these conditions of a status is true."""
-    conditions = status.get("conditions") or ()
-    return any(each.get("type") in types and each.get("status") == "True" for each in conditions)
+def true_condition(status: Mapping[str, Any], *types: str) -> dict[str, Any] | None:
+    """Return the first condition of a status that is true and of one of these types."""
+    found = (each for each in status.get("conditions") or () if each.get("status") == "True")
+    return next((each for each in found if each.get("type") in types), None)
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:
-    return is_true(status, *_ENDED)
+    return true_condition(status, *_ENDED) is not None
 
 
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
@@ -293,10 +284,8 @@ def _order(situation: Situation) -> Iterator[Cause]:
     policy = _map(data.get("spec")).get("podManagementPolicy", "OrderedReady")
     is_ordered = data.get("kind") == "StatefulSet" and policy == "OrderedReady"
     if is_ordered and pod is not None and len(situation.current) < (situation.wanted or 0):
-        message = (
-            f"the next pod is created when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
-        )
-        yield Cause(source=Source.CONTROLLER, message=message)
+        when = f"when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
+        yield Cause(source=Source.CONTROLLER, message=f"the next pod is created {when}")
 
 
 def _cause(source: Source, finding: Finding) -> Cause:

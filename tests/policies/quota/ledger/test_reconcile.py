@@ -8,7 +8,6 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
-    STORED_NAMES_LIMIT,
     Listing,
     Reconciled,
     Refused,
@@ -182,15 +181,15 @@ def test_what_is_stored_under_the_name_of_a_creation_is_in_the_ledger(
 
 
 def test_names_of_what_is_stored_have_a_limit() -> None:
-    names = [f"pods/{number:0200}" for number in range(1000)]
+    names = [f"pods/{number:054}" for number in range(1100)]  # and "gpus" and "1": 64 characters
     pods = [Reservation(f"new-{name}", BEFORE, name=name) for name in names]
     stored = {f"old-{name}": StoredObject(BEFORE, name=name) for name in names}
     counted = reconcile(on_the_way(*pods, next_catalogue=None), listed(NOW, **stored), frozenset())
 
     assert isinstance(counted, Reconciled)
     found = counted.ledger.stored_names
-    assert 0 < sum(map(len, found)) <= STORED_NAMES_LIMIT
-    assert counted.ledger.reserved["gpus"] == 1000 - len(found)
+    assert found == dict.fromkeys(names[:1024], BEFORE)
+    assert counted.ledger.reserved["gpus"] == 1100 - 1024
 
 
 def test_used_has_only_what_is_granted_and_gpus() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from policies.quota.amounts import Vector, total
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.reservations import (
-    _LONGEST_REMEMBERED,
     LIMIT,
     Reservation,
     Reservations,
@@ -154,10 +153,9 @@ def test_creations_of_one_name_hold_what_one_of_them_can_take(
 
 def test_what_is_remembered_of_heads_is_bounded_in_bytes() -> None:
     limit = _remembered.cache_parameters()["maxsize"]
-    long = " ".join(f"resources/example.com/{number:050}=1" for number in range(9))
-    before = _remembered.cache_info().currsize
-    Reservations.parse(f"{long} | a")
+    _remembered.cache_clear()
+    for longest in (256, 257):
+        Reservations.parse(f"resources/{'x' * (longest - 12)}=1 | a")
 
-    assert limit * _LONGEST_REMEMBERED <= 512 * 1024
-    assert len(long) > _LONGEST_REMEMBERED
-    assert _remembered.cache_info().currsize == before
+    assert limit * 256 == 512 * 1024
+    assert _remembered.cache_info().currsize == 1

@@ -19,7 +19,7 @@ from tests.reservation_requests import creation_request
 from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
-from webhook.cluster.collection import Line, MergedCollection, Position
+from webhook.cluster.collection import MergedCollection, ObjectVersion, Position
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.records import Blueprint, ClaimHistory, ClaimRecord
 from webhook.quota import documents, ledger_objects
@@ -279,7 +279,7 @@ def a_ledger_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndLedger:
         again = kept()
         now[0] += 0.1
         observed.observe(NAMESPACE, again)
-        waited = observed.initialization_wait(NAMESPACE) <= 0
+        waited = not observed.initialization_wait(NAMESPACE)
     if isinstance(initialise(again.ledger, held, frozenset(), waited=waited), Reconciled):
         around.broken.append("S2: counted while a replica may believe in no quota")
     if observed.spec_since(NAMESPACE) <= listed:
@@ -310,7 +310,7 @@ def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
         listed = around.revisions.pods
         around.be_stored(flight)
         pod = Pod(flight.uid, NAMESPACE)
-        things.event(Line(NAMESPACE, hash(pod.uid), around.revisions.pods, pod), deleted=False)
+        things.event(ObjectVersion(NAMESPACE, hash(pod.uid), around.revisions.pods, pod), deleted=False)
         things.merge(NAMESPACE, Position(listed if rule else around.revisions.pods, started), ())
     held = around.list(Controller())
     shown = {each.uid: around.pods[each.uid] for each in things.items(NAMESPACE)}

@@ -64,10 +64,8 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
         [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],
         "2",
     ),
-    parts_of_cards_exactly=([count("released", "a", 0, 60, "2/7")], "2/7"),
     nothing_for_what_was_only_admitted=([validated("a", 0)], "0"),
     admission_and_release_once=([validated("a", 0), count("released", "a", 0, 60)], "1"),
-    the_sum_of_two_pods=([count("released", "a", 0, 60), count("released", "b", 0, 60)], "2"),
     the_sum_of_parts_exactly=(
         [count("released", name, 0, 60, name) for name in ("2", "1/7", "2/7", "3/4")],
         "89/28",
@@ -188,7 +186,6 @@ RELEASED = count("released", "c", 0, 60)
     ("line", "unreadable"),
     a_line_of_another_log=(b"2026-11-21 INFO gpu_admission: started", 1),
     cut_short=(b'{"time":"2026-11-21T00:00:00Z","phase":"count","ki', 1),
-    without_fields=(b'{"phase":"count"}', 1),
     of_other_types=(b'{"phase":"count","kind":1,"time":2,"verdict":[]}', 1),
     of_other_bytes=(b'\xff\xfe{"phase":"count"}', 1),
     of_other_bytes_in_a_text=(b'{"time":"\xff","phase":"count"}', 1),

@@ -75,9 +75,7 @@ def test_kyaml(tmp_path: Path) -> None:
 
 @cases(
     ("api_version", "kind", "spec", "want"),
-    deployment=("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template"),
     any_version=("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template"),
-    job=("batch/v1", "Job", "{template: TEMPLATE}", "spec.template"),
     cronjob=(
         "batch/v1",
         "CronJob",

@@ -16,6 +16,7 @@ from webhook.tools.console import app as console
 from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.proposals import DenialProposals, Proposal
+from webhook.tools.doctor.check import failure, warning
 from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
@@ -27,7 +28,7 @@ from webhook.tools.status.report import (
     QuotaSummary,
     quota_totals,
 )
-from webhook.tools.why.explanation import Answer, Explanation
+from webhook.tools.why.explanation import Answer, Explanation, NodeFit
 from webhook.tools.why.problems import Problem, Problems
 
 NOW = datetime.now(UTC)
@@ -129,8 +130,8 @@ def test_links_to_other_pages_keep_what_was_asked_for() -> None:
     text = shown("/", {"search": "team", "sort": "most denied first", "page": "2"})
 
     assert re.findall(r'rel="(\w+)" href="([^"]+)"', text)[-2:] == [
-        ("prev", "?search=team&amp;sort=most+denied+first"),
-        ("next", "?search=team&amp;sort=most+denied+first&amp;page=3"),
+        ("prev", "?search=team&amp;sort=most+denied+first#quotas"),
+        ("next", "?search=team&amp;sort=most+denied+first&amp;page=3#quotas"),
     ]
     assert "500 of 500 namespaces, 4 with problems" in text
     assert "<option selected>most denied first" in text
@@ -154,6 +155,64 @@ def test_denials_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown("/denials", {"page": "3"})
 
     assert (text.count('class="card denied"'), offered) == (20, [20])
+
+
+def test_denials_by_namespace_begin_with_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DenialProposals, "of", lambda *_: {})
+    denials = [
+        DeniedOwner(
+            namespace=f"team-{n % 60:02}", owner=f"Job/{n}", count=n, first=NOW, last=NOW, message="no"
+        )
+        for n in range(120)
+    ]
+    text = shown("/denials", {}, msgspec.structs.replace(status(), denials=tuple(denials)))
+    sums = text.partition('id="sums-title"')[2]
+
+    assert re.findall(r'href="/quotas/team-(\d+)".*?<b>(\d+)</b>', sums, re.DOTALL) == [
+        (f"{n}", f"{2 * n + 60}") for n in range(59, 49, -1)
+    ]
+    assert "and 50 more" in sums
+
+
+def test_of_many_findings_the_first_errors_are_shown() -> None:
+    found = [warning("untainted-gpu-node", f"Node {n}", "must have a taint", "taint it") for n in range(500)]
+    installation = InstallationStatus(
+        findings=(*found, failure("crd-missing", "CRD/a", "is not there", "apply"))
+    )
+    card = shown("/", {}, msgspec.structs.replace(status(), installation=installation))
+    card = card.partition('id="installation"')[2].partition("</section>")[0]
+
+    assert re.findall(r"(CRD/a|Node \d+) ", card) == ["CRD/a", *(f"Node {n}" for n in range(9))]
+    assert "and 491 more: gpu-admission doctor has all" in card
+
+
+def test_of_many_nodes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Explanation(
+        kind="Pod",
+        namespace="team",
+        name="a",
+        at=NOW,
+        answer=Answer.PENDING,
+        summary="it waits",
+        nodes=tuple(NodeFit(name=f"a100-{n}", kind="", free=None, allocatable={}) for n in range(500)),
+    )
+    monkeypatch.setattr(console, "_answered", lambda *_: (found, None, None, ""))
+    text = shown("/why", {"object": "pod/a"})
+
+    assert re.findall(r">(a100-\d+)<", text) == [f"a100-{n}" for n in range(10)]
+    assert "and 490 more: gpu-admission why -o json has all" in text
+
+
+def test_the_page_of_a_quota_has_the_first_and_a_link_to_all() -> None:
+    pending = tuple(
+        PendingOwner(namespace="team", owner=f"Job/{n}", pods=1, held=FOUR, since=NOW) for n in range(100)
+    )
+    denials = tuple(msgspec.structs.replace(each, namespace="team") for each in DENIALS)
+    found = msgspec.structs.replace(status((quota(0, namespace="team", pending=pending),)), denials=denials)
+    text = shown("/quotas/team", {}, found)
+
+    assert len(re.findall(r"<strong>Job/\d+</strong>", text)) == 2 * 10
+    assert re.findall(r'href="/why\?namespace=team">10 of (\d+): more in Why\?<', text) == ["100", "120"]
 
 
 def test_a_holder_whose_gpus_are_not_known_is_shown_by_what_is() -> None:

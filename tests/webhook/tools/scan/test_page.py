@@ -76,6 +76,16 @@ def test_it_says_what_is_left_out_and_what_was_tried() -> None:
     assert "of no known class" in text
 
 
+def test_of_many_findings_a_click_shows_all_but_the_first() -> None:
+    (one,) = REPORT.problems
+    many = tuple(msgspec.structs.replace(one, sentence=f"finding {number:03}") for number in range(500))
+    shown, _, hidden = page(msgspec.structs.replace(REPORT, problems=many)).partition("480 more findings")
+
+    assert re.findall(r"finding \d+", shown) == [each.sentence for each in many[:20]]
+    assert re.findall(r"finding \d+", hidden) == [each.sentence for each in many[20:]]
+    assert "more findings<" not in page(msgspec.structs.replace(REPORT, problems=many[:20]))
+
+
 def test_of_many_namespaces_a_click_shows_all_but_the_largest() -> None:
     (one,) = REPORT.namespaces
     many = tuple(msgspec.structs.replace(one, namespace=f"team-{number:03}") for number in range(500))

@@ -5,13 +5,15 @@ from typing import Any
 
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Toleration
+from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.spec import QuotaSpec
 from tests.builders import JSON, gpu_container, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import GPUNode
-from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
-from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
+from webhook.quota.documents import QuotaRecord
+from webhook.tools.status.capacity import GPUNode, node_index
+from webhook.tools.why.fit import classes_for, node_fits, quota_fit, requested_of_nodes
 
 CONFIGURATION = load_directory(None)
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
@@ -167,9 +169,9 @@ def test_of_a_bound_pod_only_its_own_node_is_shown() -> None:
 
 
 def test_the_classes_of_a_pod() -> None:
-    no_nodes, unlabelled = index_of([], CONFIGURATION), index_of([node()], CONFIGURATION)
+    no_nodes, unlabelled = node_index([], CONFIGURATION), node_index([node()], CONFIGURATION)
     labels = {"accelerator": A100, "kubernetes.io/hostname": "a"}
-    labelled = index_of([node(labels=labels)], CONFIGURATION)
+    labelled = node_index([node(labels=labels)], CONFIGURATION)
     by_name = view(pod(nodeSelector={"kubernetes.io/hostname": "a"}))
     assert classes_for(view(pod(nodeSelector={"accelerator": A100})), no_nodes, CONFIGURATION) == (A100,)
     assert classes_for(by_name, unlabelled, CONFIGURATION) == ()
@@ -178,9 +180,9 @@ def test_the_classes_of_a_pod() -> None:
 
 
 def test_what_a_pod_asks_of_a_quota() -> None:
-    rows = tuple(QuotaRow(key=key, hard=Fraction(8), used=None) for key in ("gpus", "classes/nvidia-t4"))
-    status = QuotaSummary(namespace="team", state=QuotaState.READY, rows=rows)
-    found = quota_fit(
-        view(pod()), UnclassifiedPods.TOTAL_ONLY, status, NO_NODES, CONFIGURATION, is_held=False
-    )
+    hard, total = Hard(gpus=8, classes={"nvidia-t4": 8}), UnclassifiedPods.TOTAL_ONLY
+    spec = QuotaSpec(hard=hard, stated_unclassified_pods=total)
+    quota = QuotaRecord(namespace="team", uid="", version="", spec=spec)
+    found = quota_fit(view(pod()), quota, NO_NODES, CONFIGURATION, is_held=False)
+    assert found is not None
     assert [(row.key, row.requested) for row in found.rows] == [("gpus", Fraction(4))]

@@ -218,7 +218,6 @@ def _chooses_by_labels(entry: Mapping[str, Any]) -> bool:
 
 
 def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
-    """Return the namespaces that the selector excludes by name."""
     return frozenset(
         name
         for each in selector.get("matchExpressions") or ()

@@ -76,7 +76,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
     "resource-quotas", "Every ResourceQuota key about GPUs limits something", Right("list", "resourcequotas")
 )
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
-    resource_mapping = cluster.resource_mapping
+    resource_mapping = cluster.usable_configuration.resource_mapping
     for quota in cluster.items("/api/v1/resourcequotas"):
         metadata, hard = quota["metadata"], quota.get("spec", {}).get("hard") or {}
         where = f"ResourceQuota/{metadata['name']} in {metadata['namespace']}"

@@ -271,7 +271,7 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
     "unmapped", "Quotas count every device", READ, Right("list", "deviceclasses", "resource.k8s.io")
 )
 def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
-    mapping = cluster.resource_mapping
+    mapping = cluster.usable_configuration.resource_mapping
     nodes: dict[str, list[str]] = defaultdict(list)
     for node in cluster.nodes:
         for name in unmapped_resources(node.resources, mapping):

@@ -50,7 +50,7 @@ def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgsp
             return None
         metadata = decode_metadata(raw)
         where = f"{kind}/{metadata.name} in {metadata.namespace}"
-        _, pods = workload_pods(cluster.workload_kinds, group, kind, raw)
+        _, pods = workload_pods(cluster.usable_configuration.workload_kinds, group, kind, raw)
         asking = (pod for _, pod in pods if cluster.is_gpu_pod(pod, metadata.namespace))
         return next((Workload(where, metadata.namespace, pod) for pod in asking), None)
 

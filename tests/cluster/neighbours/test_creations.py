@@ -1,38 +1,14 @@
-"""The audit log on a real API server: what both phases of a creation share."""
+"""What both phases of a creation share, and the audit log with it: a name, or the volume that ServiceAccount admission adds."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster.controllers import Counting, counting, eventually, is_there
-from tests.cluster.quota.quotas import in_force
-from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import Namespace, install_quota_kind
+from tests.cluster.controllers import eventually
+from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
 
 LINE = dict[str, Any]
-NO_TOKEN = {"automountServiceAccountToken": False}
-
-
-@pytest.fixture(scope="module")
-def counted(full_plane: ControlPlane) -> Iterator[Counting]:
-    install_quota_kind(full_plane.client())
-    with counting(full_plane, host=47) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def webhook(counted: Counting) -> Webhook:
-    return counted.webhook
-
-
-@pytest.fixture(scope="module")
-def team(counted: Counting) -> Namespace:
-    team = Namespace(counted.plane)
-    in_force(team, {"gpus": "8"})
-    assert is_there(counted.plane, f"{team.path('serviceaccounts')}/default")
-    return team
 
 
 def lines_of(webhook: Webhook, team: Namespace, prefix: str) -> list[LINE]:
@@ -54,7 +30,12 @@ def lines_of(webhook: Webhook, team: Namespace, prefix: str) -> list[LINE]:
     [
         pytest.param({"name": "named"}, {}, True, id="a-name"),
         pytest.param({"name": "", "generateName": "token-"}, {}, True, id="the-volume-of-its-token"),
-        pytest.param({"name": "", "generateName": "bare-"}, NO_TOKEN, False, id="nothing"),
+        pytest.param(
+            {"name": "", "generateName": "bare-"},
+            {"automountServiceAccountToken": False},
+            False,
+            id="nothing",
+        ),
     ],
 )
 def test_one_id_joins_the_phases_of_a_creation(

@@ -2,7 +2,6 @@
 
 from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue
-from policies.pods.annotations import GPU_CLASS
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
@@ -50,15 +49,11 @@ SIZED = ClassCatalogue(
 
 SPREAD = "request nvidia.com/gpu: 8 or less, and spread the work over several pods"
 BY_SELECTOR = "must be at most 8: no node of h100 (nodeSelector accelerator=h100) has more [gpu-requests]"
-BY_ANNOTATION = (
-    "must be at most 8: no node of h100 (annotation gpu-admission.dev/gpu-class) has more [gpu-requests]"
-)
 H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
 
 
 @cases(
     ("document", "want"),
-    all_of_a_node=(asking(8, gpu_class="h100"), []),
     more_than_a_node_has=(
         asking(64, gpu_class="h100"),
         [f'{LIMIT} (container "main") = "64": {SPREAD}; {BY_SELECTOR}'],
@@ -68,10 +63,6 @@ H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
         [f"spec: {SPREAD}; the pod needs 9 nvidia.com/gpu at one time: {BY_SELECTOR}"],
     ),
     in_turn=(pod(gpu_container("5", "a"), initContainers=[gpu_container("8", "b")], **H100_NODE), []),
-    of_the_class_that_the_pod_names=(
-        pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
-        [f'{LIMIT} (container "main") = "9": {SPREAD}; {BY_ANNOTATION}'],
-    ),
     it_may_run_on_nodes_of_no_class=(asking(16), []),
 )
 def test_cards_of_a_node(document: JSON, want: list[str]) -> None:
@@ -178,10 +169,6 @@ def test_the_limit_per_container_is_of_the_larger_amount() -> None:
     assert found[1:] == [f'{LIMIT.replace("limits", "requests")} (container "main") = "5": {MOST_4}']
 
 
-def test_no_limits_are_set_by_default() -> None:
-    assert sentences(pod(gpu_container("16"))) == []
-
-
 ANY = GPURequestsOptions()
 MOST_KNOWN = (
     "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
@@ -208,7 +195,6 @@ MOST_KNOWN = (
         ANY,
         ["should be 1: several time-sliced shares"],
     ),
-    tpu=(pod(gpu_container("64", resource="google.com/tpu")), ANY, []),
     a_limit_of_the_policy=(
         pod(gpu_container("64")),
         GPURequestsOptions(max_per_pod=8),

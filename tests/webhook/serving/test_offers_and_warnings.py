@@ -1,20 +1,27 @@
-"""Warnings of pods that hold quota and that no node can take now, by the cordons, taints and resources of the nodes."""
+"""What authors learn from the nodes and the quota: that no node can take a pod now, and what to write in place of a mistake."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
 
+from policies.finding import Edit
 from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeOffer, node_facts
+from policies.pods.field_paths import annotation_path, path_parts, with_edit
 from policies.pods.pod import Toleration
+from policies.quota.amounts import CLASSES, GPUS
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import QuotaGrant
 from tests.builders import JSON, deployment, gpu_container, pod
 from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
-from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluation import evaluate
+from webhook.serving.engine import Engine, Outcome, Violation
+from webhook.serving.evaluation import UnusedQuota, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.node_watch import keys_to_know
 
@@ -27,7 +34,6 @@ A100: Labels = (("accelerator", "nvidia-a100-80gb"),)
 RESERVED = Toleration(key="reserved", value="team-a", effect="NoSchedule")
 GPU_TAINT = Toleration(key="nvidia.com/gpu", effect="NoSchedule")
 Node = tuple[Labels, NodeState | None]
-JOINT = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}}}
 
 
 def node(
@@ -40,16 +46,28 @@ def on(gpu_class: str, **spec: Any) -> JSON:
     return pod(gpu_container(), annotations={CLASS: gpu_class}, **spec)
 
 
+def seen(
+    document: JSON,
+    rules: JSON,
+    nodes: Sequence[Node],
+    pools: tuple[NodeOffer, ...] = (),
+    grant: QuotaGrant | None = None,
+) -> list[Violation]:
+    """Return what the author sees. Without nodes, they are not known."""
+    configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})])
+    facts = node_facts(keys_to_know(configuration), nodes, pools) if nodes else None
+    quota = UnusedQuota(grant, configuration)
+    by = Evaluator(engine=Engine(configuration), now=NOW, nodes=lambda: facts, quota_of=lambda _: quota)
+    group = document["apiVersion"].rpartition("/")[0]
+    found = evaluate(group, document["kind"], "team", msgspec.json.encode(document), by).findings()
+    return [each for each in found if each.outcome is not Outcome.AUDITED]
+
+
 def warned(document: JSON, *nodes: Node, pools: tuple[NodeOffer, ...] = (), **rules: JSON) -> list[str]:
     names = {name.replace("_", "-"): options for name, options in rules.items()}
-    configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": names})])
-    facts = node_facts(keys_to_know(configuration), nodes, pools)
-    by = Evaluator(engine=Engine(configuration), now=NOW, nodes=lambda: facts)
-    group = document["apiVersion"].rpartition("/")[0] if "/" in document["apiVersion"] else ""
-    found = evaluate(group, document["kind"], "team", msgspec.json.encode(document), by).findings()
-    seen = [each for each in found if each.outcome is not Outcome.AUDITED]
-    assert all(each.outcome is Outcome.WARNED for each in seen)
-    return [each.finding.sentence() for each in seen]
+    found = seen(document, names, nodes, pools)
+    assert all(each.outcome is Outcome.WARNED for each in found)
+    return [each.finding.sentence() for each in found]
 
 
 def pending(resource: str, advice: str) -> list[str]:
@@ -187,3 +205,77 @@ def test_nothing_is_said_where_an_autoscaler_may_create_a_node(document: JSON, n
 @pytest.mark.parametrize("mode", ["audit", "disabled"])
 def test_a_rule_that_is_not_enforced_says_no_more_than_its_mode(mode: str) -> None:
     assert warned(pod(gpu_container()), node(T4, taints=(RESERVED,)), gpu_toleration={"mode": mode}) == []
+
+
+ON_A100 = f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": '
+AMD_LIMIT = LIMIT.format("amd.com/gpu")
+AMD = pod(gpu_container(resource="amd.com/gpu"), annotations={CLASS: "nvidia-a100-80gb"})
+AMD_ON_A100 = pod(gpu_container(resource="amd.com/gpu"), nodeSelector={"accelerator": "nvidia-a100-80gb"})
+SLICE = pod(gpu_container(resource="nvidia.com/mig-1g.24gb"), annotations={CLASS: "nvidia-a100-80gb"})
+PINNED = "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb) [gpu-requests]"
+
+
+@cases(
+    ("document", "classes", "autoscaled", "want"),
+    any_class_if_the_nodes_are_not_known=(
+        AMD, (), (), [f"{ON_A100}set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x or 1 more; must be a class with "
+        "amd.com/gpu [gpu-class]"],
+    ),
+    the_class_with_nodes=(
+        AMD, ("nvidia-t4", "amd-mi300x"), (),
+        [f"{ON_A100}set {CLASS}: amd-mi300x; must be a class with amd.com/gpu [gpu-class]"],
+    ),
+    the_class_that_is_created_on_demand=(
+        AMD, ("nvidia-t4",), ("amd-mi355x",),
+        [f"{ON_A100}set {CLASS}: amd-mi355x; must be a class with amd.com/gpu [gpu-class]"],
+    ),
+    the_resource_that_nodes_have=(
+        AMD, ("nvidia-t4",), (),
+        [f"{ON_A100}request nvidia.com/gpu: 1; no class with nodes that namespace team may use has amd.com/gpu; or "
+        "ask the platform team for nodes of amd-mi300x or amd-mi325x or amd-mi350x or 1 more [gpu-class]"],
+    ),
+    one_finding_of_a_slice=(
+        SLICE, ("nvidia-t4", "nvidia-h100-94gb"), (),
+        [f"{ON_A100}set {CLASS}: nvidia-h100-94gb; must be a class with nvidia.com/mig-1g.24gb [gpu-class]"],
+    ),
+    no_other_class_for_a_selector=(
+        AMD_ON_A100, ("nvidia-a100-80gb",), (), [f"{AMD_LIMIT}request nvidia.com/gpu; must be nvidia.com/gpu: {PINNED}"],
+    ),
+    another_class_for_a_selector=(
+        AMD_ON_A100, ("nvidia-a100-80gb", "amd-mi300x"), (),
+        [f"{AMD_LIMIT}request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu; must be nvidia.com/gpu: "
+        f"{PINNED}"],
+    ),
+)  # fmt: skip
+def test_what_is_offered(
+    document: JSON, classes: tuple[str, ...], autoscaled: tuple[str, ...], want: list[str]
+) -> None:
+    nodes: list[Node] = [((("accelerator", each),), None) for each in classes]
+    found = seen(document, {"gpu-class": {"autoscaledClasses": list(autoscaled)}}, nodes)
+
+    assert [each.finding.sentence() for each in found if each.outcome is Outcome.DENIED] == want
+
+
+def test_three_gpus_where_a_class_grants_two() -> None:
+    """The denial of an unpinned pod that counts for every class names a class on which it fits, through all the rules."""
+    hard = {GPUS: Fraction(8), CLASSES + "nvidia-a100": Fraction(2)}
+    grant = QuotaGrant(hard, UnclassifiedPods.MOST_EXPENSIVE)
+    document = pod(gpu_container(3))
+    (denied,) = seen(document, {}, (), grant=grant)
+
+    (edit,) = denied.finding.fix
+    assert edit == Edit(annotation_path(CLASS), "nvidia-a10"), denied.finding.sentence()
+    fixed = with_edit(document, path_parts(edit.path), edit.value)
+    assert not seen(fixed, {}, (), grant=grant), "the class that is named takes the pod"
+
+
+def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() -> None:
+    """The catalogue has a class that holds it on one card, but no node is of that class."""
+    model = {"gpu-admission.dev/model-params": "70b"}
+    nodes = (node(T4), node(A100))
+
+    assert warned(pod(gpu_container(), annotations=model), *nodes) == [
+        "request 4 GPUs of 80 GB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
+        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
+    ]
+    assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []

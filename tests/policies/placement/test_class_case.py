@@ -1,8 +1,11 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.placement.class_case import is_wider
+from policies.placement.class_choice import Choice
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts
+from policies.placement.pinning import Pinning
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
@@ -140,11 +143,9 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
     ),
     made_on_demand=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
-    made_on_demand_by_glob=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-*",)), []),
     bound_by_hand=(asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
     gated=(asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
     a_pod_of_no_class=(pod(gpu_container()), [], ANY, []),
-    a_pod_without_gpu=(pod(), [], GPUClassOptions(default="nvidia-l4"), []),
     a_label_that_a_node_has=(selecting("our-own"), [(("accelerator", "our-own"),)], ANY, []),
 )
 def test_what_is_said(
@@ -251,3 +252,15 @@ def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
 
 def test_a_pod_of_a_daemonset_is_not_evaluated() -> None:
     assert all("no node" not in each for each in reported(ON_L4, T4, made_by_daemonset=True))
+
+
+@cases(
+    ("pinned", "want"),
+    to_the_choice_itself=(("nvidia-l4",), False),
+    to_more=(("nvidia-l4", "nvidia-t4"), True),
+    to_something_else=(("nvidia-t4",), False),
+    to_nothing=((), False),
+)
+def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
+    choice = Choice((L4,), "nvidia-l4", "", by_annotation=True, family=None)
+    assert is_wider(Pinning(pinned, ()), choice) is want

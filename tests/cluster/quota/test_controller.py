@@ -1,23 +1,11 @@
 """The controller on a real API server: it counts what is stored, and gives back what ends."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cluster.controllers import Running, eventually, is_ready, uses
+from tests.cluster.quota.quotas import in_force
 from tests.controlplane import ControlPlane, claims_api
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
-
-
-@pytest.fixture(scope="module")
-def running(quotas: ControlPlane) -> Iterator[Running]:
-    with Running(quotas, expiry=5.0) as controller:
-        yield controller
-
-
-@pytest.fixture
-def team(running: Running, quotas: ControlPlane) -> Namespace:  # noqa: ARG001 - the controller has to run
-    return Namespace(quotas)
 
 
 def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
@@ -37,7 +25,7 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
 def test_what_ends_is_given_back_within_seconds(team: Namespace, end: str) -> None:
-    team.quota({"gpus": "8"})
+    in_force(team, {"gpus": "8"})
     team.pod("stays", 1)
     team.pod("ends", 4)
     assert uses(team, 5)
@@ -51,7 +39,7 @@ def test_what_ends_is_given_back_within_seconds(team: Namespace, end: str) -> No
 
 
 def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
-    team.quota({"gpus": "8"})
+    in_force(team, {"gpus": "8"})
     team.pod("trainer", 5)
     assert uses(team, 5)
 
