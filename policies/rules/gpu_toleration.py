@@ -89,10 +89,12 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
 
 def _untolerated(pod: Pod, context: Context) -> Iterator[Finding]:
     """Warn if each schedulable node with the requested resources has a taint that the pod does not tolerate."""
+    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
+    if context.nodes is None or is_placed:
+        return
     requests = context.resource_mapping.requests(pod)
     names = {each.resource.name for each in requests if each.resource.measure.is_count}
-    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
-    if context.nodes is None or not names or is_placed:
+    if not names:
         return
     pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes
