@@ -48,7 +48,7 @@ def test_how_strictly_a_rule_holds(spec: PolicySpec, want: Mode) -> None:
 @cases(
     ("spec", "want"),
     of_all_rules=(exempt(), True),
-    of_another_rule=(exempt(rules=("spot",)), True),
+    of_one_rule=(exempt(rules=("gpu-toleration",)), True),
     until_yesterday=(exempt(until=date(2027, 1, 1)), False),
     none=(PolicySpec(), False),
 )
