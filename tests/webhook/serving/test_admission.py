@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from policies.placement.nodes import NodeFacts
-from policies.pods import annotations
 from policies.pods.pod import decode_pod
 from policies.registry import RULES
 from tests.builders import JSON, gpu_container, pod, uid
@@ -166,17 +165,6 @@ def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
     (line,) = lines_of(tmp_path, ask)
     assert line[field] == "x" * 255 + "…"
     assert max(len(msgspec.json.encode(line)), *map(len, answers)) < 3000
-
-
-def test_a_finding_about_a_long_text_is_cut(tmp_path: Path) -> None:
-    probe = {"exec": {"command": [MEGABYTE]}, "periodSeconds": 10}
-    metadata = {annotations.MODEL_LOAD_SECONDS: "600"}
-
-    sent = request(pod(gpu_container(livenessProbe=probe, readinessProbe=probe), annotations=metadata))
-
-    (line,) = lines_of(tmp_path, lambda served: served.mutate(sent, deadline_of(None)))
-
-    assert (line["verdict"], line["omitted"]) == ("patched", ["operations"])
 
 
 def test_what_comes_too_late_is_refused_with_words_to_try_again(built_in: Admission) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.quota.test_admission import Served, claim, gpu_pod
-from tests.webhook.serving.served import admission, request
+from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.handling import ClusterState
 from webhook.workloads.autoscalers import ScaleTarget
 
-DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
 HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}
 SCALED_OBJECT = {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"}
 
@@ -191,8 +190,8 @@ WARNING = (
 )
 
 
-def template(count: int, device_class: str = "gpu.nvidia.com") -> JSON:
-    return {"metadata": {"name": "cards"}, "spec": {"spec": claim("", device_class, count)["spec"]}}
+def template(count: int) -> JSON:
+    return {"metadata": {"name": "cards"}, "spec": {"spec": claim("", count=count)["spec"]}}
 
 
 QUOTA_KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
@@ -209,7 +208,6 @@ NO_EFFECT = (
     created=(SILENT, {}, (NO_EFFECT,)),
     applied_again=(SILENT, {"operation": "UPDATE"}, (NO_EFFECT,)),
     its_status_is_the_controllers=(SILENT, {"subResource": "status"}, None),
-    enforced=({"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}, {}, None),
     no_keys=({"spec": {"hard": None}}, {}, None),
     unreadable_is_the_api_servers_to_refuse=({"spec": {"hard": 3}}, {}, None),
 )
@@ -222,8 +220,6 @@ def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str
 @cases(
     ("document", "mode", "tweaks", "want"),
     never_fits=(template(3), "enforce", {}, (WARNING,)),
-    may_fit=(template(2), "enforce", {}, None),
-    no_gpus=(template(3, "dra.net"), "enforce", {}, None),
     advice_in_every_mode=(template(3), "audit", {}, (WARNING,)),
     no_quota_holds=(template(3), "disabled", {}, None),
     no_quota=(template(3), "enforce", {"namespace": "elsewhere"}, None),

@@ -116,10 +116,6 @@ JOB = {"parallelism": 3, "completions": 3}
         {"events": [event("Job/train", count=4)], "jobs": [owner("train", JOB, active=2)]},
         [("refused", "Job/train", 4, "08:10", "no")],
     ),
-    of_a_kind_that_is_not_known=(
-        {"events": [event("PyTorchJob/train")]},
-        [("refused", "PyTorchJob/train", 1, "08:10", "no")],
-    ),
     somebody_else_denied_them=(
         {"events": [event("PyTorchJob/train", "exceeded quota: compute")]},
         [("refused", "PyTorchJob/train", 1, "08:10", "exceeded quota: compute")],
