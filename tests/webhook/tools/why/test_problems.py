@@ -38,18 +38,8 @@ class Cluster:
         raise errors.NotFound(f"{path} not found")
 
 
-NOTHING: dict[str, list[JSON]] = {
-    plural: []
-    for plural in (
-        "deployments",
-        "replicasets",
-        "replicationcontrollers",
-        "statefulsets",
-        "jobs",
-        "events",
-        "pods",
-    )
-}
+OWNERS = "deployments replicasets replicationcontrollers statefulsets jobs"
+NOTHING: dict[str, list[JSON]] = {plural: [] for plural in f"{OWNERS} events pods".split()}
 
 
 def found(namespace: str = "ml", **objects: list[JSON]) -> Problems:
