@@ -101,10 +101,7 @@ def test_a_template_that_never_fits_is_reported_with_its_line(
         "warning: request 2 GPUs or fewer; exceeded quota: team/default, 3 GPUs can never fit: the quota grants 2",
     ),
     two_that_together_are_more=(
-        [
-            filled(CLAIM, "gpu.nvidia.com", count=2),
-            filled(CLAIM, "gpu.nvidia.com").replace("cards", "more"),
-        ],
+        [filled(CLAIM, "gpu.nvidia.com", count=2), filled(CLAIM, "gpu.nvidia.com").replace("cards", "more")],
         "{}",
         "warning: wait until others release 1 GPU; exceeded quota: team/default, requested 1 GPU, 2 of 2 used",
     ),

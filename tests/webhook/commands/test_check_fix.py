@@ -62,10 +62,7 @@ def test_what_is_written_is_clean_and_all_else_is_as_it_was(tmp_path: Path) -> N
     assert after == text.replace("500m", "1").replace("gpu: 0.5", "gpu: 1")
     assert stat.S_IMODE((tmp_path / "a.yaml").stat().st_mode) == 0o640
     assert check(str(tmp_path / "a.yaml")).exit_code == 0
-    assert fix("--yes", text=after, folder=tmp_path)[1:3] == (
-        "",
-        "nothing to fix, 0 denials left",
-    )
+    assert fix("--yes", text=after, folder=tmp_path)[1:3] == ("", "nothing to fix, 0 denials left")
 
 
 def test_a_byte_order_mark_and_a_link_stay(tmp_path: Path) -> None:

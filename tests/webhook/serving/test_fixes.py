@@ -261,10 +261,7 @@ def test_each_rule_that_denies_has_a_fix_or_says_why_not() -> None:
 
 @pytest.mark.parametrize(
     ("cases", "least"),
-    [
-        pytest.param(300, 200, id="some"),
-        pytest.param(5_000, 3_000, id="many", marks=pytest.mark.slow),
-    ],
+    [pytest.param(300, 200, id="some"), pytest.param(5_000, 3_000, id="many", marks=pytest.mark.slow)],
 )
 def test_a_fix_removes_its_finding_and_brings_no_other(cases: int, least: int) -> None:
     count, failed = tried(range(cases))

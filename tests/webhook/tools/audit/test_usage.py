@@ -51,14 +51,8 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
         "1",
     ),
     held_and_released_once=([count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2"),
-    released_by_two_leaders_once=(
-        [count("released", "a", 0, 90), count("released", "a", 0, 91)],
-        "3/2",
-    ),
-    whatever_the_order_of_the_files=(
-        [count("released", "a", 0, 90), count("held", "a", 0, 60)],
-        "3/2",
-    ),
+    released_by_two_leaders_once=([count("released", "a", 0, 90), count("released", "a", 0, 91)], "3/2"),
+    whatever_the_order_of_the_files=([count("released", "a", 0, 90), count("held", "a", 0, 60)], "3/2"),
     of_lines_in_any_order_the_latest=([count("held", "a", 0, 60), count("held", "a", 0, 30)], "1"),
     by_the_demand_of_its_last_line=(
         [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],

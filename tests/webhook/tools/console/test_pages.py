@@ -115,10 +115,7 @@ BY_NAME = {"sort": "by namespace"}
     nothing_found=({"search": "<b>"}, []),
     only_problems=({"problems": "1", **BY_NAME}, teams(495, 496, 497, 499)),
     only_problems_the_worst_first=({"problems": "1"}, teams(497, 495, 499, 496)),
-    the_fullest_of_those_found=(
-        {"search": "49", "sort": "fullest first"},
-        teams(499),
-    ),
+    the_fullest_of_those_found=({"search": "49", "sort": "fullest first"}, teams(499)),
     of_an_order_that_is_not_known=({"sort": "x", "search": "49"}, teams(497, 495, 499, 496, 494)),
     the_most_pending_first=({"sort": "most pending first"}, teams(494, 0)),
 )
