@@ -92,11 +92,6 @@ UNTOLERATED = (
         [node(T4)],
         pending("amd.com/gpu", "request nvidia.com/gpu; "),
     ),
-    a_slice=(
-        pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
-        [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
-        pending("nvidia.com/mig-1g.5gb", "request nvidia.com/mig-1g.10gb; "),
-    ),
     a_slice_where_no_node_has_any=(
         pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
         [node(T4)],

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
-from tests.webhook.quota.test_admission import Served, claim, gpu_pod
+from tests.webhook.quota.test_admission import Served, claim
 from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -59,20 +59,6 @@ def test_warnings(document: JSON, mode: str, tweaks: Any, want: tuple[str, ...] 
 
     assert (response.allowed, response.warnings) == (True, want)
     assert served.held() == []
-
-
-def test_what_is_reserved_is_not_free() -> None:
-    served = Served()
-    assert served.validate(gpu_pod("one")).allowed
-
-    response = served.validate(deployment(2), kind=DEPLOYMENT)
-
-    assert response.warnings == (
-        (
-            "Deployment team/chat: spec.replicas: set replicas: 1; needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods "
-            "will start [gpu-quota]"
-        ),
-    )
 
 
 def test_a_quota_that_cannot_be_asked_says_nothing() -> None:
