@@ -141,8 +141,9 @@ def test_a_pod_frees_quota_once_when_it_ends(tmp_path: Path) -> None:
         ("DELETED", "Succeeded"),
     ]
     events = [event(kind, 11, 11 + number, phase) for number, (kind, phase) in enumerate(changes)]
-    freed: list[bool] = []
-    with counter(tmp_path, events, changed=lambda _namespace, frees: freed.append(frees)) as of:
+    freed, begun = list[bool](), threading.Event()
+    with counter(tmp_path, events, begun, changed=lambda _namespace, frees: freed.append(frees)) as of:
+        begun.set()
         assert eventually(lambda: of.pods.position("team").revision == 14)
 
     assert freed == [False, False, False, True, False], "the first one is in the list"

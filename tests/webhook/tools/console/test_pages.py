@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -13,7 +14,7 @@ from tests.cases import cases
 from webhook.cluster.api import ApiClient
 from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
-from webhook.tools.console.app import Observer, create_app
+from webhook.tools.console.app import create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.proposals import DenialProposals, Proposal
 from webhook.tools.doctor.check import failure, warning
@@ -76,16 +77,8 @@ def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
     )
 
 
-class Seen:
-    def __init__(self, status: ClusterStatus) -> None:
-        self._status = status
-
-    def observation(self) -> tuple[ClusterStatus, str]:
-        return self._status, ""
-
-
 def shown(path: str, query: Mapping[str, str], found: ClusterStatus | None = None) -> str:
-    observer = cast("Observer[ClusterStatus]", Seen(found or status()))
+    observer: Any = SimpleNamespace(observation=lambda: (found or status(), ""))
     app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home")
     answer = app.test_client().get(path, query_string=query, base_url="http://127.0.0.1")
     assert answer.status_code == 200
