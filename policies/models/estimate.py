@@ -48,7 +48,7 @@ _SMALLEST_CACHED = 2
 _PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
 _PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"[0-9]{1,10}")
-_MOST_GPUS_PER_NODE = 8
+_MAX_GPUS_PER_NODE = 8
 """Of usual nodes."""
 
 
@@ -158,7 +158,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def in_one_node(self) -> tuple[CardCount, ...]:
         """The smallest card for each number of cards that one node can have, largest number first."""
-        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_GPUS_PER_NODE}
+        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MAX_GPUS_PER_NODE}
         return tuple(card for _, card in sorted(smallest.items(), reverse=True))
 
 

@@ -181,14 +181,14 @@ def build(
     # needed for quotas, for labels of namespaces if policies select by them, and for new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
-    def at_once(request: Request) -> bool:
+    def only_computes(request: Request) -> bool:
         """Whether the answer needs no network; decided only here, before anything is decoded."""
         waits = api is not None and (
             source.configuration.policies.has_selectors or may_name_claims(request.body)
         )
         return endpoint_of(request.path) in computing and not waits
 
-    return Site(app, at_once, PROBES)
+    return Site(app, only_computes, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:
@@ -271,7 +271,7 @@ def _readiness(
         detail["clientCA"] = {"notAfter": client_ca.not_after.isoformat(), "lastError": client_ca.last_error}
     if unready:
         detail["unready"] = unready
-    return not (draining or expired or unready or source.waits), detail
+    return not (draining or expired or unready or source.must_wait), detail
 
 
 def _secret(

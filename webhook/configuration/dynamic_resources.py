@@ -125,7 +125,7 @@ class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
         return not self.is_served or (self.informer is not None and self.informer.synced)
 
     @property
-    def in_time(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether it is too early to go on without DeviceClasses."""
         return monotonic() - self._made < START_SECONDS
 

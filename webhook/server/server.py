@@ -32,7 +32,7 @@ EXIT_BAD_START = 2
 # What the worker needs after its own deadlines, before the master kills it.
 _MARGIN_SECONDS = 5
 # At the end, for requests that are under way to us on connections that look idle.
-_LAST_CALL_SECONDS = 1.0
+_IDLE_CLOSE_SECONDS = 1.0
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the heartbeat file of gunicorn must not wait for a disk
 
 logger = logging.getLogger("gpu_admission.server")
@@ -140,23 +140,23 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         urls = f"https://{address}, metrics http://{metrics_address}/metrics"
         logger.info("serving %s", urls)
         while self.alive:
-            poller.turn()
+            poller.poll()
         # Serve on, until every client has heard that we are leaving.
         server.draining = True
         poller.drain()
         logger.info("draining for %g s", settings.drain_seconds)
-        self.serve_on(poller, settings.drain_seconds)
+        self.keep_serving(poller, settings.drain_seconds)
         # Take what is connected already, then no more; finish what is in flight.
-        poller.leave(_LAST_CALL_SECONDS, take_waiting=not self.stopping_at_once)
-        self.serve_on(poller, settings.graceful_seconds, while_connected=True)
+        poller.stop_accepting(_IDLE_CLOSE_SECONDS, accept_pending=not self.stopping_at_once)
+        self.keep_serving(poller, settings.graceful_seconds, while_connected=True)
         logger.info("stopped with %d connections open", len(poller.connections))
 
-    def serve_on(self, poller: Poller, seconds: float, *, while_connected: bool = False) -> None:
+    def keep_serving(self, poller: Poller, seconds: float, *, while_connected: bool = False) -> None:
         end = time.monotonic() + seconds
         while not self.stopping_at_once and (left := end - time.monotonic()) > 0:
             if while_connected and not poller.connections:
                 return
-            poller.turn(min(left, SWEEP_SECONDS))
+            poller.poll(min(left, SWEEP_SECONDS))
 
     def on_sweep(self) -> None:
         """Give the master a sign of life, and go when it has gone. Connections that are kept depend on the client CA's file."""

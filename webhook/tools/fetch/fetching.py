@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from policies.models.warming.model_uri import ModelURI
-from webhook.tools.fetch.cache import SAY_EVERY, ModelCache
-from webhook.tools.fetch.report import STOPPED, FetchReport, LastingError, described, human
+from webhook.tools.fetch.cache import PROGRESS_SECONDS, ModelCache
+from webhook.tools.fetch.report import STOPPED, FetchReport, PermanentError, describe, human_size
 from webhook.tools.fetch.sources import BUFFER, RemoteFile, list_files
 
-LASTING = (
+PERMANENT_ERRORS = (
     "EACCES EDQUOT EEXIST EFBIG EISDIR ENAMETOOLONG ENOENT ENOLCK ENOSPC ENOSYS ENOTDIR ENOTSUP EPERM EROFS"
 )
-PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+TRANSIENT_STATUSES = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+)
 
 
 def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
@@ -36,7 +38,7 @@ def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) 
         if lock and not cache.is_warm():
             _Run(uri, cache, report, **options).fetch()
     except Exception as error:  # noqa: BLE001 - whatever a client library raises becomes one line
-        report.fail(described(error))
+        report.fail(describe(error))
     report.end(0, f"warm: {directory} holds {uri.shown}")
 
 
@@ -54,9 +56,9 @@ class _Run(NamedTuple):
 
     def fetch(self) -> NoReturn:
         began = time.monotonic()
-        files = self._persist("listing", lambda: list_files(self.uri, self.endpoint, self.claim_mount))
+        files = self._retry("listing", lambda: list_files(self.uri, self.endpoint, self.claim_mount))
         if not files:
-            raise LastingError("holds no files")
+            raise PermanentError("holds no files")
         self.cache.reuse(files)
         total = sum(file.size or 0 for file in files)
         self._check_space(files, total)
@@ -65,16 +67,20 @@ class _Run(NamedTuple):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only renames are left
         self.cache.install(files)
         took = time.monotonic() - began
-        self.report.end(0, f"done: {self.cache.directory} holds {human(total)} after {took:.1f} s")
+        self.report.end(0, f"done: {self.cache.directory} holds {human_size(total)} after {took:.1f} s")
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
         had, free = self.cache.fetched(files), shutil.disk_usage(self.cache.partial).free
         if (limit := self.size_limit) and total > limit:
-            raise LastingError(f"has {human(total)}, more than the cache's size limit of {human(limit)}")
+            raise PermanentError(
+                f"has {human_size(total)}, more than the cache's size limit of {human_size(limit)}"
+            )
         if total - had > free:
-            raise LastingError(f"needs {human(total - had)} more, the cache has {human(free)} free")
-        here = f"of which {human(min(had, total))} are here already"
-        self.report.say(f"{self.uri.shown}: {len(files)} file(s), {human(total)}, {here}")
+            raise PermanentError(
+                f"needs {human_size(total - had)} more, the cache has {human_size(free)} free"
+            )
+        here = f"of which {human_size(min(had, total))} are here already"
+        self.report.log(f"{self.uri.shown}: {len(files)} file(s), {human_size(total)}, {here}")
 
     def _wait(
         self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int
@@ -85,15 +91,17 @@ class _Run(NamedTuple):
         while pending:
             done, pending = concurrent.futures.wait(pending, 1, concurrent.futures.FIRST_EXCEPTION)
             if error := next(filter(None, (future.exception() for future in done)), None):
-                self.report.fail(described(error))  # at once: raising would wait for the other downloads
+                self.report.fail(describe(error))  # at once: raising would wait for the other downloads
             have, now = self.cache.fetched(files), time.monotonic()
-            if pending and (now - said >= SAY_EVERY or have - last >= (total or have) / 20):
-                whole = human(total) if total else "unknown size"
-                self.report.say(f"{human(have)} of {whole}, {human(max(have - first, 0) / (now - began))}/s")
+            if pending and (now - said >= PROGRESS_SECONDS or have - last >= (total or have) / 20):
+                whole = human_size(total) if total else "unknown size"
+                self.report.log(
+                    f"{human_size(have)} of {whole}, {human_size(max(have - first, 0) / (now - began))}/s"
+                )
                 last, said = have, now
 
     def _complete(self, file: RemoteFile) -> None:
-        """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `LastingError`."""
+        """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `PermanentError`."""
         partial = self.cache.partial_file(file)
         size = functools.partial(self.cache.fetched, [file])
 
@@ -105,16 +113,16 @@ class _Run(NamedTuple):
             if file.size not in (None, size()):
                 raise OSError(f"got {size()} of {file.size} bytes")
 
-        self._persist(file.path, attempt, size)
+        self._retry(file.path, attempt, size)
         if file.expected:
             with partial.open("rb") as content:
                 while chunk := content.read(BUFFER):
                     file.hash.update(chunk)
             if (found := file.hash.digest().hex()) != file.expected:
                 partial.unlink()
-                raise LastingError(f"{file.path} has checksum {found}, not {file.expected}")
+                raise PermanentError(f"{file.path} has checksum {found}, not {file.expected}")
 
-    def _persist(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
+    def _retry(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
         """Try again after transient errors; an attempt that made progress counts as the first."""
         tries, best = 0, progress()
         while True:
@@ -123,24 +131,24 @@ class _Run(NamedTuple):
             except Exception as error:
                 tries = 1 if progress() > best else tries + 1
                 best = max(best, progress())
-                if is_lasting(error) or tries >= self.attempts:
+                if is_permanent(error) or tries >= self.attempts:
                     raise
                 delay = min(2 ** (tries - 1), 30)
-                self.report.say(f"{what}: {described(error)}; trying again in {delay} s")
+                self.report.log(f"{what}: {describe(error)}; trying again in {delay} s")
                 time.sleep(delay)
 
 
-def is_lasting(error: Any) -> bool:
+def is_permanent(error: Any) -> bool:
     """Whether another attempt would fail again. Each client library keeps the HTTP status in another place."""
     response = getattr(error, "response", None)
     code = getattr(error, "code", None) or getattr(response, "status_code", None)
     if isinstance(response, dict):
         code = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if isinstance(code, int):
-        return code < HTTPStatus.INTERNAL_SERVER_ERROR and code not in PASSING
+        return code < HTTPStatus.INTERNAL_SERVER_ERROR and code not in TRANSIENT_STATUSES
     return bool(
-        isinstance(error, (LastingError, ImportError))
-        or errno.errorcode.get(getattr(error, "errno", None) or 0, "-") in LASTING.split()
+        isinstance(error, (PermanentError, ImportError))
+        or errno.errorcode.get(getattr(error, "errno", None) or 0, "-") in PERMANENT_ERRORS.split()
         or re.search("Credentials|InvalidOperation", type(error).__name__)
         or "CERTIFICATE_VERIFY_FAILED" in str(error)
     )

@@ -12,7 +12,7 @@ TERMINATION_LOG = "/dev/termination-log"
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
 
 
-class LastingError(Exception):
+class PermanentError(Exception):
     """A problem that another attempt would meet again."""
 
 
@@ -25,12 +25,12 @@ class FetchReport:
         # Words of up to five letters are too common to be hidden.
         self._secrets = [word for text in (query, *values) for word in text.split() if word[5:]]
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         os.write(1, f"{self._redacted(text)}\n".encode())  # safe in a signal handler, unlike print
 
     def end(self, code: int, text: str) -> NoReturn:
         """Leave without waiting for other threads: partial files are on disk, and the kernel drops the lock."""
-        self.say(text)
+        self.log(text)
         os._exit(code)
 
     def fail(self, problem: str, code: int = FAILED) -> NoReturn:
@@ -49,11 +49,11 @@ class FetchReport:
         return " ".join(line.split())
 
 
-def described(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return an error as one phrase; those of libraries are named by their type as well."""
-    return str(error) if isinstance(error, LastingError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, PermanentError) else f"{type(error).__name__}: {error}"
 
 
-def human(size: float) -> str:
+def human_size(size: float) -> str:
     power = min(max(int(size).bit_length() - 1, 0) // 10, 4)
     return f"{size / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
