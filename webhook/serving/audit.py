@@ -1,8 +1,7 @@
 """Records every review: in the metrics, and as one JSON line in the audit log, which is standard output or a file.
 
-A review only queues its line. A thread writes all queued lines every tenth of a second, so neither a slow pipe nor a full disk can
-delay or change a decision. Lines that cannot be written are counted. A killed process loses the lines of at most a tenth of a
-second.
+A review only queues its line. Every tenth of a second, a thread writes all queued lines. So neither a slow pipe nor a full disk
+can delay or change a decision. Lines that cannot be written are counted. A killed process loses the lines of a tenth of a second.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Run the rules over a pod or a claim, and decide.
 
-The result depends only on the arguments, of which the time is one, and on the deadline. There is no I/O. Every rule runs even after
-one has denied the pod, so that its author sees all findings at once.
+The result depends only on the arguments, such as the time, and on the deadline. There is no I/O. Every rule runs even after one
+has denied the pod, so that its author sees all findings at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
