@@ -222,7 +222,7 @@ class ClusterSource(ConfigurationSource):
 
     @property
     def must_wait(self) -> bool:
-        """Whether it is too early to use the built-in documents: the first read may end any moment."""
+        """Whether serving must wait for the first read. After START_SECONDS, it begins with the built-in documents."""
         if self._read.is_set() or monotonic() - self._made >= START_SECONDS:
             return False
         return not any(informer.is_missing for informer in self._informers)

@@ -70,7 +70,7 @@ class ConfigurationSource:
         self._wake.set()
 
     def wait(self) -> None:
-        """Return once everything has been read, or serving may begin without it."""
+        """Wait for the first read of everything, or until serving may begin without it."""
         while self.must_wait:
             self._read.wait(FIRST_POLL_SECONDS)
 
@@ -94,7 +94,7 @@ class ConfigurationSource:
 
     @property
     def must_wait(self) -> bool:
-        """Whether it is too early to serve: the documents and DeviceClasses may be read any moment."""
+        """Whether serving must wait for the first read of documents and DeviceClasses."""
         watch = self._device_classes
         return watch is not None and watch.is_starting and not self._read.is_set()
 

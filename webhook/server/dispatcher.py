@@ -43,8 +43,8 @@ _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 class Site(NamedTuple):
     """The application.
 
-    `answer` runs in the poller's thread for `probes` and for small requests that are `only_computes`, which only compute. For all
-    others it runs in other threads.
+    `answer` runs in the poller's thread for the paths `probes`, and for small requests that `only_computes` selects. For all
+    other requests it runs in other threads.
     """
 
     answer: Handler

@@ -75,7 +75,7 @@ class Poller:
         self._dispatcher.closing = True
 
     def stop_accepting(self, seconds: float, *, accept_pending: bool) -> None:
-        """Take what the kernel has connected already, then no more; send away whoever asks nothing for so long."""
+        """Accept pending connections, then no more. Close connections that are idle for so many seconds."""
         while accept_pending and self._accept():
             pass
         self._selector.unregister(self._listener)
@@ -87,7 +87,7 @@ class Poller:
                 connection.deadline = min(connection.deadline, end)
 
     def poll(self, timeout: float = SWEEP_SECONDS) -> None:
-        """Do what can be done now, or wait for it for at most so many seconds."""
+        """Handle all sockets that are ready, after a wait of at most so many seconds."""
         for key, _ in self._selector.select(0 if self._dispatcher.busy else timeout):
             if isinstance(key.data, Connection):
                 self._move_on(key.data, self._advance)

@@ -1,4 +1,4 @@
-"""One run of the fetcher: wait for other runs, list, check the space, fetch in parallel, retry, verify, install."""
+"""One run of the fetcher: waits for other runs, lists, checks free space, fetches in parallel, retries, verifies and installs."""
 
 import concurrent.futures
 import errno
@@ -27,13 +27,13 @@ TRANSIENT_STATUSES = frozenset(
 
 
 def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
-    """Fetch a model unless the directory holds it, and end the process. `options` are those of `_Run`."""
+    """Fetch a model unless the directory has it, and end the process. `options` are fields of `_Run`."""
     report = FetchReport(uri.shown, uri.query)
     signal.signal(signal.SIGTERM, lambda *_: report.end(STOPPED, "stopped; the next run resumes"))
-    os.umask(0o002)  # pods that share a claim share its fsGroup, not their user
+    os.umask(0o002)  # pods that share a claim have the same fsGroup, but may have different users
     cache = ModelCache(directory, uri)
     try:
-        # The lock lasts as long as its file is open.
+        # The lock is held until its file is closed.
         lock = None if cache.is_warm() else cache.lock(lock_wait, report)
         if lock and not cache.is_warm():
             _Run(uri, cache, report, **options).fetch()
@@ -43,7 +43,7 @@ def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) 
 
 
 class _Run(NamedTuple):
-    """A model to fetch and the options; sizes in bytes."""
+    """A model to fetch, with the options. Sizes are in bytes."""
 
     uri: ModelURI
     cache: ModelCache
@@ -64,7 +64,7 @@ class _Run(NamedTuple):
         self._check_space(files, total)
         with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
             self._wait({pool.submit(self._complete, file) for file in files}, files, total)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only renames are left
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows only renames files
         self.cache.install(files)
         took = time.monotonic() - began
         self.report.end(0, f"done: {self.cache.directory} holds {human_size(total)} after {took:.1f} s")
@@ -85,20 +85,22 @@ class _Run(NamedTuple):
     def _wait(
         self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int
     ) -> None:
-        """Wait for all files; report progress every ten seconds or five percent."""
+        """Wait for all files. Log the progress after ten seconds, or five percent."""
         first = last = self.cache.fetched(files)
-        began = said = time.monotonic()
+        began = logged_at = time.monotonic()
         while pending:
             done, pending = concurrent.futures.wait(pending, 1, concurrent.futures.FIRST_EXCEPTION)
             if error := next(filter(None, (future.exception() for future in done)), None):
-                self.report.fail(describe(error))  # at once: raising would wait for the other downloads
+                self.report.fail(
+                    describe(error)
+                )  # not by an exception, which would wait for the other downloads
             have, now = self.cache.fetched(files), time.monotonic()
-            if pending and (now - said >= PROGRESS_SECONDS or have - last >= (total or have) / 20):
+            if pending and (now - logged_at >= PROGRESS_SECONDS or have - last >= (total or have) / 20):
                 whole = human_size(total) if total else "unknown size"
                 self.report.log(
                     f"{human_size(have)} of {whole}, {human_size(max(have - first, 0) / (now - began))}/s"
                 )
-                last, said = have, now
+                last, logged_at = have, now
 
     def _complete(self, file: RemoteFile) -> None:
         """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `PermanentError`."""
@@ -123,7 +125,7 @@ class _Run(NamedTuple):
                 raise PermanentError(f"{file.path} has checksum {found}, not {file.expected}")
 
     def _retry(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
-        """Try again after transient errors; an attempt that made progress counts as the first."""
+        """Retry after transient errors. An attempt that made progress starts the count of attempts anew."""
         tries, best = 0, progress()
         while True:
             try:
@@ -139,7 +141,7 @@ class _Run(NamedTuple):
 
 
 def is_permanent(error: Any) -> bool:
-    """Whether another attempt would fail again. Each client library keeps the HTTP status in another place."""
+    """Whether a retry would fail again. Client libraries have the HTTP status in different attributes."""
     response = getattr(error, "response", None)
     code = getattr(error, "code", None) or getattr(response, "status_code", None)
     if isinstance(response, dict):

@@ -13,7 +13,7 @@ _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
 
 
 class PermanentError(Exception):
-    """A problem that another attempt would meet again."""
+    """A problem for which a retry is of no use."""
 
 
 class FetchReport:
@@ -29,12 +29,12 @@ class FetchReport:
         os.write(1, f"{self._redacted(text)}\n".encode())  # safe in a signal handler, unlike print
 
     def end(self, code: int, text: str) -> NoReturn:
-        """Leave without waiting for other threads: partial files are on disk, and the kernel drops the lock."""
+        """Exit without waiting for other threads. Partial files are on disk, and the kernel releases the lock."""
         self.log(text)
         os._exit(code)
 
     def fail(self, problem: str, code: int = FAILED) -> NoReturn:
-        """End with a line that `kubectl describe pod` shows as well."""
+        """End the run as failed. `kubectl describe pod` also shows the line."""
         text = self._redacted(f"failed: {self.shown}: {problem}")
         log = Path(os.environ.get("MODEL_TERMINATION_LOG", TERMINATION_LOG))
         with contextlib.suppress(OSError), log.open("r+", encoding="utf-8") as file:
@@ -50,7 +50,7 @@ class FetchReport:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as one phrase; those of libraries are named by their type as well."""
+    """Return an error as one phrase. Errors of libraries begin with their type."""
     return str(error) if isinstance(error, PermanentError) else f"{type(error).__name__}: {error}"
 
 
