@@ -1,5 +1,7 @@
 """An amount of GPUs as a container writes it, and findings about it."""
 
+from typing import cast
+
 import msgspec
 
 from policies.finding import Edit, Finding, Severity, truncate
@@ -89,8 +91,10 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
 
 
 def larger(limit: Amount | None, request: Amount | None) -> Amount:
-    """Return the larger one of those that are written; of equal ones the limit."""
-    return max(filter(None, (limit, request)), key=lambda amount: amount.value)
+    """Return the larger one of those that are written, at least one; of equal ones the limit."""
+    if limit is None or request is None:
+        return cast("Amount", limit or request)
+    return request if request.value > limit.value else limit
 
 
 def is_extended(name: str) -> bool:
