@@ -1,5 +1,7 @@
 """The amount of a GPU resource in a container, and findings about it."""
 
+from typing import cast
+
 import msgspec
 
 from policies.finding import Edit, Finding, Severity, truncate
@@ -90,8 +92,10 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
 
 
 def larger(limit: Amount | None, request: Amount | None) -> Amount:
-    """Return the larger amount, or the only one. If they are equal, it is the limit."""
-    return max(filter(None, (limit, request)), key=lambda amount: amount.value)
+    """Return the larger amount, or the only one. If they are equal, it is the limit. One of them is not None."""
+    if limit is None or request is None:
+        return cast("Amount", limit or request)
+    return request if request.value > limit.value else limit
 
 
 def is_extended(name: str) -> bool:

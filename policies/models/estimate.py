@@ -26,6 +26,7 @@ from math import ceil
 from string import ascii_lowercase
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.classes import SEVENTHS, GPUClass
 from policies.models.attention import LARGEST_COUNT, Attention, EstimateError
@@ -157,8 +158,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def in_one_node(self) -> tuple[CardCount, ...]:
-        """The smallest cards for each number of cards that one node can have, largest number first."""
-        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MAX_GPUS_PER_NODE}
+        """The smallest card for each number of cards of one node that can share a model, largest number first.
+
+        1, 2, 4 or 8: a server divides the attention heads of a model evenly over its cards (vLLM: tensor_parallel_size), and
+        their number is rarely a multiple of 3, 5 or 7.
+        """
+        sharing = [replace(card, gpus=1 << (card.gpus - 1).bit_length()) for card in reversed(self.cards)]
+        smallest = {card.gpus: card for card in sharing if card.gpus <= _MAX_GPUS_PER_NODE}
         return tuple(card for _, card in sorted(smallest.items(), reverse=True))
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from policies.finding import Finding
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.models.memory import ModelNeed, model_need
+from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, few, is_covered
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
@@ -95,11 +95,13 @@ class ClassCase:
         there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
         selection = self.selection
         usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
-        if self.need is not None:
-            usable = [each for each in usable if self.need.weights_fit(each, catalogue)]
-        if selection.can_name_nodes(usable):
-            return f"{self.remedy_naming(usable)}, of which there are nodes", ""
-        return "", f"for nodes of {few(sorted(pinned))}"
+        need = self.need
+        holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
+        if selection.can_name_nodes(holding):
+            return f"{self.remedy_naming(holding)}, of which there are nodes", ""
+        is_guess = not self.is_requested and (self.pinned is None or self.pinned.is_injected)
+        more_cards = advice(need, usable) if need is not None and is_guess else ""
+        return more_cards, f"for nodes of {few(sorted(pinned))}"
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""

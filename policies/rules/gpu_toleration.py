@@ -3,10 +3,11 @@
 Reads: requests for GPUs, existing tolerations, the GPU class to which the pod is pinned.
 Adds:  a toleration for the taint whose key is the resource of the requested card, such as nvidia.com/gpu. A request for a
        slice, a share or a part of a card counts as one for the card. If a list below has a toleration with this key, that one
-       is used instead. Then the tolerations that the policy lists, for all GPU pods and by vendor, and those of the class. A toleration that an
-       existing one covers is not added.
-Warns: about the template of a DaemonSet that lacks one of them: the DaemonSet gets no pod on a node whose taints the template does
-       not tolerate. If the nodes are known, also about a pod that tolerates the taints of none of the nodes on which it could run.
+       is used instead. Then the tolerations that the policy lists, for all GPU pods and by vendor, and those of the class. A
+       toleration that an existing one covers is not added.
+Warns: about the template of a DaemonSet that lacks one of them: the DaemonSet gets no pod on a node with taints that the
+       template does not tolerate. If the nodes are known, also about a pod that tolerates the taints of none of the nodes on
+       which it could run.
 
 A pod gets nothing if it requests only DRA claims that are not known to be for GPUs.
 """
@@ -90,10 +91,12 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
 
 def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
     """Warn if every schedulable node with the requested resources has a taint that the pod does not tolerate."""
+    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
+    if context.nodes is None or is_placed:
+        return
     requests = context.resource_mapping.requests(pod)
     names = {each.resource.name for each in requests if each.resource.measure.is_count}
-    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
-    if context.nodes is None or not names or is_placed:
+    if not names:
         return
     pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes

@@ -50,10 +50,8 @@ def review_pod(review: Review) -> ReviewResult:
             fingerprint=fingerprint,
         )
         if phase is Phase.VALIDATE:
-            nodes, demands = (
-                evaluator.named_nodes(),
-                engine.demands(pod, fingerprint) if before is None else None,
-            )
+            nodes = evaluator.named_nodes()
+            demands = engine.demands(pod, fingerprint) if is_compared and before is None else None
             demand = quota_request_for_pod(request.uid, pod, before, engine.configuration, nodes, demands)
             decision = evaluator.reserve(decision, demand)
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)

@@ -76,8 +76,8 @@ def modelled(params: str) -> JSON:
             modelled("100b"),
             "nvidia-t4",
             False,
-            f'metadata.annotations[{MODEL_PARAMS}] = "100b": request 7 × 40 GB or 4 × 80 GB; must fit on a class that '
-            "the pod may use: the weights of 100b bf16 serving take 186.3 GiB [gpu-class]",
+            f'metadata.annotations[{MODEL_PARAMS}] = "100b": request 8 GPUs of 40 GB or 4 GPUs of 80 GB; must fit on a class '
+            "that the pod may use: the weights of 100b bf16 serving take 186.3 GiB [gpu-class]",
         ),
         "with-claims": (CLAIMS, "nvidia-t4", False, None),
         "with-a-choice-of-hardware": (PRODUCT, "nvidia-t4", False, None),

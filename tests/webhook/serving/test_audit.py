@@ -107,6 +107,18 @@ def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: 
     os.close(write_end)
 
 
+def test_what_is_written_makes_room(tmp_path: Path) -> None:
+    path, lost = tmp_path / "audit.jsonl", list[int]()
+    log = AuditLog.to(str(path), lost.append)
+    for _ in range(2):
+        for _ in range(256):
+            log.write({"message": "x" * (65_536 - 15)})
+        log._flush()
+    log.stop()
+
+    assert (lost, path.stat().st_size) == ([], 2 * 256 * 65_536)
+
+
 def test_a_long_line_goes_without_its_longest_fields(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog.to(str(path), ignored)

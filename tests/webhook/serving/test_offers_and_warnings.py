@@ -267,3 +267,15 @@ def test_three_gpus_where_a_class_grants_two() -> None:
     assert edit == Edit(annotation_path(CLASS), "nvidia-a10"), denied.finding.sentence()
     fixed = with_edit(document, path_parts(edit.path), edit.value)
     assert not seen(fixed, {}, (), grant=grant), "the class that is named takes the pod"
+
+
+def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() -> None:
+    """The catalogue has a class that holds it on one card, but no node is of that class."""
+    model = {"gpu-admission.dev/model-params": "70b"}
+    nodes = (node(T4), node(A100))
+
+    assert warned(pod(gpu_container(), annotations=model), *nodes) == [
+        "request 4 GPUs of 80 GB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
+        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
+    ]
+    assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []
