@@ -31,7 +31,7 @@ from policies.rule import Context, Rule, RuleOptions
 ID = "parallelism"
 LONGEST_TEXT = 16_384
 """Characters of command and args of a pod that are read at most, in the order of its containers."""
-MOST_FLAGS = 16
+MAX_FLAGS = 16
 """Flags of one command that are read."""
 
 ONE_DEVICE_EACH = of_all(lambda vendor: vendor.one_device_each)
@@ -192,7 +192,7 @@ def _texts(containers: Iterable[Container]) -> Iterator[str]:
 
 def _processes(text: str) -> list[tuple[str, int, int]]:
     """Return each flag with a number of processes, that number, and the machines on which they run."""
-    found = [(each[1], int(each[2]), 1) for each in islice(_FLAGS.finditer(text), MOST_FLAGS)]
+    found = [(each[1], int(each[2]), 1) for each in islice(_FLAGS.finditer(text), MAX_FLAGS)]
     if not any(re.search(_IN_TOTAL, flag) for flag, _, _ in found):
         return found
     machines = _MACHINES.search(text)

@@ -142,7 +142,7 @@ def test_no_line_is_longer_than_it_may_be_or_obeyed_by_a_terminal(record: dict[s
     log = AuditLog(write_end, ignored)
     log.write(record)
 
-    (line,) = log._waiting
+    (line,) = log._queued
     assert len(line) <= 65_536
     assert line.endswith(b"}\n")
     assert line[:-1].decode().isprintable()
