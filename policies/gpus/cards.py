@@ -21,7 +21,7 @@ from policies.reason import Reason
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
-MOST_RESOURCES = 32
+MAX_RESOURCES = 32
 """GPU resources of one pod: each is computed for every class. Real pods name one or two."""
 
 Amounts = dict[GPUResource, Fraction]
@@ -107,13 +107,13 @@ def is_shared(requested: Amounts) -> bool:
 
 
 def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
-    """Deny a pod that names more than MOST_RESOURCES. The finding is at the container that exceeds the limit."""
+    """Deny a pod that names more than MAX_RESOURCES. The finding is at the container that exceeds the limit."""
     names: set[str] = set()
-    message = f"must name at most {MOST_RESOURCES} GPU resources in all containers"
+    message = f"must name at most {MAX_RESOURCES} GPU resources in all containers"
     for place in pod.places:
         container = place.container
         names.update(each.name for each in resource_mapping.named_resources(container))
-        if len(names) > MOST_RESOURCES:
+        if len(names) > MAX_RESOURCES:
             path, reason = f"{place.path}.resources", Reason.TOO_LARGE
             return [Finding(rule=LIMITS, reason=reason, path=path, container=container.name, message=message)]
     return []

@@ -15,7 +15,7 @@ from policies.pods.pod import Pod
 from policies.pods.quantity import readable
 from policies.reason import Reason
 
-MOST_FIXES = 16
+MAX_FIXES = 16
 """Fixes of one pod that are examined; each looks at all containers."""
 
 
@@ -32,7 +32,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         if not finding.fix:
             return finding
         self.examined += 1
-        if self.examined > MOST_FIXES:
+        if self.examined > MAX_FIXES:
             return replace(finding, fix=(), remedy=finding.advice)
         if self._accepts(finding, amount):
             return finding

@@ -14,10 +14,10 @@ from policies.pods.annotations import GPU_CLASS, INJECTED, MODEL_FAMILY, MODEL_P
 from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
-MOST_NODES = 64
+MAX_NODES = 64
 """Named nodes of one pod that are looked up, and kept with it. If a pod names more, it counts as running anywhere."""
-TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MOST_NODES})")
-"""Replaces the nodes of a pod that names more than MOST_NODES. No node has this name."""
+TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MAX_NODES})")
+"""Replaces the nodes of a pod that names more than MAX_NODES. No node has this name."""
 
 
 class Pinning(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning |
 def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     """Return the nodes that the pod names by `nodeName`, or else by its nodeSelector and required affinity.
 
-    Return TOO_MANY if these are more than MOST_NODES.
+    Return TOO_MANY if these are more than MAX_NODES.
     """
     if pod.spec.node_name:
         return frozenset({(NODE_NAME, pod.spec.node_name)})
@@ -84,7 +84,7 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
             for each in requirements or ():
                 if each.key == key and each.operator == "In":
                     found.update((key, value) for value in each.values or ())
-    return frozenset(found) if len(found) <= MOST_NODES else frozenset({TOO_MANY})
+    return frozenset(found) if len(found) <= MAX_NODES else frozenset({TOO_MANY})
 
 
 def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:

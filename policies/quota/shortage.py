@@ -28,7 +28,7 @@ RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
 HELD_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 
-MOST_CLASSES = 4
+MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
@@ -135,7 +135,7 @@ def _cheaper_class(
         return ()
     pins = class_pins(pod).items()
     unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.hard)
-    for name, (key, value) in islice(unlimited, MOST_CLASSES):
+    for name, (key, value) in islice(unlimited, MAX_CLASSES):
         selector = {**pod.node_selector, key: value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
         demand = pod_demand(pinned, request.catalogues, ledger.unclassified_pods)

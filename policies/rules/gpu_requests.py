@@ -49,7 +49,7 @@ VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 SHARED_SUFFIX = ".shared"
 """What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
 
-MOST_GPUS_PER_NODE = 16
+MAX_GPUS_PER_NODE = 16
 """The largest machines have 16: DGX-2 and HGX-2, p2.16xlarge of AWS, a2-megagpu-16g of Google; most have 8. A GB200 NVL72 is 18
 nodes of 4."""
 
@@ -83,7 +83,7 @@ class GPURequestsOptions(RuleOptions, frozen=True):
     max_per_container: ResourceLimits = None
     max_per_pod: ResourceLimits = None
     complete_limits: bool = False
-    gpus_per_node: int = MOST_GPUS_PER_NODE
+    gpus_per_node: int = MAX_GPUS_PER_NODE
     """Of classes that do not say it themselves; denies slices, and warns of NVIDIA's whole cards."""
     known_profiles_only: bool = False
     """The classes list every MIG profile of the cluster, so that any other one is denied."""

@@ -31,15 +31,18 @@ from policies.rule import Context, Rule, RuleOptions
 ID = "parallelism"
 LONGEST_TEXT = 16_384
 """Characters of command and args of a pod that are read at most, in the order of its containers."""
-MOST_FLAGS = 16
+MAX_FLAGS = 16
 """Flags of one command that are read."""
 
 ONE_DEVICE_EACH = of_all(lambda vendor: vendor.one_device_each)
 
-_TENSOR = r"--tensor[-_]parallel[-_]size|--?tp|--tp[-_]size|--num[-_]shard"
-_PER_NODE = r"--nproc[-_]per[-_]node"
-_IN_TOTAL = r"--num[-_]processes"
-_FLAGS = re.compile(rf"(?<![\w-])({_TENSOR}|{_PER_NODE}|{_IN_TOTAL})(?:=|\s+)[\"']?([0-9]{{1,4}})(?![\w.])")
+_TENSOR = r"-tensor[-_]parallel[-_]size|-?tp|-tp[-_]size|-num[-_]shard"
+_PER_NODE = r"-nproc[-_]per[-_]node"
+_IN_TOTAL = r"-num[-_]processes"
+# The first dash comes before what must not precede it, because `re` finds a character faster than a place.
+_FLAGS = re.compile(
+    rf"(-(?<![\w-]-)(?:{_TENSOR}|{_PER_NODE}|{_IN_TOTAL}))(?:=|\s+)[\"']?([0-9]{{1,4}})(?![\w.])"
+)
 _MACHINES = re.compile(r"(?<![\w-])--num[-_]machines(?:=|\s+)[\"']?([0-9]{1,4})(?![\w.])")
 _ELSEWHERE = re.compile(r"machine|config[-_]file|main[-_]process[-_]ip")
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -99,7 +102,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         spans = _SEVERAL_NODES.search(text) is not None
         others = len(found) > 1 or _OTHER_WAYS.search(text) is not None
         for flag, count, machines in found:
-            may_span_nodes = spans and re.fullmatch(_TENSOR, flag) is not None
+            may_span_nodes = spans and re.search(_TENSOR, flag) is not None
             mismatch = _mismatch(
                 count,
                 gpus * machines,
@@ -189,13 +192,13 @@ def _texts(containers: Iterable[Container]) -> Iterator[str]:
 
 def _processes(text: str) -> list[tuple[str, int, int]]:
     """Return each flag with a number of processes, that number, and the machines on which they run."""
-    found = [(each[1], int(each[2]), 1) for each in islice(_FLAGS.finditer(text), MOST_FLAGS)]
-    if not any(re.fullmatch(_IN_TOTAL, flag) for flag, _, _ in found):
+    found = [(each[1], int(each[2]), 1) for each in islice(_FLAGS.finditer(text), MAX_FLAGS)]
+    if not any(re.search(_IN_TOTAL, flag) for flag, _, _ in found):
         return found
     machines = _MACHINES.search(text)
     # A configuration file, or a variable, may name more machines.
     if not _ACCELERATE.search(text) or (machines is None and _ELSEWHERE.search(text)):
-        return [each for each in found if not re.fullmatch(_IN_TOTAL, each[0])]
+        return [each for each in found if not re.search(_IN_TOTAL, each[0])]
     number = max(1, int(machines[1])) if machines else 1
     return [(flag, count, number) for flag, count, _ in found]
 

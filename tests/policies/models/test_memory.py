@@ -151,3 +151,10 @@ def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
 
     assert isinstance(need, ModelNeed)
     assert advice(need, [gpu_class(f"of-{size}", "some", size) for size in sizes]) == want
+
+
+def test_a_larger_slice_is_advised_in_place_of_a_slice() -> None:
+    need = model_need(view(declaring(sliced("1g.10gb"), params="7b")), RESOURCE_MAPPING)
+
+    assert isinstance(need, ModelNeed)
+    assert advice(need, CLASSES).startswith("request a slice 3g.20gb or 2 ")

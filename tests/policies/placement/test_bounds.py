@@ -42,8 +42,13 @@ def test_by_name(options: GPURequestsOptions, message: str, most: int, resource:
     assert finding.message == message.format(most)
 
 
+PROFILES = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
 SIZED = ClassCatalogue(
-    (gpu_class("h100", "h100", 80, gpus_per_node=8), gpu_class("dgx-2", "v100", 32, gpus_per_node=16))
+    (
+        gpu_class("h100", "h100", 80, gpus_per_node=8),
+        gpu_class("dgx-2", "v100", 32, gpus_per_node=16),
+        gpu_class("dgx", "dgx", 80, gpus_per_node=4, mig_profiles=PROFILES),
+    )
 )
 
 
@@ -63,6 +68,14 @@ H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
         [f"spec: {SPREAD}; the pod needs 9 nvidia.com/gpu at one time: {BY_SELECTOR}"],
     ),
     in_turn=(pod(gpu_container("5", "a"), initContainers=[gpu_container("8", "b")], **H100_NODE), []),
+    slices=(
+        asking(9, "nvidia.com/mig-3g.40gb", "dgx"),
+        [
+            'spec.containers[0].resources.limits[nvidia.com/mig-3g.40gb] (container "main") = "9": request '
+            "nvidia.com/mig-3g.40gb: 8 or less, and spread the work over several pods; must be at most 8, for a pod runs on "
+            "one node: 2 on each dgx, 4 GPUs in a node [gpu-requests]"
+        ],
+    ),
     it_may_run_on_nodes_of_no_class=(asking(16), []),
 )
 def test_cards_of_a_node(document: JSON, want: list[str]) -> None:
@@ -170,7 +183,7 @@ def test_the_limit_per_container_is_of_the_larger_amount() -> None:
 
 
 ANY = GPURequestsOptions()
-MOST_KNOWN = (
+MAX_KNOWN = (
     "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
     "node, and the largest machines have no more [gpu-requests]"
 )
@@ -181,12 +194,12 @@ MOST_KNOWN = (
     one_container=(
         pod(gpu_container("64")),
         ANY,
-        [f'{LIMIT} (container "main") = "64": {MOST_KNOWN.format(16, "")}'],
+        [f'{LIMIT} (container "main") = "64": {MAX_KNOWN.format(16, "")}'],
     ),
     two_containers=(
         pod(gpu_container("12", "a"), gpu_container("12", "b")),
         ANY,
-        ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
+        ["spec: " + MAX_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
     ),
     larger_machines=(pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), []),
     partitions=(pod(gpu_container("64", resource="amd.com/gpu")), ANY, []),

@@ -193,6 +193,14 @@ def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: 
             )
         ],
     ),
+    some_start_now=(
+        workload(pods(1, running=8), kind="batch/Job"),
+        15,
+        [
+            "spec.parallelism: set parallelism: 1; needs 8 GPUs; ml-training has 1 of 16 free; gpu-quota is in mode audit "
+            "and denies nothing [gpu-quota]"
+        ],
+    ),
     what_does_not_fit=(
         workload(pods(1, running=20), kind="batch/Job"),
         0,

@@ -83,7 +83,7 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
         f"set {GPU}: 1, or nvidia.com/mig-7g.80gb: 1 (a slice), or {SMALLER} three quarters of one",
     ),
     and_a_half=("1.5", '"1.5"', f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them"),
-    negative=("-1", '"-1"', f"set {GPU}: 1, or omit it; must not be negative"),
+    negative=("-1n", '"-1n"', f"set {GPU}: 1, or omit it; must not be negative"),
     no_number=("one", '"one"', NOT_A_QUANTITY),
     quoted_in_part=("9" * 300, f'"{"9" * 60}…"', NOT_A_QUANTITY),
 )

@@ -281,7 +281,7 @@ def test_of_many_namespaces_the_worst_are_shown_and_the_others_in_one_line(
     lines = printed(found, capsys).splitlines()
     start = lines.index("  team-429  Ready, 30 denied")
     rest = lines.index("  and 410 namespaces more, 10 with problems (--problems shows them); -n shows")
-    assert (rest - start) / 2 == command.MOST_QUOTAS
+    assert (rest - start) / 2 == command.MAX_QUOTAS
     held = bar(Fraction(410 * 2, 7), Fraction(205), Fraction(1640))
     assert lines[rest + 2] == f"    gpus                   {held} 117.14 + 205 of 1640"
     assert len(lines) < 90

@@ -112,9 +112,11 @@ def test_a_failure_is_counted_logged_once_and_retried(
 ) -> None:
     loop._reconciler = SimpleNamespace(reconcile=Mock(side_effect=error))  # type: ignore[assignment]
 
-    assert [loop._reconcile(), loop._reconcile()] == [False, False], "so `run` makes a pause and tries again"
+    logged = []
+    for _ in range(2):
+        assert not loop._reconcile(), "so `run` makes a pause and tries again"
+        logged.append(caplog.messages.count(f"certificates: reconciliation failed: {want}"))
 
-    failed = [each for each in caplog.messages if each == f"certificates: reconciliation failed: {want}"]
-    assert len(failed) == 1
+    assert logged == [1, 1]
     assert registry.get_sample_value("gpu_admission_certificate_failures_total") == 2
     assert registry.get_sample_value("gpu_admission_certificate_reconciled") == 0

@@ -47,7 +47,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> DenialReports:
 
 def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(57):
-        reports.take(denial(message=f"pod team/train-{number}: exceeded quota"))
+        reports.add(denial(message=f"pod team/train-{number}: exceeded quota"))
     reports.stop()
     assert caplog.messages == [
         "team: 57 requests of ReplicaSet/train denied within 0 s; the last: pod team/train-56: exceeded quota"
@@ -60,7 +60,7 @@ def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest
     of_a_person=("", "team: 1 request denied: pod team/train-x: exceeded quota"),
 )
 def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner: str, line: str) -> None:
-    reports.take(denial(owner))
+    reports.add(denial(owner))
     reports.stop()
     assert caplog.messages == [line]
 
@@ -73,7 +73,7 @@ def by_quota(reason: Reason) -> list[Any]:
     """Return the decisions on a request that a quota denied."""
     violation = Violation(Finding(rule="gpu-quota", reason=reason, message=TOO_MANY), Outcome.DENIED)
     reservation = ReservationOutcome(cast("Any", SimpleNamespace(quota_uid="q")))
-    return [Decision(policy=cast("Any", None), evaluated=(violation,), reservation=reservation)]
+    return [Decision(policy=cast("Any", None), violations=(violation,), reservation=reservation)]
 
 
 @cases(
@@ -114,10 +114,10 @@ def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptu
     caplog.set_level("INFO", "gpu_admission.denials")
     reports = DenialReports(window=3600)
     reports.start()
-    reports.take(denial())
+    reports.add(denial())
     assert eventually(lambda: caplog.messages)
     for _ in range(9):
-        reports.take(denial())
+        reports.add(denial())
     reports.stop()
     assert [message.split(" denied")[0] for message in caplog.messages] == [
         "team: 1 request of ReplicaSet/train",
@@ -129,9 +129,9 @@ def test_after_a_window_without_a_denial_the_next_one_comes_at_once(caplog: pyte
     caplog.set_level("INFO", "gpu_admission.denials")
     reports = DenialReports(window=0.1)
     reports.start()
-    reports.take(denial())
+    reports.add(denial())
     assert eventually(lambda: len(caplog.messages) == 1)
-    reports.take(denial())
+    reports.add(denial())
     assert eventually(lambda: len(caplog.messages) == 2)
     reports.stop()
     assert len(caplog.messages) == 2
@@ -141,8 +141,8 @@ def test_owners_that_a_tenant_makes_up_are_bounded(
     reports: DenialReports, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(520):
-        reports.take(denial(f"ReplicaSet/train-{number}"))
-    reports.take(denial("Job/other", namespace="neighbour"))
+        reports.add(denial(f"ReplicaSet/train-{number}"))
+    reports.add(denial("Job/other", namespace="neighbour"))
     reports.stop()
     assert len(caplog.messages) == 22
     assert caplog.messages[-2].startswith("team: 500 requests of others denied")
@@ -151,11 +151,11 @@ def test_owners_that_a_tenant_makes_up_are_bounded(
 
 def test_owners_that_fell_silent_make_room(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(20):
-        reports.take(denial(f"ReplicaSet/train-{number}"))
+        reports.add(denial(f"ReplicaSet/train-{number}"))
     for moment in (monotonic(), monotonic() + 1e6):
         reports._take_due(moment)
 
-    reports.take(denial("ReplicaSet/late"))
+    reports.add(denial("ReplicaSet/late"))
     reports.stop()
 
     assert [message.split(" denied")[0] for message in caplog.messages] == [
@@ -165,7 +165,7 @@ def test_owners_that_fell_silent_make_room(reports: DenialReports, caplog: pytes
 
 def test_what_is_gathered_is_bounded(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(505):
-        reports.take(denial(namespace=f"team-{number}"))
+        reports.add(denial(namespace=f"team-{number}"))
     reports.stop()
     assert len(caplog.messages) == 500
 
@@ -176,7 +176,7 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
     reports.start()
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: reports.take(denial()), range(2000)))
+        list(pool.map(lambda _: reports.add(denial()), range(2000)))
     reports.stop()
     assert sum(int(message.split()[1]) for message in caplog.messages) == 2000
 
@@ -199,9 +199,9 @@ def test_what_a_quota_denied_is_one_event_of_each_owner(written: Writer) -> None
     before = datetime.now(UTC)
     reports, events = reports_with(written)
     for number in range(3):
-        reports.take(denied_by_quota("ReplicaSet/train", f"pod train-{number}: exceeded quota"))
-    reports.take(denied_by_quota(""))
-    reports.take(denial("Job/of-a-rule"))
+        reports.add(denied_by_quota("ReplicaSet/train", f"pod train-{number}: exceeded quota"))
+    reports.add(denied_by_quota(""))
+    reports.add(denial("Job/of-a-rule"))
     reports.stop()
     events.stop()
     assert [(each.reason, each.cause, each.message, each.count) for each in written.requested] == [
@@ -241,7 +241,7 @@ def test_an_api_server_that_does_not_answer_delays_no_line(
     reports, events = reports_with(written, window=0.01)
     reports.start()
     for owner in ("Job/x", "Job/y", "Job/z"):
-        reports.take(denied_by_quota(owner))
+        reports.add(denied_by_quota(owner))
         assert eventually(lambda: caplog.messages), f"the line of {owner}"
         caplog.clear()
     reports.stop()

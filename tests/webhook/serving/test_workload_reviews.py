@@ -6,6 +6,7 @@ from typing import Any
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.quota.test_admission import Served, claim
+from tests.webhook.serving.long_objects import keyed
 from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -195,6 +196,8 @@ NO_EFFECT = (
     applied_again=(SILENT, {"operation": "UPDATE"}, (NO_EFFECT,)),
     its_status_is_the_controllers=(SILENT, {"subResource": "status"}, None),
     no_keys=({"spec": {"hard": None}}, {}, None),
+    the_last_key_that_is_read=({"spec": {"hard": keyed(999) | SILENT["spec"]["hard"]}}, {}, (NO_EFFECT,)),
+    one_more=({"spec": {"hard": keyed(1000) | SILENT["spec"]["hard"]}}, {}, None),
     unreadable_is_the_api_servers_to_refuse=({"spec": {"hard": 3}}, {}, None),
 )
 def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str, ...] | None) -> None:
