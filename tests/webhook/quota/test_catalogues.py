@@ -130,9 +130,11 @@ RACED = errors.Conflict("the object has been modified")
     no_right=([None, FORBIDDEN], False, ["get", "patch"]),
     too_long=([None, errors.ApiError("too long")], False, ["get", "patch"]),
 )
-def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool, calls: list[str]) -> None:
+def test_a_catalogue_is_published_once(
+    fails: list[Exception | None], done: bool, calls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     api = ConfigMapApi(other="of somebody else")
-    api.fails = fails
+    api.fails = [*fails]
     publisher = published(api)
 
     assert publisher.publish(OURS) is done
@@ -141,6 +143,11 @@ def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool
         assert publisher.publish(OURS)
         assert api.calls == calls
         assert api.data == {"other": "of somebody else", OUR_DIGEST: write_catalogue(OURS)}
+    else:
+        assert len(caplog.messages) == 1
+        api.fails = [*fails]
+        publisher.publish(OURS)
+        assert len(caplog.messages) == 1, "not again while it lasts"
 
 
 def test_an_api_server_that_is_away_may_publish_later() -> None:
