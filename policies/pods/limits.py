@@ -1,4 +1,4 @@
-"""Limits of the lengths of a pod's lists and strings. They bound the time of an admission review to milliseconds.
+"""Limits of the lengths of a pod's lists and strings, which keep an admission review within milliseconds.
 
 The API server calls mutating webhooks before it validates a pod, so lists can have any length up to 3 MiB of request. The limits
 apply before all rules and under every policy. Real pods are far below them.
@@ -27,9 +27,9 @@ MAX_RESOURCES = 64
 MAX_AMOUNTS = 1_024
 """Resource amounts in all containers: 8 for each of MAX_CONTAINERS."""
 MAX_IN_POD = 500
-"""Items of each other list of the pod, such as volumes."""
+"""Items of each list of the pod that has no limit of its own below, such as volumes."""
 MAX_COMPARED = 256
-"""Tolerations, node selectors and terms. Rules compare each with every taint or label of the GPU classes."""
+"""Tolerations, entries of the nodeSelector, and terms. Rules compare each one with every taint or label of the GPU classes."""
 MAX_REQUIREMENTS = 512
 """Requirements in all terms of the required node affinity; the same limit for the preferred node affinity."""
 MAX_AFFINITY_VALUES = 2_000

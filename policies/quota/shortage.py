@@ -26,7 +26,7 @@ from policies.reason import Reason
 
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
-HELD_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
+RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 
 MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
@@ -109,7 +109,7 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int) -> str:
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
         by_figures.setdefault((each.requested, each.used, each.reserved, each.hard), []).append(each.key)
-    until = now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS)
+    until = now.astimezone(UTC) + timedelta(seconds=RELEASE_SECONDS)
     facts = []
     for (requested, used, reserved, hard), keys in by_figures.items():
         amount = amounts_in_words(dict.fromkeys(keys, requested))

@@ -42,7 +42,7 @@ from policies.pods.workload import Workload
 from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
-from policies.rules.parallelism import counts_on_gpus
+from policies.rules.parallelism import depends_on_gpu_count
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
@@ -115,7 +115,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         gpus_per_node=options.gpus_per_node,
         known_profiles_only=options.known_profiles_only,
     )
-    fixes = AcceptedFixes(bounds=bounds, counts_on_gpus=counts_on_gpus)
+    fixes = AcceptedFixes(bounds=bounds, depends_on_gpu_count=depends_on_gpu_count)
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):

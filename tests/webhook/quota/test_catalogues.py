@@ -160,7 +160,7 @@ def test_an_api_server_that_is_away_may_publish_later() -> None:
 
 @cases(
     "notices",
-    wiped=lambda publisher: publisher.tidy({OUR_DIGEST}),
+    wiped=lambda publisher: publisher.prune({OUR_DIGEST}),
     removed_by_another_leader=lambda publisher: publisher.follow(),
 )
 def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues], object]) -> None:
@@ -182,11 +182,11 @@ def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
     api = ConfigMapApi(theirs="1")
     publisher = published(api)
-    publisher.tidy(set())
+    publisher.prune(set())
     publisher.follow()
     now[0] = 601.0
 
-    publisher.tidy(set())
+    publisher.prune(set())
 
     assert set(api.data) == {"theirs"}, "the leader in between may have named it a moment ago"
 
@@ -204,7 +204,7 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
         (899, {"named"}),
     ):
         now[0] = seconds
-        publisher.tidy(named)
+        publisher.prune(named)
 
     assert set(api.data) == {"named", "later"}
 

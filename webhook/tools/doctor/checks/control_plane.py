@@ -144,7 +144,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bo
 )
 def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
     karpenter = cluster.get("/apis/karpenter.sh") is not None
-    entries = cluster.entries("validatingwebhookconfigurations")
+    entries = cluster.webhooks("validatingwebhookconfigurations")
     rights_of = needed(
         cluster.names,
         karpenter=karpenter,
