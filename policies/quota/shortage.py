@@ -26,9 +26,9 @@ from policies.reason import Reason
 
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
-HELD_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
+RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 
-MOST_CLASSES = 4
+MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
@@ -109,7 +109,7 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int) -> str:
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
         by_figures.setdefault((each.requested, each.used, each.reserved, each.hard), []).append(each.key)
-    until = now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS)
+    until = now.astimezone(UTC) + timedelta(seconds=RELEASE_SECONDS)
     facts = []
     for (requested, used, reserved, hard), keys in by_figures.items():
         amount = amounts_in_words(dict.fromkeys(keys, requested))
@@ -135,7 +135,7 @@ def _cheaper_class(
         return ()
     pins = class_pins(pod).items()
     unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.hard)
-    for name, (key, value) in islice(unlimited, MOST_CLASSES):
+    for name, (key, value) in islice(unlimited, MAX_CLASSES):
         selector = {**pod.node_selector, key: value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
         demand = pod_demand(pinned, request.catalogues, ledger.unclassified_pods)

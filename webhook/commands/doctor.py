@@ -21,7 +21,7 @@ from webhook.tools.doctor.cluster import InstalledCluster, Names
 UNHEALTHY = 1
 DEFAULTS = Names()
 STYLES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
-MOST_ALIKE = 3
+MAX_ALIKE = 3
 """Findings that only differ in the object and are printed one by one; -o json has all."""
 INDENT = 9
 """The width of `warning` and two blanks."""
@@ -92,7 +92,7 @@ def _alike(findings: Iterable[DoctorFinding]) -> Iterator[tuple[DoctorFinding, i
     """Yield each finding with 0; of many that only differ in the object the first, with the number of the others."""
     for _, alike in groupby(findings, key=lambda each: (each.id, each.message)):
         first, *others = alike
-        if len(others) < MOST_ALIKE:
+        if len(others) < MAX_ALIKE:
             yield from ((each, 0) for each in (first, *others))
         else:
             yield first, len(others)

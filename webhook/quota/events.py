@@ -10,7 +10,7 @@ from policies.quota.spec import NAME
 from webhook.cluster.events import EventRecord, EventWriter, Regarding
 from webhook.configuration.documents import API_VERSION, QUOTA
 
-MOST_WAITING = 500
+MAX_WAITING = 500
 """Events at most; more are only logged. Each takes two calls."""
 STOP_SECONDS = 5.0
 """For the last Events, and again for a place in a full queue."""
@@ -22,7 +22,7 @@ class QuotaEvents:
     def __init__(self, writer: EventWriter, lost: Callable[[], object]) -> None:
         self._writer = writer
         self._lost = lost
-        self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:

@@ -356,7 +356,7 @@ def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str
     if injected:
         rules = (change.rule for decision in decisions for change in decision.changes)
         annotations["injected-by"] = ",".join(dict.fromkeys(rules))
-    evaluated = (each for decision in decisions for each in decision.evaluated)
+    evaluated = (each for decision in decisions for each in decision.violations)
     if found := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in evaluated):
         annotations["findings"] = ",".join(found)
     if not annotations:

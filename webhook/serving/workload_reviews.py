@@ -1,6 +1,6 @@
 """Decisions on a workload: on each of its templates, and on the object as a whole.
 
-They raise OutOfTime, and msgspec.ValidationError for an object that cannot be read.
+They raise DeadlineExceeded, and msgspec.ValidationError for an object that cannot be read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.rule import Mode
-from webhook.serving.engine import MOST_FINDINGS, Decision, Outcome, Violation
+from webhook.serving.engine import MAX_FINDINGS, Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.review import GroupKind
 from webhook.workloads.autoscalers import ScaleTarget
@@ -36,8 +36,8 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
         return self.decisions[0].policy
 
     @property
-    def evaluated(self) -> tuple[Violation, ...]:
-        return tuple(dict.fromkeys(chain.from_iterable(each.evaluated for each in self.decisions)))
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(each.violations for each in self.decisions)))
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -50,7 +50,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        return any(each.outcome is Outcome.DENIED for each in self.evaluated)
+        return any(each.outcome is Outcome.DENIED for each in self.violations)
 
 
 def evaluate_workload(
@@ -64,7 +64,7 @@ def evaluate_workload(
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if key not in configuration.workload_kinds:
         unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
-        advice.append(Decision.on(policy, unread, Mode.WARN))
+        advice.append(Decision.of_findings(policy, unread, Mode.WARN))
     return pods, advice
 
 
@@ -96,8 +96,8 @@ def _templates(
     for place, pod in places:
         decision = by.check_template(policy, kind, pod).located(place.located)
         pods.append(EvaluatedPod(place, pod, (decision,)))
-        findings += len(decision.evaluated)
-        if findings >= MOST_FINDINGS:
+        findings += len(decision.violations)
+        if findings >= MAX_FINDINGS:
             break
     return pods
 

@@ -109,7 +109,7 @@ def _opened(name: str) -> AbstractContextManager[BinaryIO]:
     return Path(name).open("rb")
 
 
-MOST_REMEMBERED = 200_000
+MAX_REMEMBERED = 200_000
 """Authors of pods and of their owners, and released objects, each: some 50 MB in all. The oldest are forgotten."""
 UNKNOWN_CLASS = "(class not known)"
 UNKNOWN_USER = "(not in the log)"
@@ -131,12 +131,12 @@ V = TypeVar("V")
 
 
 class Recent(dict[K, V]):
-    """Keeps the newest MOST_REMEMBERED entries only."""
+    """Keeps the newest MAX_REMEMBERED entries only."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key, None)
         super().__setitem__(key, value)
-        if len(self) > MOST_REMEMBERED:
+        if len(self) > MAX_REMEMBERED:
             del self[next(iter(self))]
 
 

@@ -183,7 +183,7 @@ def test_the_limit_per_container_is_of_the_larger_amount() -> None:
 
 
 ANY = GPURequestsOptions()
-MOST_KNOWN = (
+MAX_KNOWN = (
     "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
     "node, and the largest machines have no more [gpu-requests]"
 )
@@ -194,12 +194,12 @@ MOST_KNOWN = (
     one_container=(
         pod(gpu_container("64")),
         ANY,
-        [f'{LIMIT} (container "main") = "64": {MOST_KNOWN.format(16, "")}'],
+        [f'{LIMIT} (container "main") = "64": {MAX_KNOWN.format(16, "")}'],
     ),
     two_containers=(
         pod(gpu_container("12", "a"), gpu_container("12", "b")),
         ANY,
-        ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
+        ["spec: " + MAX_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
     ),
     larger_machines=(pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), []),
     partitions=(pod(gpu_container("64", resource="amd.com/gpu")), ANY, []),

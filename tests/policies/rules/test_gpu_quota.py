@@ -195,9 +195,9 @@ def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: 
     ),
     some_start_now=(
         workload(pods(1, running=8), kind="batch/Job"),
-        12,
+        15,
         [
-            "spec.parallelism: set parallelism: 4; needs 8 GPUs; ml-training has 4 of 16 free; gpu-quota is in mode audit "
+            "spec.parallelism: set parallelism: 1; needs 8 GPUs; ml-training has 1 of 16 free; gpu-quota is in mode audit "
             "and denies nothing [gpu-quota]"
         ],
     ),

@@ -61,7 +61,7 @@ class CABundle(msgspec.Struct, frozen=True):
 def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
     """Yield the caBundle of every webhook, or what is wrong with it."""
     for kind in KINDS:
-        for entry in cluster.entries(kind):
+        for entry in cluster.webhooks(kind):
             where, client = place(kind, entry["name"]), entry.get("clientConfig") or {}
             text = client.get("caBundle")
             if not text:

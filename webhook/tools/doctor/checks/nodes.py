@@ -34,7 +34,7 @@ TEMPORARY = (
 PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 LABEL_KEY = gpu_class.GPUClassOptions().label_key
 FEW = 3
-MOST_IN_COMMAND = 20
+MAX_IN_COMMAND = 20
 """Nodes; a shell takes more, but nobody reads them."""
 
 
@@ -52,8 +52,8 @@ def _subject(names: Collection[str]) -> str:
 def _command(verb: str, names: Iterable[str], what: str) -> str:
     """Return the command for all nodes of a finding."""
     each = sorted(names)
-    more = f" (and so on for {len(each) - MOST_IN_COMMAND} more)" if len(each) > MOST_IN_COMMAND else ""
-    return f"kubectl {verb} nodes {' '.join(each[:MOST_IN_COMMAND])} {what}{more}"
+    more = f" (and so on for {len(each) - MAX_IN_COMMAND} more)" if len(each) > MAX_IN_COMMAND else ""
+    return f"kubectl {verb} nodes {' '.join(each[:MAX_IN_COMMAND])} {what}{more}"
 
 
 @doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
