@@ -256,10 +256,10 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
     products: dict[tuple[str, str], list[str]] = defaultdict(list)
     claimed: dict[str, list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
-        names = classes_of_node(node.labels, classes)
-        if len({each.family for each in classes if each.name in names}) > 1:
-            claimed[", ".join(sorted(names))].append(node.name)
-        elif not names:
+        found = classes_of_node(node.labels, classes)
+        if len({each.family for each in classes if each.name in found}) > 1:
+            claimed[", ".join(sorted(found))].append(node.name)
+        elif not found:
             key = next((key for key in PRODUCT_LABELS if key in node.labels), "")
             products[key, node.labels.get(key, "")].append(node.name)
     for (key, value), names in sorted(products.items()):
