@@ -132,11 +132,7 @@ def counted_claim(document: JSON) -> Demand:
 @cases(
     ("requests", "alternatives", "want"),
     the_most=(32, 8, []),
-    requests=(
-        33,
-        1,
-        ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
-    ),
+    requests=(33, 1, ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"]),
     alternatives=(
         1,
         9,

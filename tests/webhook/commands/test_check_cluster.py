@@ -212,14 +212,8 @@ def test_fixes_are_tried_by_the_cluster(tmp_path: Path) -> None:
     given = {**cluster(), "/api/v1/nodes": FORBIDDEN, POLICIES: [policy({"namespaces": ["ml"]}, **MAX_ONE)]}
     (tmp_path / "pod.yaml").write_text(TWO)
     with ApiServer(tmp_path, answering(given)) as server:
-        command = [
-            "check",
-            str(tmp_path / "pod.yaml"),
-            "--kubeconfig",
-            str(server.kubeconfig()),
-            "--fix",
-            "--yes",
-        ]
+        named = ["--kubeconfig", str(server.kubeconfig())]
+        command = ["check", str(tmp_path / "pod.yaml"), "--fix", "--yes", *named]
         result = CliRunner().invoke(main, command)
         paths = [request.path for request in server.requests]
 

@@ -23,11 +23,7 @@ from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import (
-    RIVAL_SECONDS,
-    VANISHED_SECONDS,
-    ReservationBatcher,
-)
+from webhook.quota.batcher import RIVAL_SECONDS, VANISHED_SECONDS, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 

@@ -16,7 +16,8 @@ from policies.quota.quota_request import ReservationOutcome
 from policies.reason import Reason
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from webhook.cluster.events import EventRecord, EventWriter
+from tests.webhook.quota.test_events import Writer
+from webhook.cluster.events import EventWriter
 from webhook.quota.events import QuotaEvents
 from webhook.serving.denials import Denial, DenialReports, denial_of
 from webhook.serving.engine import Decision, Outcome, Violation
@@ -180,34 +181,21 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
     assert sum(int(message.split()[1]) for message in caplog.messages) == 2000
 
 
-class Written:
-    """Stands for the API server: takes Events as soon as `answers` is set."""
-
-    def __init__(self) -> None:
-        self.answers = threading.Event()
-        self.answers.set()
-        self.events: list[EventRecord] = []
-
-    def write(self, event_record: EventRecord) -> bool:
-        self.answers.wait()
-        self.events.append(event_record)
-        return True
-
-
 @pytest.fixture
-def written() -> Iterator[Written]:
-    written = Written()
+def written() -> Iterator[Writer]:
+    written = Writer()
+    written.answers.set()
     yield written
     written.answers.set()
 
 
-def reports_with(written: Written, *, window: float = 60.0) -> tuple[DenialReports, QuotaEvents]:
+def reports_with(written: Writer, *, window: float = 60.0) -> tuple[DenialReports, QuotaEvents]:
     events = QuotaEvents(cast(EventWriter, written), lambda: None)
     events.start()
     return DenialReports(events, window=window), events
 
 
-def test_what_a_quota_denied_is_one_event_of_each_owner(written: Written) -> None:
+def test_what_a_quota_denied_is_one_event_of_each_owner(written: Writer) -> None:
     before = datetime.now(UTC)
     reports, events = reports_with(written)
     for number in range(3):
@@ -216,11 +204,11 @@ def test_what_a_quota_denied_is_one_event_of_each_owner(written: Written) -> Non
     reports.add(denial("Job/of-a-rule"))
     reports.stop()
     events.stop()
-    assert [(each.reason, each.cause, each.message, each.count) for each in written.events] == [
+    assert [(each.reason, each.cause, each.message, each.count) for each in written.requested] == [
         ("QuotaExceeded", "ReplicaSet/train", "ReplicaSet/train: pod train-2: exceeded quota", 3),
         ("QuotaExceeded", "", TOO_MANY, 1),
     ]
-    train = written.events[0]
+    train = written.requested[0]
     assert (train.regarding.namespace, train.regarding.uid) == ("team", "quota-of-team")
     assert before <= train.first <= train.last <= datetime.now(UTC)
 
@@ -246,7 +234,7 @@ def test_what_is_being_written_when_it_stops_is_written(
 
 
 def test_an_api_server_that_does_not_answer_delays_no_line(
-    written: Written, caplog: pytest.LogCaptureFixture
+    written: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
     written.answers.clear()
@@ -257,7 +245,7 @@ def test_an_api_server_that_does_not_answer_delays_no_line(
         assert eventually(lambda: caplog.messages), f"the line of {owner}"
         caplog.clear()
     reports.stop()
-    assert written.events == []
+    assert written.requested == []
     written.answers.set()
     events.stop()
-    assert [each.cause for each in written.events] == ["Job/x", "Job/y", "Job/z"]
+    assert [each.cause for each in written.requested] == ["Job/x", "Job/y", "Job/z"]

@@ -92,16 +92,6 @@ UNTOLERATED = (
         [node(T4)],
         pending("amd.com/gpu", "request nvidia.com/gpu; "),
     ),
-    a_share=(
-        pod(gpu_container(resource="nvidia.com/gpu.shared")),
-        [node(T4)],
-        pending("nvidia.com/gpu.shared", "request nvidia.com/gpu; "),
-    ),
-    a_slice=(
-        pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
-        [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
-        pending("nvidia.com/mig-1g.5gb", "request nvidia.com/mig-1g.10gb; "),
-    ),
     a_slice_where_no_node_has_any=(
         pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
         [node(T4)],
@@ -139,11 +129,6 @@ UNTOLERATED = (
         deployment("web", gpu_container(), annotations={CLASS: "nvidia-t4"}),
         [node(T4, taints=(RESERVED,)), node(A100)],
         [UNTOLERATED.removeprefix("spec.")],
-    ),
-    the_class_s_nodes_are_tainted=(
-        on("nvidia-t4"),
-        [node(T4, taints=(RESERVED,)), node(A100)],
-        [UNTOLERATED],
     ),
 )
 def test_a_warning_says_why_no_node_takes_the_pod_now(
