@@ -127,7 +127,7 @@ COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
     what_can_never_fit_has_none=(
         COUNTED,
         [short("gpus", 8, 0, 1, 4)],
-        "request 4 GPUs or fewer, and wait until others release it; exceeded quota: team/default, 8 GPUs can never fit: the "
+        "request 4 GPUs or fewer, and wait until that much is free; exceeded quota: team/default, 8 GPUs can never fit: the "
         "quota grants 4; or ask the platform team to raise spec.hard.gpus",
     ),
 )
@@ -167,7 +167,7 @@ WAIT = "wait until Deployment/chat releases 2 GPUs"
     its_own_replicas_hold_all=(
         ("Deployment", "chat"),
         "4",
-        "set rollingUpdate.maxUnavailable: 1 or replicas: 2, or wait until one of its own pods has ended",
+        "set rollingUpdate.maxUnavailable: 1 for an update, or replicas: 2, or wait until one of its own pods has ended",
     ),
     others_hold_what_it_lacks=(("StatefulSet", "chat"), "2", WAIT),
     all_is_held_by_another=(("Deployment", "train"), "4", WAIT),
