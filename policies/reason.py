@@ -52,9 +52,9 @@ class Reason(StrEnum):
     CLASS_NOT_OFFERED = "ClassNotOffered", "a class does not have the resources that the pod requests"
     CLASS_CONTRADICTION = (
         "ClassContradiction",
-        "the constraints of a pod contradict one another, or its annotation",
+        "constraints of a pod contradict each other, or its annotation",
     )
-    CLASS_NOT_PINNED = "ClassNotPinned", "a class cannot pin the pod"
+    CLASS_NOT_PINNED = "ClassNotPinned", "a pod cannot be pinned to its class"
     CLASS_NOT_ALLOWED = "ClassNotAllowed", "the namespace may not use a class on which the pod could run"
     MODEL_TOO_LARGE = "ModelTooLarge", "the model of a pod needs more GPU memory than the class has"
     NO_NODE = "NoNode", "no node can take the pod now, and none can be created"
@@ -72,11 +72,11 @@ class Reason(StrEnum):
     PRIVILEGED_CONTAINER = "PrivilegedContainer", "a privileged container on a GPU node sees all GPUs"
     TOLERATES_GPU_TAINT = "ToleratesGPUTaint", "a pod without GPUs tolerates the taint of GPU nodes"
 
-    QUOTA_EXCEEDED = "QuotaExceeded", "the request does not fit beside what the namespace holds"
+    QUOTA_EXCEEDED = "QuotaExceeded", "the request and the usage of the namespace together exceed the quota"
     QUOTA_CAN_NEVER_FIT = "QuotaCanNeverFit", "the request exceeds the whole quota"
     QUOTA_MISSING = "QuotaMissing", "the policy requires a GPUQuota, and the namespace has none"
     QUOTA_NOT_COUNTED = "QuotaNotCounted", "the quota, or a dimension of it, has not been counted yet"
-    QUOTA_RECALCULATING = "QuotaRecalculating", "the quota is being recalculated by other documents"
+    QUOTA_RECALCULATING = "QuotaRecalculating", "the quota is being recalculated under a new catalogue"
     LEDGER_UNREACHABLE = "LedgerUnreachable", "the ledger of the quota could not be read or written"
     LEDGER_UNREADABLE = "LedgerUnreadable", "the ledger of the quota has reservations that cannot be read"
     LEDGER_FULL = "LedgerFull", "the ledger of the quota cannot hold more reservations"
@@ -86,7 +86,10 @@ class Reason(StrEnum):
     )
     UNCOUNTABLE_DEVICES = "UncountableDevices", "the devices of a pod or claim cannot be counted"
     UNCLASSIFIED_POD = "UnclassifiedPod", "the quota counts by class, and the pod or claim names none"
-    PROTECTED_CLAIM = "ProtectedClaim", "a ResourceClaim must keep what the quota counts by"
+    PROTECTED_CLAIM = (
+        "ProtectedClaim",
+        "a ResourceClaim must keep an annotation or finalizer that the quota needs",
+    )
 
     INJECTION_MISSING = "InjectionMissing", "an injected field is missing from the final pod"
     INJECTION_KEPT = "InjectionKept", "an injected field keeps its value in an update"
@@ -130,4 +133,4 @@ _REASONS: Mapping[str, AbstractSet[Reason]] = {
 RULES_BY_REASON: Mapping[Reason, tuple[str, ...]] = {
     reason: tuple(rule for rule, reasons in _REASONS.items() if reason in reasons) for reason in Reason
 }
-"""The rules whose findings have the reason; none for a reason of gpu-admission as a whole."""
+"""The rules whose findings have the reason. Empty for a reason that belongs to no rule."""

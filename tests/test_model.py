@@ -35,7 +35,7 @@ KEYS = ("gpus", "classes/a")
 UNLIMITED, TERMINAL = 3, 255
 NOW, NEXT = "now", "next"
 FULL, BY_BOTH, BY_NEXT = 1, 3, 4
-MOST_RUNS = 80
+MAX_RUNS = 80
 
 
 # ---- names
@@ -89,7 +89,7 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
     lines, kinds = [], set[str]()
-    for seed in range(1, MOST_RUNS):  # where the quota is yet to be created, few runs come to a decision
+    for seed in range(1, MAX_RUNS):  # where the quota is yet to be created, few runs come to a decision
         lines += run(instance, seed, tmp_path)
         kinds = {line.split()[0] for line in lines}
         if seed >= settings().max_examples // 8 and kinds == {"decide", "settle"}:

@@ -1,4 +1,6 @@
-"""An amount of GPUs as a container writes it, and findings about it."""
+"""The amount of a GPU resource in a container, and findings about it."""
+
+from typing import cast
 
 import msgspec
 
@@ -10,12 +12,12 @@ from policies.pods.quantity import NANO, Quantity, QuantityText, readable
 from policies.reason import Reason
 
 ID = "gpu-requests"
-"""The rule that reports them."""
+"""The rule of these findings."""
 QUOTED = 61
-"""Characters of a value in a finding."""
+"""A finding shows so many characters of a value."""
 
 NAME = "{name}"
-"""Stands for the name of the resource in a remedy."""
+"""Placeholder in a remedy for the name of the resource."""
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -26,18 +28,18 @@ class Amount(msgspec.Struct, frozen=True):
     kind: ResourceMap
     raw: QuantityText
     quantity: Quantity | None
-    """None if Kubernetes cannot read it."""
+    """None if `raw` is not a valid Kubernetes quantity."""
 
     @property
     def value(self) -> int:
-        """The whole number, rounded up; 0 if there is none, or if it is negative."""
+        """The amount, rounded up to a whole number. 0 if it is invalid or negative."""
         return max(self.quantity.value, 0) if self.quantity is not None else 0
 
     def same_as(self, other: "Amount") -> bool:
-        """Whether both are equal, as after defaulting has copied the limit into the requests."""
+        """Whether both are equal, as they are after the API server has copied the limit to the request."""
         if self.raw == other.raw or self.quantity is None or other.quantity is None:
             return self.raw == other.raw
-        # Thousandths, rounded up: all that is left of a quantity once the API server has defaulted the pod.
+        # The API server rounds quantities up to thousandths when it sets defaults.
         return self.quantity.milli_value == other.quantity.milli_value
 
     def finding(
@@ -49,7 +51,7 @@ class Amount(msgspec.Struct, frozen=True):
         amount: str | float | None = None,
         name: str = "",
     ) -> Finding:
-        """Return a finding. `amount`, `name`: what would do in place of the requested one; `remedy` may say more."""
+        """Return a finding. Its fix is the valid `amount` or resource `name`. Else `remedy` says what to do."""
         return Finding(
             rule=ID,
             reason=reason,
@@ -64,7 +66,7 @@ class Amount(msgspec.Struct, frozen=True):
         )
 
     def _fix(self, amount: str | float | None, name: str) -> tuple[Edit, ...]:
-        """Return the edits that set the amount, or the resource, in limits and requests alike."""
+        """Return the edits that set the amount or the resource, both in limits and in requests."""
         own, paths_of = self.resource.name, self.place.amount_paths
         if name and self.quantity is not None:
             added = (Edit(path, str(self.quantity)) for path in paths_of(own, name))
@@ -73,13 +75,14 @@ class Amount(msgspec.Struct, frozen=True):
 
     @property
     def reads(self) -> str:
-        """The amount in plain numbers, because the API server writes 500m for 0.5; "" if it is plain already."""
+        """The amount as a decimal number, if it has a suffix, as in 500m for 0.5. Else empty."""
         quantity = self.quantity
         is_plain = self.raw is None or str(self.raw)[-1:].isdecimal()
         return "" if is_plain or quantity is None or quantity.nano < 0 else number(quantity)
 
 
 def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
+    """Return the amount of the resource in limits and in requests."""
 
     def written(kind: ResourceMap, amounts: ResourceList) -> Amount | None:
         raw = amounts.get(resource.name)
@@ -89,16 +92,18 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
 
 
 def larger(limit: Amount | None, request: Amount | None) -> Amount:
-    """Return the larger one of those that are written; of equal ones the limit."""
-    return max(filter(None, (limit, request)), key=lambda amount: amount.value)
+    """Return the larger amount, or the only one. If they are equal, it is the limit. One of them is not None."""
+    if limit is None or request is None:
+        return cast("Amount", limit or request)
+    return request if request.value > limit.value else limit
 
 
 def is_extended(name: str) -> bool:
-    """Whether the API server checks the name as an extended resource (`IsExtendedResourceName`)."""
+    """Whether the API server validates the name as that of an extended resource (`IsExtendedResourceName`)."""
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def number(quantity: Quantity) -> str:
-    """Return the quantity as people write it: 0.3, 1.5."""
+    """Return the quantity as a decimal number: 0.3, 1.5."""
     whole, part = divmod(quantity.nano, NANO)
     return f"{whole}.{part:09d}".rstrip("0").rstrip(".")

@@ -1,7 +1,7 @@
 """The demand of a pod's containers in whole cards of a GPU class, including slices, shares and parts of a card.
 
 The weight of one unit comes from the class's `equivalents`, or else from its MIG profile, or else is one card. If the container
-also limits memory or compute of the same vendor (HAMi, Volcano, Intel), a unit is only that part of a card.
+also requests memory or compute from the same vendor (HAMi, Volcano, Intel), this request limits a unit to a part of a card.
 """
 
 from collections import defaultdict
@@ -21,8 +21,8 @@ from policies.reason import Reason
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
-MOST_RESOURCES = 32
-"""GPU resources of one pod: each is computed for every class. Real pods name one or two."""
+MAX_RESOURCES = 32
+"""GPU resources of one pod. Demand is computed for each resource on every class. Real pods name one or two."""
 
 Amounts = dict[GPUResource, Fraction]
 
@@ -38,7 +38,8 @@ _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
 _SIZED = frozenset({Measure.MEMORY_GIB, Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
 _COMPUTE = {Measure.CORE_PERCENT: 100, Measure.CORE_MILLIS: 1000}
 _PARTS = {**_COMPUTE, Measure.MEMORY_PERCENT: 100}
-"""Measures that may come to several cards: 200 percent are two (Koordinator, Tencent's GPU manager)."""
+"""Measures by which a container may request several cards, with the amount of one card. 200 percent are two cards (Koordinator,
+Tencent's GPU manager)."""
 _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
 """Measures that a limit of memory or compute can divide."""
 
@@ -47,9 +48,9 @@ class Card(msgspec.Struct, frozen=True):
     """The properties of a card that demand depends on."""
 
     weights: tuple[tuple[str, Fraction], ...] = ()
-    """Resource names whose unit is not one card."""
+    """The weight of one unit, for each resource name whose unit is not one card."""
     memory_gib: int | None = None
-    """None if no amount of memory is requested, or the card is not known."""
+    """None if no amount of memory is requested, or if the pod may get another card."""
 
     def weight(self, resource: GPUResource) -> Fraction:
         return next((share for name, share in self.weights if name == resource.name), WHOLE)
@@ -61,7 +62,10 @@ UNKNOWN_CARD = Card()
 def card_of(
     gpu_class: GPUClass, requested: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
 ) -> Card:
-    """Return the card of the class, reduced to the requested resources. Not `is_certain`: the pod may get another card."""
+    """Return the card of the class, reduced to what the demand for `requested` depends on.
+
+    If it is not `is_certain`, the pod may get a card of another class.
+    """
     may_differ = (r for r in requested if r.profile is not None or r.name in catalogue.equivalents)
     weights = ((r.name, weight(r, gpu_class, catalogue)) for r in may_differ)
     by_memory = is_certain and any(r.measure in _SIZED for r in requested)
@@ -72,7 +76,7 @@ def card_of(
 
 
 def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -> Amounts:
-    """Return the positive amounts of GPU resources, in units, rounded as the API server does.
+    """Return the positive amounts of GPU resources, rounded as the API server does.
 
     Omit unreadable amounts; `demand.unreadable` finds them.
     """
@@ -107,13 +111,13 @@ def is_shared(requested: Amounts) -> bool:
 
 
 def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
-    """Deny a pod that names more than MOST_RESOURCES. The finding is at the container that exceeds the limit."""
+    """Deny a pod that names more than MAX_RESOURCES. The finding is at the container that exceeds the limit."""
     names: set[str] = set()
-    message = f"must name at most {MOST_RESOURCES} GPU resources in all containers"
+    message = f"must name at most {MAX_RESOURCES} GPU resources in all containers"
     for place in pod.places:
         container = place.container
         names.update(each.name for each in resource_mapping.named_resources(container))
-        if len(names) > MOST_RESOURCES:
+        if len(names) > MAX_RESOURCES:
             path, reason = f"{place.path}.resources", Reason.TOO_LARGE
             return [Finding(rule=LIMITS, reason=reason, path=path, container=container.name, message=message)]
     return []
@@ -131,32 +135,32 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     shares = {name: _share(limit, card) for name, limit in limits.items()}
     found: dict[GPUResource, Fraction] = {}
     # HAMi's own webhook adds one GPU if a container requests only memory.
-    alone = dict(limits)
+    without_devices = dict(limits)
     for resource, amount in requested.items():
         name = vendor(resource.name) if limits else ""
         if name in limits and resource.measure in _DIVISIBLE:
             found[resource] = amount * shares[name]
-            alone.pop(name, None)
+            without_devices.pop(name, None)
         elif not is_limit(resource):
             found[resource] = amount * card.weight(resource)
-    for name, limit in alone.items():
-        # Other measures have no number of devices.
-        several = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
-        found[next(iter(limit))] = max([shares[name], *several])
+    for name, limit in without_devices.items():
+        # Only these measures can request more than one card.
+        multiples = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
+        found[next(iter(limit))] = max([shares[name], *multiples])
     return found
 
 
 def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:
-    stated = gpu_class.equivalents.get(resource.name)
-    if stated is not None:
-        return parse_share(stated)
+    equivalent = gpu_class.equivalents.get(resource.name)
+    if equivalent is not None:
+        return parse_share(equivalent)
     if resource.profile is not None and catalogue.mig_profile(gpu_class, resource.profile):
         return catalogue.mig_weight(gpu_class, resource.profile)
     return WHOLE
 
 
 def _share(limit: Amounts, card: Card) -> Fraction:
-    """Return the part of each card: the larger of memory and compute, at most 1.
+    """Return the part of each card that the container may use: the larger one of memory and compute, at most 1.
 
     Without a limit of memory, the container may use all of it (HAMi's default), so no other pod fits on the card.
     """
@@ -173,7 +177,7 @@ def vendor(resource_name: str) -> str:
 
 
 def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
-    """Return the pod's fraction annotations in cards: part times devices.
+    """Return the demand of the pod's fraction annotations in cards: the part of a card times the number of devices.
 
     A part is at least LEAST_PART. An unreadable part is a whole card.
     """

@@ -70,7 +70,7 @@ CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
 DeviceClassNames = frozenset[str]
 """The DeviceClasses that one claim requests."""
 
-MOST_DEVICE_CLASSES = 8
+MAX_DEVICE_CLASSES = 8
 """DeviceClasses of one claim that are read. Real claims name one or two; the API server accepts 256."""
 
 
@@ -132,7 +132,7 @@ def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
         for request in requests
         for each in request.first_available or (request.exactly or request,)
     )
-    return None if "" in names or len(names) > MOST_DEVICE_CLASSES else _shared(names)
+    return None if "" in names or len(names) > MAX_DEVICE_CLASSES else _shared(names)
 
 
 @lru_cache(maxsize=1024)

@@ -57,7 +57,8 @@ class Measure(Enum):
         return self in _COUNTS
 
 
-_COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
+# No set: an Enum's hash takes long.
+_COUNTS = (Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES)
 _RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
 

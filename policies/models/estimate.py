@@ -1,13 +1,13 @@
-"""Estimate of the GPU memory that a transformer needs, and of the classes that have it.
+"""Estimates the GPU memory that a transformer needs, and finds the GPU classes that have it.
 
-It is for choosing a card, not for filling it to the last byte. If the attention of the model is known:
+It is exact enough to choose a card, but not to fill it to the last byte. If the attention of the model is known:
 
     weights     = parameters * bytes of the precision
     KV cache    = 2 * layers * KV heads * head size * bytes of a cached number * batch * sequence
     activations = 0.8 * weights * batch in training, times 0.3 with gradient checkpointing; none in serving
-    total       = weights + KV cache + activations, and a tenth of each GPU is left to the server
+    total       = weights + KV cache + activations, and the server needs a tenth of each GPU
 
-Else by a rule of thumb. It ignores grouped-query attention, so it is too high for long sequences:
+Else, by a rule of thumb, which ignores grouped-query attention, and so is too high for long sequences:
 
     KV cache    = 0.25 * weights * batch * sequence / 512
     total       = 1.2 * (weights + KV cache + activations)
@@ -26,13 +26,14 @@ from math import ceil
 from string import ascii_lowercase
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.classes import SEVENTHS, GPUClass
 from policies.models.attention import LARGEST_COUNT, Attention, EstimateError
 
 GIB = 2**30
 LARGEST_PARAMS = 10**15
-"""Far above all models."""
+"""Far more than any model has."""
 
 _KV_CACHE = Fraction(1, 4)
 _KV_CACHE_TOKENS = 512
@@ -43,13 +44,13 @@ _USABLE = Fraction(9, 10)
 """The part of a GPU that vLLM uses by default (gpu_memory_utilization). The rest is for ECC (a sixteenth of GDDR6), the CUDA
 context and the buffers of a server."""
 _SMALLEST_CACHED = 2
-"""Bytes of a number in the KV cache: engines cache 16 bits if weights have fewer (vLLM: kv_cache_dtype auto)."""
+"""Bytes of a number in the KV cache. Servers cache 16 bits, even if the weights have fewer (vLLM: kv_cache_dtype auto)."""
 
 _PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
 _PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"[0-9]{1,10}")
-_MOST_GPUS_PER_NODE = 8
-"""Of usual nodes."""
+_MAX_GPUS_PER_NODE = 8
+"""In usual nodes."""
 
 
 class Precision(Enum):
@@ -104,7 +105,7 @@ class Estimate(msgspec.Struct, frozen=True, rename="camel"):
     knows_cache: bool = False
 
     def usable(self, memory_gib: int) -> Fraction:
-        """Return the bytes of a GPU or slice that `total` may use. `total` or this has the overhead of a server, not both."""
+        """Return the bytes that `total` may use. The overhead of the server is in `total`, or subtracted here."""
         return memory_gib * GIB * (_USABLE if self.knows_cache else Fraction(1))
 
     def fits(self, memory_gib: int, gpus: int = 1) -> bool:
@@ -120,7 +121,7 @@ class Slice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CardCount(msgspec.Struct, frozen=True, rename="camel"):
-    """The number of cards of one size that together hold the model."""
+    """How many cards of one size hold the model together."""
 
     gpus: int
     memory_gib: int
@@ -131,17 +132,17 @@ class CardCount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The classes on which an estimate fits."""
+    """The classes whose GPUs or slices hold the model."""
 
     gpus: int
     per_gpu: int
     """Bytes."""
     fits: tuple[str, ...]
-    """Names of the classes that hold the model on `gpus` cards, smallest memory first."""
+    """Names of the classes whose memory on `gpus` cards is enough, smallest memory first."""
     slices: tuple[Slice, ...]
-    """The smallest slice of each class that holds the whole model, because slices cannot work together."""
+    """The smallest slice of each class that holds the whole model. Slices cannot share a model."""
     cards: tuple[CardCount, ...]
-    """For each size of card, smallest first."""
+    """One for each memory size, smallest first."""
 
     @property
     def advice(self) -> str:
@@ -157,8 +158,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def in_one_node(self) -> tuple[CardCount, ...]:
-        """The smallest card for each number of cards that one node can have, largest number first."""
-        smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_GPUS_PER_NODE}
+        """The smallest card for each number of cards of one node that can share a model, largest number first.
+
+        1, 2, 4 or 8: a server divides the attention heads of a model evenly over its cards (vLLM: tensor_parallel_size), and
+        their number is rarely a multiple of 3, 5 or 7.
+        """
+        sharing = [replace(card, gpus=1 << (card.gpus - 1).bit_length()) for card in reversed(self.cards)]
+        smallest = {card.gpus: card for card in sharing if card.gpus <= _MAX_GPUS_PER_NODE}
         return tuple(card for _, card in sorted(smallest.items(), reverse=True))
 
 
@@ -180,7 +186,7 @@ def estimate(shape: ModelShape) -> Estimate:
 
 
 def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
-    """Return where the model fits. `classes` are those that the pod can use."""
+    """Return the classes, slices and numbers of cards that hold the model. `classes` are those that the pod can use."""
     ordered = sorted(classes, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
     slices = (_smallest_slice(needed, gpu_class) for gpu_class in ordered)
     by_size: dict[int, list[str]] = defaultdict(list)
@@ -199,7 +205,7 @@ def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Place
 
 
 def _smallest_slice(needed: Estimate, gpu_class: GPUClass) -> Slice | None:
-    # Of two equal slices, the one with the shorter name has no media engines, and a card has more of it.
+    # Of two equal slices, prefer the shorter name: such a slice has no media engines, and a card has more of them.
     candidates = sorted(
         (profile.memory_gib, profile.sevenths, len(name), name)
         for name, profile in gpu_class.mig_profiles.items()
@@ -212,7 +218,7 @@ def _smallest_slice(needed: Estimate, gpu_class: GPUClass) -> Slice | None:
 
 
 def gib(size: int) -> str:
-    """Return bytes in words, rounded up to a tenth: `13.1 GiB`."""
+    """Return bytes as text, rounded up to a tenth: `13.1 GiB`."""
     tenths = ceil(Fraction(size * 10, GIB))
     return f"{tenths // 10}.{tenths % 10} GiB"
 
@@ -229,7 +235,7 @@ def parse_params(text: str) -> int:
 
 
 def parse_precision(text: str) -> Precision:
-    """Read a precision: a value of `Precision`, or PyTorch's name of it. Raises EstimateError."""
+    """Read a precision: a value of `Precision`, or its name in PyTorch. Raises EstimateError."""
     word = text.strip().lower()
     try:
         return Precision(_ALIASES.get(word, word))

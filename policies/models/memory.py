@@ -34,7 +34,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
 _KEYS = frozenset(key for key, _, _ in _FIELDS.values())
 _ATTENTION = ("layers", "kv_heads", "head_size")
 
-MOST_WAYS = 3
+MAX_WAYS = 3
 
 
 class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,8 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
     found = estimates.placement(need.estimate, classes, need.gpus)
-    ways = [str(card) for card in found.in_one_node[-MOST_WAYS:]]
+    counts = found.in_one_node[-MAX_WAYS:]
+    ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GB" for each in counts]
     if need.profile is not None and found.slices:
         ways.insert(0, f"a slice {found.slices[0].profile}")
     return f"request {' or '.join(ways)}" if ways else ""

@@ -15,7 +15,7 @@ from policies.pods.pod import Pod
 from policies.pods.quantity import readable
 from policies.reason import Reason
 
-MOST_FIXES = 16
+MAX_FIXES = 16
 """Fixes of one pod that are examined; each looks at all containers."""
 
 
@@ -23,16 +23,16 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
     """Keeps a fix only if the rules accept what it writes: what hides behind the first mistake would be found next."""
 
     bounds: Bounds
-    counts_on_gpus: Callable[[Pod], bool]
+    depends_on_gpu_count: Callable[[Pod], bool]
     """Whether the pod starts processes by the number of its GPUs."""
     examined: int = 0
 
-    def kept(self, finding: Finding, amount: Amount) -> Finding:
+    def checked(self, finding: Finding, amount: Amount) -> Finding:
         """Return the finding about the amount, with its fix if that is accepted."""
         if not finding.fix:
             return finding
         self.examined += 1
-        if self.examined > MOST_FIXES:
+        if self.examined > MAX_FIXES:
             return replace(finding, fix=(), remedy=finding.advice)
         if self._accepts(finding, amount):
             return finding
@@ -109,4 +109,4 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         slices = {r.name for r in mapping.named_resources(container) if r.measure is Measure.SLICES}
         if resource.measure in {Measure.SLICES, Measure.SHARES} and (count > 1 or len(slices) > 1):
             return False
-        return is_same or not self.counts_on_gpus(self.bounds.availability.pod)
+        return is_same or not self.depends_on_gpu_count(self.bounds.availability.pod)

@@ -33,7 +33,7 @@ from policies.reason import Reason
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
-_MOST_COMPARED = 8
+_MAX_COMPARED = 8
 """For so many slices of one pod, the remedy names the most similar profiles. Each search takes 1 ms."""
 _COUNT_SUFFIX = ".count"
 """GPU Feature Discovery (strategy mixed) counts the slices of a node: label `nvidia.com/mig-1g.10gb.count`."""
@@ -346,7 +346,7 @@ class Availability:
         return not self._is_missing(f"{MIG_SLICE}{profile.replace('+', '.')}")
 
     def _nearest_slices(self, resource: GPUResource, classes: Sequence[GPUClass]) -> list[str]:
-        if self._compared >= _MOST_COMPARED:
+        if self._compared >= _MAX_COMPARED:
             return []
         self._compared += 1
         requested = resource.profile or ""

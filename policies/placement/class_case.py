@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from policies.finding import Finding
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.models.memory import ModelNeed, model_need
+from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, few, is_covered
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
@@ -22,7 +22,7 @@ GATE = (
 )
 
 
-class Case:
+class ClassCase:
     """A GPU pod under a policy: its own pin, the class chosen for it, and the values by which rule gpu-class would pin it.
 
     `placed_by`: what places the pod instead of the scheduler, and how its author can pin it.
@@ -45,7 +45,7 @@ class Case:
     def is_requested(self) -> bool:
         return self.choice is not None and self.choice.by_annotation
 
-    def naming(self, classes: Collection[GPUClass]) -> str:
+    def remedy_naming(self, classes: Collection[GPUClass]) -> str:
         """Return the remedy that puts the pod on one of the classes."""
         key, pinned = self.selection.label_key, self.pinned
         values_of = self.selection.values_of(classes)
@@ -72,15 +72,15 @@ class Case:
         named = self.selection.catalogue.resolve(name)
         return all(each.gpus_per_node is None or requested <= each.gpus_per_node for each in named)
 
-    def another(self) -> tuple[str, str]:
+    def remedy_with_usable_class(self) -> tuple[str, str]:
         """Return remedy and request to the platform team that put the pod on a usable class."""
         usable = self.selection.usable()
-        return (self.naming(usable), "") if usable else self.selection.without_any()
+        return (self.remedy_naming(usable), "") if usable else self.selection.remedy_without_usable_class()
 
-    def instead(self, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
+    def remedy_with_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
         """Return remedy and request to the platform team, if the classes have no nodes."""
         key, catalogue = self.selection.label_key, self.selection.catalogue
-        values = self.lacking() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
+        values = self.lacking_values() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
         if values and nodes.could_take(OPEN_POD, key, values):
             return "remove what else the pod's nodeSelector or affinity demands", ""
         known_otherwise = sorted(
@@ -95,15 +95,17 @@ class Case:
         there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
         selection = self.selection
         usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
-        if self.need is not None:
-            usable = [each for each in usable if self.need.weights_fit(each, catalogue)]
-        if selection.can_name_nodes(usable):
-            return f"{self.naming(usable)}, of which there are nodes", ""
-        return "", f"for nodes of {few(sorted(pinned))}"
+        need = self.need
+        holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
+        if selection.can_name_nodes(holding):
+            return f"{self.remedy_naming(holding)}, of which there are nodes", ""
+        is_guess = not self.is_requested and (self.pinned is None or self.pinned.is_injected)
+        more_cards = advice(need, usable) if need is not None and is_guess else ""
+        return more_cards, f"for nodes of {few(sorted(pinned))}"
 
-    def missing_values(self) -> tuple[str, ...]:
+    def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""
-        return () if self.is_out_of_reach() else self.lacking()
+        return () if self.is_out_of_reach() else self.lacking_values()
 
     def is_out_of_reach(self) -> bool:
         """Whether the choice is a guess, and the pod's own constraints exclude all its nodes.
@@ -115,7 +117,7 @@ class Case:
             return False
         if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
             return False
-        key, values = self.selection.label_key, self.lacking()
+        key, values = self.selection.label_key, self.lacking_values()
         return (
             bool(values)
             and not nodes.could_take(self.pod, key, values)
@@ -125,7 +127,7 @@ class Case:
     def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
         return any(is_covered(gpu_class, self.selection.autoscaled_classes) for gpu_class in classes)
 
-    def lacking(self) -> tuple[str, ...]:
+    def lacking_values(self) -> tuple[str, ...]:
         """Return the values that the pod lacks to be on the choice."""
         if self.choice is None or self.placed_by is not None:
             return ()

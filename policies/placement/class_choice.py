@@ -155,7 +155,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         family = name if any(each.name != name for each in classes) else None
         return name, label_values(classes, family, self.label_key)
 
-    def without_any(self) -> tuple[str, str]:
+    def remedy_without_usable_class(self) -> tuple[str, str]:
         """Return a remedy for the author and a request to the administrator, if no class is usable."""
         allowed = self.allowed_of(self.catalogue)
         if self._knows_classes_of_nodes:
@@ -234,7 +234,7 @@ def _named(selection: ClassSelection, name: str, *, is_pinned: bool) -> Choice |
     remedy, ask, instead = f"set {GPU_CLASS}: {few(names)}", "", names[0] if len(names) == 1 else ""
     reason = Reason.CLASS_NOT_OFFERED
     if not usable:
-        remedy, ask = selection.without_any()
+        remedy, ask = selection.remedy_without_usable_class()
         message = selection.none_usable
     elif not named:
         reason, message = Reason.UNKNOWN_CLASS, "must be a GPU class or a family of classes"

@@ -18,7 +18,7 @@ from policies.pods.pod import Pod
 LabelRequirement = tuple[str, str, frozenset[str]]
 """Key, operator and values of a node selector requirement."""
 
-MOST_COMPARISONS = 10_000
+MAX_COMPARISONS = 10_000
 """Comparisons of one pod's affinity requirements with label sets. They take some 5 ms."""
 FEW_REQUIREMENTS = 16
 """This many requirements are always compared. Real pods have fewer."""
@@ -93,7 +93,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _has_too_many_requirements(self, pod: Pod) -> bool:
         count = sum(1 + len(term.match_expressions or ()) for term in pod.required_terms)
         offers = len(self.label_sets) + len(self.pools)
-        return count > FEW_REQUIREMENTS and count * offers > MOST_COMPARISONS
+        return count > FEW_REQUIREMENTS and count * offers > MAX_COMPARISONS
 
     def _known(self, requirements: Iterable[tuple[str, str, Sequence[str]]]) -> list[LabelRequirement]:
         return [

@@ -1,7 +1,7 @@
-"""GPU classes to which a pod's nodeSelector and required node affinity pin it.
+"""GPU classes to which a pod's nodeSelector and required node affinity pin it: the pod runs only on nodes of these classes.
 
-A label that no class lists does not pin. If classes list their own names under a label key (`accelerator`), the name of a family
-under this key pins the family. A hostname, or a node name in `matchFields`, pins the classes of that node.
+A label that no class lists pins nothing. If classes list their own names under a label key (`accelerator`), the name of a family
+under this key pins the pod to the family. A hostname, or a node name in `matchFields`, pins it to the classes of that node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,19 @@ from policies.pods.annotations import GPU_CLASS, INJECTED, MODEL_FAMILY, MODEL_P
 from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
-MOST_NODES = 64
-"""Named nodes of one pod that are looked up, and kept with it. If a pod names more, it counts as running anywhere."""
-TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MOST_NODES})")
-"""Replaces the nodes of a pod that names more than MOST_NODES. No node has this name."""
+MAX_NODES = 64
+"""The most named nodes of a pod that are looked up. A pod that names more counts as if it could run on every node."""
+TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MAX_NODES})")
+"""Replaces the nodes of a pod that names more than MAX_NODES. No node has this name."""
 
 
 class Pinning(msgspec.Struct, frozen=True):
-    """The classes that meet the pod's constraints, and these constraints in words."""
+    """The classes that meet the pod's constraints, and the constraints as text."""
 
     classes: tuple[str, ...]
     """Names, sorted. Empty if the constraints contradict each other."""
     because: tuple[str, ...]
+    """The constraints, such as `nodeSelector accelerator=nvidia-a100`."""
     is_injected: bool = False
     """Whether rule gpu-class added all constraints, according to the pod's annotation."""
 
@@ -34,46 +35,46 @@ def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) ->
     """Return the classes to which the pod is pinned. None if it is not pinned."""
     if nodes is not NO_NODES:
         return _pinning(pod, catalogue, nodes)
-    # Several rules need the result, and the pod never changes: keep the result on it, with the catalogue.
-    memory = pod.__dict__
-    if memory.get("pinned_by") is not catalogue:
-        memory["pinning"] = _pinning(pod, catalogue, NO_NODES)
-        memory["pinned_by"] = catalogue
-    found: Pinning | None = memory["pinning"]
+    # Several rules need the result, and the pod never changes: cache the result on the pod, with its catalogue.
+    attributes = pod.__dict__
+    if attributes.get("pinned_by") is not catalogue:
+        attributes["pinning"] = _pinning(pod, catalogue, NO_NODES)
+        attributes["pinned_by"] = catalogue
+    found: Pinning | None = attributes["pinning"]
     return found
 
 
 def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning | None:
-    narrowed: list[frozenset[str]] = []
+    allowed: list[frozenset[str]] = []
     because: list[str] = []
     injected: list[bool] = []
-    note = pod.annotations.get(INJECTED, "")
+    injected_lines = pod.annotations.get(INJECTED, "")
     for key, value in sorted(pod.node_selector.items()):
         named = _of_label(key, value, catalogue, nodes)
         if named:
-            narrowed.append(named)
+            allowed.append(named)
             because.append(f"nodeSelector {key}={value}")
-            injected.append(because[-1] in note)
+            injected.append(because[-1] in injected_lines)
     terms = pod.required_terms
     # Terms are alternatives: if one of them does not pin, every class is possible.
     alternatives = [_of_term(term, catalogue, nodes) for term in terms if not term.is_empty]
     if terms and all(words for _, words in alternatives):
-        narrowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
+        allowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
         because += (word for _, words in alternatives for word in words)
         injected.append(False)
-    if not narrowed:
+    if not allowed:
         return None
     is_injected = all(injected)
     if is_injected and GPU_CLASS not in pod.annotations:
         is_declared = MODEL_PARAMS in pod.annotations or MODEL_FAMILY in pod.annotations
         because[0] += ", by the declared model" if is_declared else ", by the policy's default"
-    return Pinning(tuple(sorted(frozenset.intersection(*narrowed))), tuple(because), is_injected)
+    return Pinning(tuple(sorted(frozenset.intersection(*allowed))), tuple(because), is_injected)
 
 
 def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     """Return the nodes that the pod names by `nodeName`, or else by its nodeSelector and required affinity.
 
-    Return TOO_MANY if these are more than MOST_NODES.
+    Return TOO_MANY if these are more than MAX_NODES.
     """
     if pod.spec.node_name:
         return frozenset({(NODE_NAME, pod.spec.node_name)})
@@ -84,7 +85,7 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
             for each in requirements or ():
                 if each.key == key and each.operator == "In":
                     found.update((key, value) for value in each.values or ())
-    return frozenset(found) if len(found) <= MOST_NODES else frozenset({TOO_MANY})
+    return frozenset(found) if len(found) <= MAX_NODES else frozenset({TOO_MANY})
 
 
 def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:
@@ -110,7 +111,7 @@ def _of_nodes(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex)
 
 
 def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
-    """Whether the pod's requirements on label `key` allow one of the values."""
+    """Whether the pod's requirements on label `key` allow at least one of the values."""
     selected = pod.node_selector.get(key)
     left = [value for value in values if selected is None or value == selected]
     terms = pod.required_terms
@@ -149,8 +150,8 @@ def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozens
 def _of_term(
     term: NodeSelectorTerm, catalogue: ClassCatalogue, nodes: NodeIndex
 ) -> tuple[frozenset[str], list[str]]:
-    """Return the classes that meet the term, and its constraints in words. No words: the term does not pin."""
-    narrowed: list[frozenset[str]] = []
+    """Return the classes that meet the term, and its constraints as text. Without constraints, the term does not pin."""
+    allowed: list[frozenset[str]] = []
     because: list[str] = []
     for classes_of, requirements in ((_of_label, term.match_expressions), (_of_nodes, term.match_fields)):
         for requirement in requirements or ():
@@ -159,6 +160,6 @@ def _of_term(
                 each = [classes_of(key, value, catalogue, nodes) for value in values]
                 # Unknown nodes may have a value that no class lists. Then the requirement does not pin.
                 if each and all(each):
-                    narrowed.append(frozenset.union(*each))
+                    allowed.append(frozenset.union(*each))
                     because.append(f"node affinity {key} in ({', '.join(values)})")
-    return frozenset.intersection(*narrowed) if narrowed else frozenset(), because
+    return frozenset.intersection(*allowed) if allowed else frozenset(), because

@@ -16,7 +16,7 @@ from policies.pods.pod import Metadata, Pod
 
 LONGEST = 16 * 1024
 """Bytes of JSON. A longer pod gets no fingerprint."""
-MOST_KEYS, LONGEST_KEY = 4_096, 253 + 1 + 63
+MAX_KEYS, LONGEST_KEY = 4_096, 253 + 1 + 63
 """Keys whose matches are remembered, and characters of each. A longer key, which the API server refuses, counts as read."""
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 """The API server adds a volume of this name and five random characters to pods that get a token, before it calls webhooks
@@ -33,7 +33,7 @@ class Fingerprints:
     def __init__(self, globs: Iterable[str], names: Iterable[str] = ()) -> None:
         matches, known = re.compile("|".join(map(translate, globs))).match, frozenset(names)
 
-        @lru_cache(maxsize=MOST_KEYS)
+        @lru_cache(maxsize=MAX_KEYS)
         def is_read(key: str) -> bool:
             return key in known or matches(key) is not None
 

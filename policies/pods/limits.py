@@ -1,4 +1,4 @@
-"""Limits of the lengths of a pod's lists and strings. They bound the time of an admission review to milliseconds.
+"""Limits of the lengths of a pod's lists and strings, which keep an admission review within milliseconds.
 
 The API server calls mutating webhooks before it validates a pod, so lists can have any length up to 3 MiB of request. The limits
 apply before all rules and under every policy. Real pods are far below them.
@@ -17,22 +17,22 @@ from policies.reason import Reason
 ID = "limits"
 """Rule id of the findings of this module."""
 
-MOST_VALUES = 20_000
+MAX_VALUES = 20_000
 """Commas in the JSON of an object: an estimate of its values without decoding. The largest of 220 real manifests has 330."""
-MOST_CONTAINERS = 128
-MOST_IN_CONTAINER = 1_000
-"""Items of each list of one container, such as env. MOST_VALUES bounds the total."""
-MOST_RESOURCES = 64
+MAX_CONTAINERS = 128
+MAX_IN_CONTAINER = 1_000
+"""Items of each list of one container, such as env. MAX_VALUES bounds the total."""
+MAX_RESOURCES = 64
 """Resource names in one map, such as limits."""
-MOST_AMOUNTS = 1_024
-"""Resource amounts in all containers: 8 for each of MOST_CONTAINERS."""
-MOST_IN_POD = 500
-"""Items of each other list of the pod, such as volumes."""
-MOST_COMPARED = 256
-"""Tolerations, node selectors and terms. Rules compare each with every taint or label of the GPU classes."""
-MOST_REQUIREMENTS = 512
+MAX_AMOUNTS = 1_024
+"""Resource amounts in all containers: 8 for each of MAX_CONTAINERS."""
+MAX_IN_POD = 500
+"""Items of each list of the pod that has no limit of its own below, such as volumes."""
+MAX_COMPARED = 256
+"""Tolerations, entries of the nodeSelector, and terms. Rules compare each one with every taint or label of the GPU classes."""
+MAX_REQUIREMENTS = 512
 """Requirements in all terms of the required node affinity; the same limit for the preferred node affinity."""
-MOST_AFFINITY_VALUES = 2_000
+MAX_AFFINITY_VALUES = 2_000
 """Values of these requirements. Some requirements list node names."""
 LONGEST_NAME = 253 + 1 + 63
 """Characters of a resource name: prefix, slash, name."""
@@ -41,30 +41,30 @@ LONGEST_ANNOTATION = 4_096
 
 
 _POD_LIMITS = {
-    "containers": MOST_CONTAINERS,
-    "init_containers": MOST_CONTAINERS,
-    "ephemeral_containers": MOST_CONTAINERS,
-    "volumes": MOST_IN_POD,
-    "resource_claims": MOST_IN_POD,
-    "scheduling_gates": MOST_IN_POD,
-    "tolerations": MOST_COMPARED,
-    "node_selector": MOST_COMPARED,
-    "overhead": MOST_RESOURCES,
+    "containers": MAX_CONTAINERS,
+    "init_containers": MAX_CONTAINERS,
+    "ephemeral_containers": MAX_CONTAINERS,
+    "volumes": MAX_IN_POD,
+    "resource_claims": MAX_IN_POD,
+    "scheduling_gates": MAX_IN_POD,
+    "tolerations": MAX_COMPARED,
+    "node_selector": MAX_COMPARED,
+    "overhead": MAX_RESOURCES,
 }
 _CONTAINER_LIMITS = {
     "name": LONGEST_NAME,
-    "env": MOST_IN_CONTAINER,
-    "env_from": MOST_IN_CONTAINER,
-    "volume_mounts": MOST_IN_CONTAINER,
+    "env": MAX_IN_CONTAINER,
+    "env_from": MAX_IN_CONTAINER,
+    "volume_mounts": MAX_IN_CONTAINER,
 }
-_RESOURCE_LIMITS = {"limits": MOST_RESOURCES, "requests": MOST_RESOURCES, "claims": MOST_IN_CONTAINER}
+_RESOURCE_LIMITS = {"limits": MAX_RESOURCES, "requests": MAX_RESOURCES, "claims": MAX_IN_CONTAINER}
 
 
 def check_size(document: msgspec.Raw) -> msgspec.Raw:
     """Return the JSON of an object unchanged. Raises msgspec.ValidationError if it has too many values."""
     count = bytes(document).count(b",")
-    if count > MOST_VALUES:
-        raise msgspec.ValidationError(f"must have at most {MOST_VALUES} values, not {count} (its commas)")
+    if count > MAX_VALUES:
+        raise msgspec.ValidationError(f"must have at most {MAX_VALUES} values, not {count} (its commas)")
     return document
 
 
@@ -113,9 +113,9 @@ def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding
     ]
     values = sum(len(each.values or ()) for each in requirements)
     return [
-        *_excess(path, len(terms), MOST_COMPARED, "items"),
-        *_excess(path, len(requirements), MOST_REQUIREMENTS, "requirements in all terms"),
-        *_excess(path, values, MOST_AFFINITY_VALUES, "values in all terms"),
+        *_excess(path, len(terms), MAX_COMPARED, "items"),
+        *_excess(path, len(requirements), MAX_REQUIREMENTS, "requirements in all terms"),
+        *_excess(path, values, MAX_AFFINITY_VALUES, "values in all terms"),
     ]
 
 
@@ -132,4 +132,4 @@ def _container_excesses(pod: Pod) -> list[Finding]:
             longest = max(map(len, names), default=0)
             if longest > LONGEST_NAME:
                 found += _excess(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
-    return found + _excess("spec", amounts, MOST_AMOUNTS, "amounts of resources in all containers")
+    return found + _excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers")

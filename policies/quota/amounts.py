@@ -41,11 +41,11 @@ _NAMED = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not N
 NOTHING = Fraction(0)
 _LEAST_SHOWN = Fraction(1, 100)
 
-_MOST_DIGITS = 400
+_MAX_DIGITS = 400
 """Digits of one number at most. Sums of shares have long denominators: that of 40 odd weights has 360 digits."""
 
-_MOST = 10**_MOST_DIGITS
-_AMOUNT = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}([./][0-9]{{1,{_MOST_DIGITS}}})?")
+_MOST = 10**_MAX_DIGITS
+_AMOUNT = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}([./][0-9]{{1,{_MAX_DIGITS}}})?")
 _LONGEST_QUOTED = 40
 
 

@@ -29,10 +29,10 @@ from policies.quota.demand import (
 )
 from policies.reason import Reason
 
-MOST_DEVICES = 32
+MAX_DEVICES = 32
 """Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""
 
-MOST_REQUESTS, MOST_ALTERNATIVES = 32, 8
+MAX_REQUESTS, MAX_ALTERNATIVES = 32, 8
 """Limits of the API server (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`); they bound the work of one claim."""
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
@@ -57,11 +57,11 @@ def claim_demand(
     """
     devices = claim.spec and claim.spec.devices
     requests, path = (devices and devices.requests) or (), f"{path}.devices.requests"
-    if len(requests) > MOST_REQUESTS:
-        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
+    if len(requests) > MAX_REQUESTS:
+        return _denied(path, f"must have at most {MAX_REQUESTS} items", remedy="split the claim")
     mapping, demand_of = catalogues.resource_mapping, _devices_demand(catalogues, unclassified_pods)
     demands = [
-        _quota_request(request, f"{path}[{index}]", mapping, demand_of)
+        _request_demand(request, f"{path}[{index}]", mapping, demand_of)
         for index, request in enumerate(requests)
     ]
     return _joined(demands, vector.total)
@@ -186,13 +186,13 @@ def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> Resour
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _quota_request(
+def _request_demand(
     request: DeviceRequest, path: str, mapping: ResourceMapping, demand_of: DemandOfDevices
 ) -> Demand:
     if request.first_available:
         path = f"{path}.firstAvailable"
-        if len(request.first_available) > MOST_ALTERNATIVES:
-            return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
+        if len(request.first_available) > MAX_ALTERNATIVES:
+            return _denied(path, f"must have at most {MAX_ALTERNATIVES} items", remedy="remove some")
         demands = [
             _device_demand(each, f"{path}[{index}]", mapping, demand_of)
             for index, each in enumerate(request.first_available)
@@ -213,7 +213,7 @@ def _device_demand(
         return Demand({})
     count = 1 if request.count is None else request.count
     if request.allocation_mode == "All":
-        count = MOST_DEVICES
+        count = MAX_DEVICES
     elif request.allocation_mode not in {"", "ExactCount"}:
         return _denied(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
     elif count < 1:

@@ -22,7 +22,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import (
-    MOST_RESOURCES,
+    MAX_RESOURCES,
     NOTHING,
     UNKNOWN_CARD,
     Card,
@@ -46,7 +46,7 @@ from policies.reason import Reason
 
 RULE_ID = "gpu-quota"
 
-MOST_BY_MEMORY = 256
+MAX_BY_MEMORY = 256
 """Amounts of GPU resources in one pod that are computed for every size of card. Each pair takes some 5 µs."""
 
 
@@ -119,10 +119,10 @@ def pod_demand(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    if len(requested) > MOST_RESOURCES:  # only a pod that admission never saw has so many
+    if len(requested) > MAX_RESOURCES:  # only a pod that admission never saw has so many
         demand = _upper_bound(cards_on, candidates, unclassified_pods)
     else:
-        by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
+        by_memory = sum(map(len, read.values())) <= MAX_BY_MEMORY
         demand = resources_demand(
             requested, cards_on, candidates, catalogues, unclassified_pods, by_memory=by_memory
         )

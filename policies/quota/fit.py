@@ -20,7 +20,7 @@ from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, posi
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.quota_request import QuotaGrant
 
-MOST_TEMPLATES = 16
+MAX_TEMPLATES = 16
 """Pod templates with GPUs of one object that are computed at most: a pod with the maximum of resources takes some 4 ms."""
 
 _PERCENT = re.compile(r"([0-9]{1,9})%")
@@ -120,14 +120,14 @@ def demands(
 ) -> tuple[TemplateDemand, ...]:
     """Return the demand of the workload's pods, for each template whose pods have any.
 
-    A pod that would be denied has none. A pod that names a node may run on any class. An object with more than MOST_TEMPLATES
+    A pod that would be denied has none. A pod that names a node may run on any class. An object with more than MAX_TEMPLATES
     has no result.
     """
     found: list[TemplateDemand] = []
     for each in workload.pods:
         if each.denied or (each.count.running == 0 and not each.count.most):
             continue
-        if len(found) == MOST_TEMPLATES:
+        if len(found) == MAX_TEMPLATES:
             return ()
         demand = pod_demand(each.admitted, catalogues, unclassified_pods)
         amounts = demand.vector

@@ -20,15 +20,15 @@ from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, form
 from policies.quota.demand import RULE_ID, pod_demand
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
-from policies.quota.quota_request import QuotaRequest, ReservationOutcome
+from policies.quota.quota_request import QuotaRequest
 from policies.quota.spec import NAME, hard_field
 from policies.reason import Reason
 
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
-HELD_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
+RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 
-MOST_CLASSES = 4
+MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
@@ -45,22 +45,24 @@ _KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "Stat
 
 def exceeded(
     namespace: str,
-    outcome: ReservationOutcome,
+    ledger: QuotaLedger,
+    shortfalls: Sequence[Shortfall],
+    class_reason: str,
     request: QuotaRequest,
     now: datetime,
-    class_pins: ClassPins = lambda _pod: {},
+    class_pins: ClassPins,
 ) -> Finding:
-    """Return the denial of a request that the ledger of the namespace denied, because it exceeds `hard`."""
-    ledger, verdict, reservation_request = outcome.ledger, outcome.verdict, outcome.request
-    if ledger is None or verdict is None or reservation_request is None:
-        raise ValueError("the ledger has not decided")
-    shortfalls = verdict.shortfalls
+    """Return the denial of a request that exceeds `hard` of the namespace. `class_reason`: why it counts for classes."""
     if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
         shortfalls = tuple(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
         )
     can_never_fit = any(each.requested > each.hard for each in shortfalls)
-    smaller = _fewer(request, shortfalls)
+    part, mapping = (
+        min(_left(each) / each.requested for each in shortfalls),
+        request.catalogues.resource_mapping,
+    )
+    smaller = fewer(request.pod, mapping, part) if request.pod else ()
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
     keys = [each.key for each in shortfalls]
     edits = dict.fromkeys(edit.words for edit in fix)
@@ -81,7 +83,7 @@ def exceeded(
         fix=fix,
         remedy=remedy,
         ask=ask,
-        details=tuple(_details(ledger, keys, reservation_request.because)),
+        details=tuple(_details(ledger, keys, class_reason)),
     )
 
 
@@ -107,7 +109,7 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int) -> str:
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
         by_figures.setdefault((each.requested, each.used, each.reserved, each.hard), []).append(each.key)
-    until = now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS)
+    until = now.astimezone(UTC) + timedelta(seconds=RELEASE_SECONDS)
     facts = []
     for (requested, used, reserved, hard), keys in by_figures.items():
         amount = amounts_in_words(dict.fromkeys(keys, requested))
@@ -133,24 +135,14 @@ def _cheaper_class(
         return ()
     pins = class_pins(pod).items()
     unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.hard)
-    for name, (key, value) in islice(unlimited, MOST_CLASSES):
+    for name, (key, value) in islice(unlimited, MAX_CLASSES):
         selector = {**pod.node_selector, key: value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
         demand = pod_demand(pinned, request.catalogues, ledger.unclassified_pods)
-        if not demand.denials and _fits(demand.vector, ledger):
+        together = total((ledger.used or {}, ledger.reserved, demand.vector))
+        if not demand.denials and not exceeds(together, ledger.hard):
             return (Edit(annotation_path(GPU_CLASS), name),)
     return ()
-
-
-def _fits(demand: Vector, ledger: QuotaLedger) -> bool:
-    held = total((ledger.used or {}, ledger.reserved))
-    return not exceeds(total((held, demand)), ledger.hard)
-
-
-def _fewer(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -> tuple[Edit, ...]:
-    """Return the edits by which the pod requests as much as is left, if a whole amount of its only resource is."""
-    part = min(_left(each) / each.requested for each in shortfalls)
-    return fewer(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
 
 
 def fewer(pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = "") -> tuple[Edit, ...]:
@@ -159,14 +151,14 @@ def fewer(pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = "") ->
     path: of a pod template, before the paths of the pod. Empty if nothing whole is left, or if several containers, or a resource
     that is not counted in whole amounts, share the demand.
     """
-    if (requested := _only_count(pod, mapping)) is None:
+    if (requested := _only_request(pod, mapping)) is None:
         return ()
     place, name = requested.place, requested.resource.name
     amount = floor(requested.quantity.value * part)
     return tuple(Edit(path + each, amount) for each in place.amount_paths(name)) if amount else ()
 
 
-def _only_count(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
+def _only_request(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
     """Return the only request of the pod, if it is one of a resource that is counted in whole amounts."""
     requested = tuple(mapping.requests(pod))
     is_only = len(requested) == 1 and requested[0].resource.measure.is_count and not mapping.fractions_of(pod)
@@ -214,7 +206,7 @@ def _release(
     who = f"{' and '.join(names) or 'others'} release{'s' if len(names) == 1 else ''}"
     if all(each.denominator == 1 for each in missing.values()):
         return f"{who} {amounts_in_words(missing)}"
-    if request.pod and (own := _only_count(request.pod, request.catalogues.resource_mapping)):
+    if request.pod and (own := _only_request(request.pod, request.catalogues.resource_mapping)):
         slices = max(ceil(missing[each.key] * own.quantity.value / each.requested) for each in shortfalls)
         if scarcest.requested < own.quantity.value:
             return f"{who} room for {slices} {own.resource.name}"

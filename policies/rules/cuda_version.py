@@ -42,11 +42,11 @@ _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 """True for strconv.ParseBool, by which the NVIDIA Container Toolkit reads NVIDIA_DISABLE_REQUIRE."""
 _VERSION = re.compile(r"([1-9][0-9]?)(?:\.([0-9]{1,2}))?")
 _AT_LEAST = "cuda>="
-_MOST_TERMS = 16
+_MAX_TERMS = 16
 """Terms of an affinity at most: the version is added to each. No real pod has more."""
 _LONGEST = 4_096
 """Characters of a constraint at most; images of NVIDIA have up to 2,000."""
-_MOST_CONTAINERS = 8
+_MAX_CONTAINERS = 8
 """Containers of a pod whose constraints are read."""
 
 _MINOR_VERSIONS_COMPATIBLE = 11
@@ -103,7 +103,7 @@ def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requ
         return None
     with_gpus = context.resource_mapping.places_with_gpus(pod)
     naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
-    requested = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
+    requested = (found for place in islice(naming, _MAX_CONTAINERS) for found in _required_by(place))
     return max(requested, key=lambda found: found.version, default=None)
 
 
@@ -147,7 +147,7 @@ def _is_settled(pod: Pod, context: Context) -> bool:
     if any(key.startswith(CUDA_LABELS) for key in pod.node_selector):
         return True
     terms = [term.match_expressions or () for term in pod.required_terms if not term.is_empty]
-    if len(terms) > _MOST_TERMS:
+    if len(terms) > _MAX_TERMS:
         return True
     if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):
         return True

@@ -25,7 +25,7 @@ from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
 from policies.placement.availability import Availability, ClassUse
-from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, Case, is_wider
+from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
@@ -107,7 +107,7 @@ def class_use(context: Context) -> ClassUse:
     )
 
 
-def _case(pod: Pod, options: GPUClassOptions, context: Context) -> Case:
+def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     mapping = context.resource_mapping
     resources = {request.resource for request in mapping.requests(pod)}
     if pod.annotations and mapping.pod_fraction(pod):
@@ -131,14 +131,14 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> Case:
         placed_by = NODE_NAME
     elif pod.is_gated or context.is_update:
         placed_by = GATE
-    return Case(selection, mapping, placed_by)
+    return ClassCase(selection, mapping, placed_by)
 
 
 def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_requests_gpus(pod):
         return
-    values = _case(pod, options, context).missing_values()
+    values = _case(pod, options, context).added_values()
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
@@ -183,7 +183,7 @@ def _without_fix(finding: Finding) -> Finding:
     return replace(finding, fix=(), remedy=finding.remedy if finding.remedy.endswith("?") else "")
 
 
-def _findings(case: Case, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
+def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     for bad in case.bad_annotations:
         yield bad.finding(RULE_ID)
     if case.refusal is not None:
@@ -196,7 +196,7 @@ def _findings(case: Case, options: GPUClassOptions, context: Context) -> Iterato
     yield from _entitlement(case, options, context)
 
 
-def _unsatisfiable(case: Case) -> Iterator[Finding]:
+def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
     """Warn of constraints that no class in the catalogue meets."""
     catalogue, key = case.selection.catalogue, case.selection.label_key
     value = case.pod.node_selector.get(key)
@@ -221,7 +221,7 @@ def _unsatisfiable(case: Case) -> Iterator[Finding]:
         )
 
 
-def _contradiction(case: Case) -> Iterator[Finding]:
+def _contradiction(case: ClassCase) -> Iterator[Finding]:
     """Report a contradiction between the pod's own constraints and its annotation."""
     choice, pinned, key = case.choice, case.pinned, case.selection.label_key
     if choice is None or not case.is_requested:
@@ -256,7 +256,7 @@ def _contradiction(case: Case) -> Iterator[Finding]:
         )
 
 
-def _without_label(case: Case) -> Iterator[Finding]:
+def _without_label(case: ClassCase) -> Iterator[Finding]:
     """Report that the choice does not pin the pod."""
     choice, key = case.choice, case.selection.label_key
     if choice is None or case.pinned is not None:
@@ -283,7 +283,7 @@ def _without_label(case: Case) -> Iterator[Finding]:
         )
 
 
-def _too_small(case: Case) -> Iterator[Finding]:
+def _too_small(case: ClassCase) -> Iterator[Finding]:
     need, catalogue = case.need, case.selection.catalogue
     chosen = case.choice.classes if case.choice else ()
     classes = catalogue.named(case.pinned.classes) if case.pinned else chosen
@@ -295,7 +295,7 @@ def _too_small(case: Case) -> Iterator[Finding]:
         ]
         ways, words = list(filter(None, [advice(need, classes)])), need.words
         if fitting:
-            ways.append(case.naming(fitting))
+            ways.append(case.remedy_naming(fitting))
         ask = "" if ways else "for larger cards"
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
@@ -334,7 +334,7 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     }
 
 
-def _no_node(case: Case) -> Iterator[Finding]:
+def _no_node(case: ClassCase) -> Iterator[Finding]:
     """Warn if the pod is pinned to a class without nodes, and none can be made."""
     nodes, key, catalogue = case.selection.nodes, case.selection.label_key, case.selection.catalogue
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
@@ -348,7 +348,7 @@ def _no_node(case: Case) -> Iterator[Finding]:
             remedy=f"name a class with the annotation {GPU_CLASS}",
         )
         return
-    values = case.missing_values()
+    values = case.added_values()
     if case.choice and values:
         chosen, requested, demanded = case.choice.names, case.choice.requested, f"{key}={few(values)}"
     elif case.pinned:
@@ -362,7 +362,7 @@ def _no_node(case: Case) -> Iterator[Finding]:
     if nodes.could_take(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)
         return
-    remedy, ask = case.instead(nodes, chosen)
+    remedy, ask = case.remedy_with_nodes(nodes, chosen)
     yield warning(
         reason=Reason.NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
@@ -372,7 +372,7 @@ def _no_node(case: Case) -> Iterator[Finding]:
 
 
 def _not_schedulable(
-    case: Case, nodes: NodeFacts, values: tuple[str, ...], requested: str
+    case: ClassCase, nodes: NodeFacts, values: tuple[str, ...], requested: str
 ) -> Iterator[Finding]:
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
     names = {each.name for each in case.selection.resources if each.measure.is_count}
@@ -393,7 +393,7 @@ def _not_schedulable(
         )
 
 
-def _entitlement(case: Case, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
+def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Deny a pod that runs, or could run, on a class that its namespace may not use."""
     selection, pinned, namespace = case.selection, case.pinned, context.namespace
     if not selection.is_restricted:
@@ -407,7 +407,7 @@ def _entitlement(case: Case, options: GPUClassOptions, context: Context) -> Iter
         message += f"not allowed in namespace {namespace}"
     elif (case.refusal is not None and case.refusal.severity is Severity.DENIAL) or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
-    elif case.missing_values() and not is_certain:
+    elif case.added_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
     elif not selection.usable():
         message = selection.none_usable
@@ -415,7 +415,7 @@ def _entitlement(case: Case, options: GPUClassOptions, context: Context) -> Iter
         message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
         if case.choice is None and options.default and selection.chosen_hardware:
             message += f" ({selection.chosen_hardware} keeps the default {options.default} out)"
-    remedy, ask = case.another()
+    remedy, ask = case.remedy_with_usable_class()
     yield Finding(
         rule=RULE_ID, reason=Reason.CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask
     )

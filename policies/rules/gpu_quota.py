@@ -3,11 +3,11 @@
 Reads:   the demand of the pod or ResourceClaim (policies.quota.demand), and the answer of the quota of its namespace.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
          `required` also every GPU pod and claim in a namespace without a GPUQuota.
-Warns:   of a ResourceClaimTemplate whose claims could never fit, and of a workload or autoscaler whose pods will not all
-         fit, or that could not be updated (policies.quota.fit); in every mode.
+Warns:   in every mode, about a ResourceClaimTemplate whose claims could never fit, and about a workload or autoscaler whose pods
+         do not all fit, or whose rolling update could not finish (policies.quota.fit).
 
-Runs last, at the validation of creations and of pod updates, and only if nothing else denies. Of an update, only the growth has
-to fit. Templates have no demand. In modes warn and audit it reserves what fits, and only reports the rest.
+Runs last, in the validation of creations and of pod updates, and only if no other rule denies. Of an update, only the increase
+of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,22 +29,22 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from policies.quota.shortage import AND_WAIT, HELD_SECONDS, ClassPins, exceeded, fewer
+from policies.quota.shortage import AND_WAIT, RELEASE_SECONDS, ClassPins, exceeded, fewer
 from policies.quota.spec import NAME, hard_field
 from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
-from policies.rules.parallelism import counts_on_gpus
+from policies.rules.parallelism import depends_on_gpu_count
 
 
 class OnLedgerError(Enum):
-    """What happens to a pod if its quota cannot be read in time."""
+    """What happens to a pod or claim if the ledger of its quota cannot be read or written in time."""
 
     DENY = "deny"
     ALLOW = "allow"
 
 
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
-    """`required` denies GPUs where there is no quota. With `onLedgerError: allow` a quota can be exceeded; a warning says so."""
+    """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning."""
 
     required: bool = False
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
@@ -58,15 +58,15 @@ def check_reservation(
     now: datetime,
     class_pins: ClassPins = lambda _pod: {},
 ) -> Iterator[Finding]:
-    """Yield why the quota of the namespace denies the request."""
+    """Yield the finding if the quota of the namespace denies the request, or cannot decide."""
     if isinstance(outcome, LedgerError):
-        about = partial(Finding, rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE)
+        failure = partial(Finding, rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE)
         if options.on_ledger_error is OnLedgerError.ALLOW:
             message = f"admitted without a quota check, which failed: {outcome}"
-            yield about(severity=Severity.WARNING, message=message)
+            yield failure(severity=Severity.WARNING, message=message)
         else:
             message = f"the quota could not be checked: {outcome}"
-            yield about(message=message, remedy="try again", ask="if it persists")
+            yield failure(message=message, remedy="try again", ask="if it persists")
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
@@ -79,23 +79,24 @@ def check_reservation(
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif verdict.reason is VerdictReason.EXCEEDED:
-        found = exceeded(namespace, outcome, request, now, class_pins)
-        is_safe = request.pod is None or not counts_on_gpus(request.pod)
+        because = outcome.request.because
+        found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
+        is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
         yield found if is_safe else replace(found, fix=())
     else:
-        reason, message, remedy, else_see = _UNDECIDED[verdict.reason]
-        message = f"quota {namespace}/{NAME} {message}; if it persists, {else_see}"
+        reason, message, remedy, if_it_persists = _UNDECIDED[verdict.reason]
+        message = f"quota {namespace}/{NAME} {message}; if it persists, {if_it_persists}"
         yield Finding(rule=RULE_ID, reason=reason, message=message, remedy=remedy)
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
-    """Warn of a template whose claims could never fit the quota of its namespace."""
+    """Warn about a template whose claims could never fit the quota of its namespace."""
     if (grant := context.grant) is not None:
         yield from template_findings(template, grant.hard, context, grant.unclassified_pods)
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
-    """Warn of a workload whose pods do not all fit the quota. Needs `context.grant` only if `needs_grant`."""
+    """Warn about a workload whose pods do not all fit the quota. Uses `context.grant` only if `needs_grant`."""
     if context.grant is not None and needs_grant(workload, context.resource_mapping):
         found = fit_result(workload, context.grant, context, is_stored=context.is_update)
         if found is not None:
@@ -103,7 +104,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 
 
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
-    """Whether the check of the workload depends on the quota. Of an owned object, the owner was checked."""
+    """Whether the check of the workload depends on the quota. An object with an owner is not checked, because its owner was."""
     pods = (workload.target or workload).pods
     return not workload.metadata.is_owned and any(mapping.pod_requests_gpus(each.pod) for each in pods)
 
@@ -129,26 +130,27 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     VerdictReason.OTHER_CATALOGUE: (
         Reason.QUOTA_RECALCULATING,
         "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
-        f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight",
+        f"try again in some seconds, at most {RELEASE_SECONDS} while creations are in flight",
         "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),
     VerdictReason.UNREADABLE: (
         Reason.LEDGER_UNREADABLE,
         "cannot be decided: its ledger has reservations that cannot be read",
-        f"try again in {HELD_SECONDS} s, within which the controller drops them",
+        f"try again in {RELEASE_SECONDS} s, within which the controller drops them",
         "see its condition Ready and the log of `gpu-admission controller`",
     ),
     VerdictReason.FULL: (
         Reason.LEDGER_FULL,
         "cannot hold more reservations than it has now",
-        f"try again in {HELD_SECONDS} s, within which each is counted or dropped",
+        f"try again in {RELEASE_SECONDS} s, within which each is counted or dropped",
         "`gpu-admission controller` is not running",
     ),
 }
+"""For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
 
 
 def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: Mode) -> Iterator[Finding]:
-    """Yield the warning. If the rule denies nothing, it says so instead of how many pods will start."""
+    """Yield the warning. It says how many pods will start, or that the rule is in a mode that denies nothing."""
     namespace = context.namespace
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
     grants = f"the GPUQuota of {namespace} grants {hard} in all"
@@ -161,7 +163,7 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
             pods = [each for each in (workload.target or workload).pods if each.path == found.path]
             part = min(found.hard, *_granted(found, pods, context)) / found.needed
             fix = fewer(pods[0].pod, context.resource_mapping, part, f"{found.path}.") if pods else ()
-            if fix and counts_on_gpus(pods[0].pod):
+            if fix and depends_on_gpu_count(pods[0].pod):
                 remedy, fix = fix[0].words, ()
             facts = f"a pod needs {needs}, which can never fit: {grants}"
         case FitFailure.GANG_TOO_LARGE:
@@ -199,7 +201,7 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
 
 
 def _granted(found: FitResult, pods: Sequence[WorkloadPods], context: Context) -> Iterator[Fraction]:
-    """Yield the grants that may be the next too small for fewer GPUs: an unpinned pod is charged to another class then."""
+    """Yield other limits that a smaller pod must also fit. They include all classes if a pod is not pinned to one."""
     hard = context.grant.hard if context.grant else {}
     yield from (of for key, of in hard.items() if key == GPUS)
     if found.key.startswith(CLASSES) and any(
@@ -209,9 +211,9 @@ def _granted(found: FitResult, pods: Sequence[WorkloadPods], context: Context) -
 
 
 def _fewer_pods(found: FitResult, workload: Workload, path: str) -> tuple[str, tuple[Edit, ...], str]:
-    """Return the field with the number of pods, else `path`, and its fix: the number that starts now.
+    """Return the path, fix and remedy of a number of pods. The fix is the number of pods that can start now.
 
-    If none does, the number that fits an empty quota is a remedy.
+    If none can, the remedy is the number that fits an unused quota. Without a field for the number, the path is `path`.
     """
     field = _MAXIMUM.get(workload.kind, "") if workload.target else ""
     if not workload.target and found.failure is FitFailure.TOO_LITTLE:
@@ -231,7 +233,7 @@ _PODS = {
     ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
     ("batch", "Job"): "spec.parallelism",
 }
-"""The field with the number of pods."""
+"""The field with the number of pods, by kind."""
 _MAXIMUM = {"HorizontalPodAutoscaler": "spec.maxReplicas", "ScaledObject": "spec.maxReplicaCount"}
 
 

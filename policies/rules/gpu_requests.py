@@ -42,14 +42,14 @@ from policies.pods.workload import Workload
 from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
-from policies.rules.parallelism import counts_on_gpus
+from policies.rules.parallelism import depends_on_gpu_count
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
 SHARED_SUFFIX = ".shared"
 """What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
 
-MOST_GPUS_PER_NODE = 16
+MAX_GPUS_PER_NODE = 16
 """The largest machines have 16: DGX-2 and HGX-2, p2.16xlarge of AWS, a2-megagpu-16g of Google; most have 8. A GB200 NVL72 is 18
 nodes of 4."""
 
@@ -83,7 +83,7 @@ class GPURequestsOptions(RuleOptions, frozen=True):
     max_per_container: ResourceLimits = None
     max_per_pod: ResourceLimits = None
     complete_limits: bool = False
-    gpus_per_node: int = MOST_GPUS_PER_NODE
+    gpus_per_node: int = MAX_GPUS_PER_NODE
     """Of classes that do not say it themselves; denies slices, and warns of NVIDIA's whole cards."""
     known_profiles_only: bool = False
     """The classes list every MIG profile of the cluster, so that any other one is denied."""
@@ -115,7 +115,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         gpus_per_node=options.gpus_per_node,
         known_profiles_only=options.known_profiles_only,
     )
-    fixes = AcceptedFixes(bounds=bounds, counts_on_gpus=counts_on_gpus)
+    fixes = AcceptedFixes(bounds=bounds, depends_on_gpu_count=depends_on_gpu_count)
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
@@ -130,7 +130,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
                 *pair_findings(limit, request, options, context),
                 *size_findings(counted, bounds),
             ]
-            yield from (fixes.kept(each, counted) for each in found)
+            yield from (fixes.checked(each, counted) for each in found)
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds, fixes)
     yield from annotation_findings(pod, context)
@@ -253,7 +253,7 @@ def total_findings(
         is_reported = single is not None and bounds.on_container(resource, total.value) is not None
         for complaint in bounds.on_pod(resource, total.value, is_reported=is_reported):
             found = total_finding(single, resource, total, complaint)
-            yield fixes.kept(found, single) if single else found
+            yield fixes.checked(found, single) if single else found
 
 
 def total_finding(

@@ -1,11 +1,13 @@
 """Let GPU pods, and only GPU pods, onto tainted GPU nodes.
 
-Reads: requests for GPUs, existing tolerations, the class to which the pod is pinned.
-Adds:  a toleration of the taint that is named as the requested resource; for slices, shares and parts of a card as the resource
-       of the vendor's whole cards. Then the tolerations that the policy lists, for all GPU pods and by vendor, and those of the
-       class. None is added that an existing one covers. If a list has a toleration of that key, it replaces the first one.
-Warns: of the template of a DaemonSet that lacks one of them: no pod is made for a node whose taints it does not tolerate. If the
-       nodes are known, of a pod that tolerates the taints of none of the nodes on which it could run.
+Reads: requests for GPUs, existing tolerations, the GPU class to which the pod is pinned.
+Adds:  a toleration for the taint whose key is the resource of the requested card, such as nvidia.com/gpu. A request for a
+       slice, a share or a part of a card counts as one for the card. If a list below has a toleration with this key, that one
+       is used instead. Then the tolerations that the policy lists, for all GPU pods and by vendor, and those of the class. A
+       toleration that an existing one covers is not added.
+Warns: about the template of a DaemonSet that lacks one of them: the DaemonSet gets no pod on a node with taints that the
+       template does not tolerate. If the nodes are known, also about a pod that tolerates the taints of none of the nodes on
+       which it could run.
 
 A pod gets nothing if it requests only DRA claims that are not known to be for GPUs.
 """
@@ -34,7 +36,7 @@ ID = "gpu-toleration"
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):
-    """Tolerations besides those of the taints that are named as resources; `byVendor` is by the domain of the resource."""
+    """Tolerations besides the one for the key of the resource. The keys of `byVendor` are domains of resources."""
 
     tolerations: tuple[Toleration, ...] = ()
     by_vendor: Mapping[str, tuple[Toleration, ...]] = {}
@@ -58,7 +60,7 @@ class GPUTolerationOptions(RuleOptions, frozen=True):
 
 
 def resource_taint(key: str) -> Toleration:
-    """Return the toleration of the taint that nodes with the resource `key` carry.
+    """Return the toleration for the taint that nodes with the resource `key` have by convention.
 
     The admission plugin ExtendedResourceToleration of Kubernetes adds the same one. GKE sets such taints for nvidia.com/gpu and
     google.com/tpu; guides of other clouds and vendors follow the convention.
@@ -67,10 +69,10 @@ def resource_taint(key: str) -> Toleration:
 
 
 def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> Iterator[Finding]:
-    wanted = _wanted(patch.pod, options, context)
+    needed = _needed_tolerations(patch.pod, options, context)
     existing = patch.pod.spec.tolerations or ()
     if context.made_by_daemonset and context.phase is Phase.TEMPLATE:
-        missing = [each for each in wanted if not any(covers(other, each) for other in existing)]
+        missing = [each for each in needed if not any(covers(other, each) for other in existing)]
         if missing:
             yield Finding(
                 rule=ID,
@@ -81,18 +83,20 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
                 remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
             )
         return
-    for toleration in wanted:
+    for toleration in needed:
         patch.add_toleration(toleration)
-    if wanted:
-        yield from _untolerated(patch.pod, context)
+    if needed:
+        yield from _untolerated_nodes(patch.pod, context)
 
 
-def _untolerated(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Warn if each schedulable node with the requested resources has a taint that the pod does not tolerate."""
+def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Warn if every schedulable node with the requested resources has a taint that the pod does not tolerate."""
+    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
+    if context.nodes is None or is_placed:
+        return
     requests = context.resource_mapping.requests(pod)
     names = {each.resource.name for each in requests if each.resource.measure.is_count}
-    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
-    if context.nodes is None or not names or is_placed:
+    if not names:
         return
     pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes
@@ -117,17 +121,17 @@ def _untolerated(pod: Pod, context: Context) -> Iterator[Finding]:
         )
 
 
-def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:
+def _needed_tolerations(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:
     """Return the tolerations that the pod should have. Empty if it requests no GPU."""
     mapping, classes = context.resource_mapping, context.classes
     requested = [request.resource.name for request in mapping.requests(pod)]
     fraction = mapping.pod_fraction(pod)
     if not requested and fraction is None and not context.claimed:
         return []
-    cards = [mapping.whole_card(name) for name in requested]
-    cards += [fraction[0].resource] if fraction else []
-    cards += [found.resource for name in context.claimed if (found := mapping.device_class(name))]
-    keys = dict.fromkeys(key for key in cards if key is not None)
+    taint_keys = [mapping.whole_card(name) for name in requested]
+    taint_keys += [fraction[0].resource] if fraction else []
+    taint_keys += [found.resource for name in context.claimed if (found := mapping.device_class(name))]
+    keys = dict.fromkeys(key for key in taint_keys if key is not None)
     listed = list(options.tolerations)
     if options.by_vendor:
         for domain in dict.fromkeys(map(vendor, keys)):

@@ -37,7 +37,7 @@ READ = frozenset(
 """Every annotation that some rule reads."""
 NEARLY_OURS = "gpu-admission"
 """How keys begin that may be misspelt annotations of ours."""
-MOST_UNREAD = 10
+MAX_UNREAD = 10
 """Unknown annotations that are reported of one object at most. To find the nearest known one takes 0.1 ms for each."""
 LONGEST_NAME = 63
 """Characters of the name in a key that are compared: all that the API server allows."""
@@ -167,7 +167,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
     """Yield annotations that are unknown, and labels that should be annotations."""
     annotations = metadata.annotations or {}
     unread = ((key, value) for key, value in annotations.items() if _is_unread(key))
-    for key, value in islice(unread, MOST_UNREAD):
+    for key, value in islice(unread, MAX_UNREAD):
         meant = _known(key)
         yield _warning(
             reason=Reason.UNKNOWN_ANNOTATION,
@@ -177,7 +177,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             remedy=f"did you mean {meant}?" if meant else "remove it",
         )
     labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
-    for key, value in islice(labels, MOST_UNREAD):
+    for key, value in islice(labels, MAX_UNREAD):
         meant = _known(key) or key
         yield _warning(
             reason=Reason.UNKNOWN_ANNOTATION,

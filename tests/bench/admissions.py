@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.before import Version
+from tests.bench.figures import WEBHOOK
 from tests.bench.noop_server import NoopServer
 from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
@@ -50,6 +51,14 @@ class Admission:
         """Return the pid of the webhook's master process, if there is a webhook."""
         return None
 
+    @property
+    def servers(self) -> dict[str, list[int]]:
+        """Return the processes of ours whose CPU counts, by server."""
+        return {} if self.server is None else {WEBHOOK: [self.server]}
+
+    def settle(self) -> None:
+        """Return once nothing is left to be done for the pods that were deleted."""
+
     def await_force(self) -> None:
         """Return as soon as this admission does what it should, and no other is left; RuntimeError: it never does."""
         deadline = time.monotonic() + IN_FORCE_WITHIN
@@ -59,20 +68,20 @@ class Admission:
             time.sleep(0.1)
 
     def _state(self) -> State:
-        before = _calls(self.plane)
-        refused, _ = self._probe(gpus=LIMIT + 1)
-        _, placed = self._probe(gpus=1)
+        before = calls_of(self.plane)
+        refused, _ = self.probe(gpus=LIMIT + 1)
+        _, placed = self.probe(gpus=1)
         return State(
-            calls=frozenset(_calls(self.plane) - before),
+            calls=frozenset(calls_of(self.plane) - before),
             refuses=refused >= 400,
             places="spec" in placed and is_placed(placed),
         )
 
-    def _probe(self, *, gpus: int) -> tuple[int, JSON]:
+    def probe(self, *, gpus: int) -> tuple[int, JSON]:
         return self.plane.client().post(PODS, model_server("probe", gpus=gpus), {"dryRun": "All"})
 
 
-def _calls(plane: ControlPlane) -> Counter[str]:
+def calls_of(plane: ControlPlane) -> Counter[str]:
     calls: Counter[str] = Counter()
     for name, count in _CALLED.findall(plane.client().get("/metrics")[1]):
         calls[name] += int(count)
@@ -144,7 +153,7 @@ class Ours(Admission):
 def serve(stack: ExitStack, plane: ControlPlane, versions: list[Version]) -> list[Ours]:
     """Make the namespace, and have each version run until the stack is left."""
     plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    ours = [Ours(plane, version, host) for host, version in enumerate(versions, start=10)]
+    ours = [Ours(plane, version, host) for host, version in enumerate(versions, start=30)]
     for each in ours:
         stack.enter_context(each.webhook)
     return ours

@@ -71,12 +71,12 @@ def ratio(samples: Sequence[Sample], reference: Sequence[Sample]) -> float:
 def table(samples: Samples, head: str, more: Callable[[Key, Figures], str]) -> Iterator[str]:
     """Yield a line for each number of clients and subject, which ends with `more` under `head`."""
     rows = {key: figures(taken) for key, taken in samples.items()}
-    yield f"{'clients':>7} {'':<29} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} {head}"
+    yield f"{'clients':>7} {'':<36} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} {head}"
     for clients in CLIENTS:
         for (name, number), row in rows.items():
             if number == clients:
                 shown = f"{row.per_second:>6.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f}"
-                yield f"{clients:>7} {name:<29} {shown} {more((name, clients), row)}"
+                yield f"{clients:>7} {name:<36} {shown} {more((name, clients), row)}"
         yield ""
     costs = [row.client_cpu_ms for row in rows.values()]
     yield f"The clients' own CPU was {min(costs):.2f} to {max(costs):.2f} ms each, on the same cores."

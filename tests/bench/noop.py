@@ -57,7 +57,7 @@ if __name__ == "__main__":
     answers = given.pop("answers")
     site = Site(
         constant(answers) if answers else lambda request: call_wsgi(app, request),
-        at_once=lambda request: (
+        only_computes=lambda request: (
             _first_part(request.path) in ("/mutate", "/validate")
         ),  # as ours without a cluster
         probes=frozenset(),

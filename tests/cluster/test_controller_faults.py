@@ -24,7 +24,7 @@ from tests.reservation_requests import creation_request
 pytestmark = pytest.mark.slow  # 15 s until a Lease has run out
 
 PODS = 10_000
-MOST_MIB = 256
+MAX_MIB = 256
 ENVIRONMENT = [{"name": f"SETTING_{number}", "value": "x" * 60} for number in range(40)]
 """Pods as they are met carry some 6 kB of settings, mounts and probes; managedFields double that."""
 A_WRITE = 2000
@@ -119,4 +119,4 @@ def test_ten_thousand_pods_fit(plane: ControlPlane) -> None:
 
     status = Path(f"/proc/{controller.pid}/status").read_text()
     peak = next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM:"))
-    assert peak < MOST_MIB
+    assert peak < MAX_MIB

@@ -17,9 +17,10 @@ from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import Condition
+from webhook.configuration.documents import API_VERSION, QUOTA
 from webhook.quota import ledger_objects
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, QuotaStatus, decode_quota, quota_path
+from webhook.quota.documents import PLURAL, QuotaStatus, decode_quota, quota_path
 from webhook.quota.store import LedgerConflict
 
 FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
@@ -43,7 +44,7 @@ def install_kinds(client: Client, *plurals: str) -> None:
         status, answer = client.post(CRDS, yaml.safe_load((FILES / f"{plural}.yaml").read_text()))
         assert status in {201, 409}, answer
     deadline = time.monotonic() + 60
-    while any(client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in plurals):
+    while any(client.get(f"/apis/{API_VERSION}/{each}")[0] != 200 for each in plurals):
         assert time.monotonic() < deadline, f"the API server does not serve {plurals}"
         time.sleep(0.05)
 
@@ -61,8 +62,8 @@ class Namespace:
     def quota(self, hard: Mapping[str, Any], **spec: Any) -> str:
         """Create the quota and return its uid."""
         body = {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
+            "apiVersion": API_VERSION,
+            "kind": QUOTA,
             "metadata": {"name": "default"},
             "spec": {"hard": hard, **spec},
         }

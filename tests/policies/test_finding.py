@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from policies.finding import Edit, Finding, short_path
+from policies.finding import Edit, Finding, short_path, truncate
 from policies.policy import Policy, PolicySet, PolicySpec
 from policies.reason import RULES_BY_REASON, Reason
 from policies.registry import RULES, RULES_BY_ID
@@ -45,6 +45,10 @@ ROOT = Path(__file__).parents[2]
 )
 def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
     assert short_path(path) == want
+
+
+def test_a_long_value_is_cut() -> None:
+    assert [truncate("x" * 120), truncate("x" * 121)] == ["x" * 120, "x" * 119 + "…"]
 
 
 @cases(

@@ -43,3 +43,16 @@ def test_how_strictly_a_rule_holds(spec: PolicySpec, want: Mode) -> None:
     effective = PolicySet([Policy(name="default", version="1", spec=spec)]).for_namespace("team")
 
     assert effective.mode_of("gpu-requests", NOW) is want
+
+
+@cases(
+    ("spec", "want"),
+    of_all_rules=(exempt(), True),
+    of_one_rule=(exempt(rules=("gpu-toleration",)), True),
+    until_yesterday=(exempt(until=date(2027, 1, 1)), False),
+    none=(PolicySpec(), False),
+)
+def test_whether_an_exemption_is_in_force(spec: PolicySpec, want: bool) -> None:
+    effective = PolicySet([Policy(name="default", version="1", spec=spec)]).for_namespace("team")
+
+    assert effective.exemption_in_force(NOW) == (spec.exemptions[0] if want else None)

@@ -1,11 +1,11 @@
-"""The certificate of `serve` from the Secret, and whether API servers accept it. Nothing is written to the cluster.
+"""Reads the certificate of `serve` from the Secret, and checks whether API servers accept it. It writes nothing to the cluster.
 
-Until the Secret holds a valid pair, the server presents a temporary certificate, which nobody trusts: liveness probes ignore it
-and succeed, and readiness says what is missing.
+Until the Secret has a valid certificate and key, the server presents a temporary certificate, which nobody trusts. Liveness
+probes succeed, because kubelets do not verify it, and readiness says what is missing.
 
-A ready server becomes unready only when the certificate expires, or when a published caBundle does not verify it for a grace
-period: all replicas have the same certificate, so that leaving the Service would not help. An unreachable API server changes
-nothing.
+A ready server becomes unready only when the certificate expires, or when a published caBundle has not verified it for a grace
+period. All replicas have the same certificate, so no other replica could replace an unready one. An unreachable API server
+changes nothing.
 """
 
 import atexit
@@ -38,17 +38,17 @@ from webhook.server.tls import CertificateState
 log = logging.getLogger("gpu_admission.certificates")
 
 PERIOD = 30.0
-"""Seconds between reads without a change."""
+"""Seconds between reads, if no watch reports a change."""
 RETRY = 2.0
-"""Seconds between reads while something is wrong; the watches usually are faster."""
+"""Seconds between reads while something is wrong. Watches usually cause an earlier read."""
 UNTRUSTED_GRACE = dt.timedelta(seconds=30)
-"""How long a published caBundle may not verify our certificate before the server is unready: the controller is faster."""
+"""A published caBundle that does not verify the certificate for so long makes the server unready. The controller needs less."""
 
 LEAF_LABEL, AUTHORITY_LABEL, CLIENT_CA_LABEL = "leaf", "ca", "client-ca"
 
 
 def not_after_gauge(registry: CollectorRegistry) -> Gauge:
-    """Return the gauge that serve and controller share."""
+    """Return the gauge, which both `serve` and `controller` have."""
     return Gauge(
         "gpu_admission_certificate_not_after_timestamp_seconds",
         "Expiry of the leaf that is served, of the authority that issued it, and of those of callers; 0: there is none.",
@@ -57,17 +57,17 @@ def not_after_gauge(registry: CollectorRegistry) -> Gauge:
     )
 
 
-class ClusterView(NamedTuple):
-    """The result of the last successful read, for readiness."""
+class ClusterRead(NamedTuple):
+    """The webhook configurations at the last successful read, for readiness."""
 
     read_at: dt.datetime
-    seen: Sequence[WebhookConfiguration]
+    configurations: Sequence[WebhookConfiguration]
     published: PublishedBundles
     untrusted_since: dt.datetime | None
 
 
 class SecretCertificate:
-    """Make it before the server, which loads its files. Call `start` in the serving process: threads do not survive a fork."""
+    """The certificate in a Secret. Create it before the server, which loads the file. Call `start` after the fork."""
 
     def __init__(
         self, name: SecretName, *, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
@@ -76,9 +76,9 @@ class SecretCertificate:
         self._clock = clock
         self._file = PrivateFile()
         self._file.write(*_temporary(clock()))
-        self._held: PEMPair | None = None
+        self._served: PEMPair | None = None
         self._problem = f"waiting for the Secret {name}"
-        self._view: ClusterView | None = None
+        self._last_read: ClusterRead | None = None
         self._was_ready = False
         self.certificate = self.key = self._file.path
 
@@ -89,51 +89,53 @@ class SecretCertificate:
 
     @property
     def state(self) -> CertificateState | None:
-        """Describe the served certificate; None while it is the temporary one."""
-        if self._held is None:
+        """The state of the served certificate. None while it is the temporary one."""
+        if self._served is None:
             return None
-        return CertificateState(expires_at(self._held.certificate), self._problem or None)
+        return CertificateState(expires_at(self._served.certificate), self._problem or None)
 
     @property
     def authority_not_after(self) -> float:
-        """When the issuing authority expires, in seconds since the epoch; 0 without one."""
-        held = self._held
-        for authority in x509.load_pem_x509_certificates(held.authorities) if held else ():
-            if held and issued_by(held.certificate, pem([authority]), self._clock()):
+        """When the authority that issued the certificate expires, in seconds since the epoch. 0 if there is none."""
+        served = self._served
+        for authority in x509.load_pem_x509_certificates(served.authorities) if served else ():
+            if served and issued_by(served.certificate, pem([authority]), self._clock()):
                 return authority.not_valid_after_utc.timestamp()
         return 0.0
 
     def unready(self) -> list[str]:
-        """Return why the server is not ready: API servers do not accept the certificate."""
-        held, view, now = self._held, self._view, self._clock()
-        if held is None:
+        """Return the reasons why API servers do not accept the certificate. Empty if the server is ready."""
+        served, last_read, now = self._served, self._last_read, self._clock()
+        if served is None:
             return [self._problem]
-        if (end := expires_at(held.certificate)) <= now:
+        if (end := expires_at(served.certificate)) <= now:
             return [f"the certificate expired at {end:%Y-%m-%d %H:%M} UTC"]
-        if view is None:
+        if last_read is None:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
-        problems = _untrusted(held, view.seen, now)
+        problems = _untrusted(served, last_read.configurations, now)
         if not self._was_ready:
             missing = [
-                kind for kind in WEBHOOK_CONFIGURATION_KINDS if kind not in {each.kind for each in view.seen}
+                kind
+                for kind in WEBHOOK_CONFIGURATION_KINDS
+                if kind not in {each.kind for each in last_read.configurations}
             ]
             return problems + [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in missing]
-        since = view.untrusted_since
-        return problems if since is not None and view.read_at - since >= UNTRUSTED_GRACE else []
+        since = last_read.untrusted_since
+        return problems if since is not None and last_read.read_at - since >= UNTRUSTED_GRACE else []
 
-    def refresh(self, seen: Sequence[WebhookConfiguration], stored: StoredSecret | None) -> bool:
-        """Take the configurations and the Secret, read in this order; return whether nothing is wrong."""
-        before, now = self._view, self._clock()
-        bundles = frozenset(bundle for each in seen for bundle in each.bundles)
-        hosts = tuple(dict.fromkeys(host for each in seen for host in each.hosts))
+    def refresh(self, configurations: Sequence[WebhookConfiguration], stored: StoredSecret | None) -> bool:
+        """Use the webhook configurations and the Secret, read in this order. Return whether both are right."""
+        before, now = self._last_read, self._clock()
+        bundles = frozenset(bundle for each in configurations for bundle in each.bundles)
+        hosts = tuple(dict.fromkeys(host for each in configurations for host in each.hosts))
         published = observe(before.published if before else None, bundles, hosts, now)
         if stored is None:
-            self._problem = f"waiting for the Secret {self.name}" if self._held is None else ""
+            self._problem = f"waiting for the Secret {self.name}" if self._served is None else ""
         else:
-            self._problem = self._offer(stored.content.data, published, now)
-        untrusted = self._held is not None and bool(_untrusted(self._held, seen, now))
+            self._problem = self._load(stored.content.data, published, now)
+        untrusted = self._served is not None and bool(_untrusted(self._served, configurations, now))
         since = before.untrusted_since if before else None
-        self._view = ClusterView(now, seen, published, (since or now) if untrusted else None)
+        self._last_read = ClusterRead(now, configurations, published, (since or now) if untrusted else None)
         self._was_ready = self._was_ready or not self.unready()
         return not (untrusted or self._problem or self.unready())
 
@@ -149,7 +151,7 @@ class SecretCertificate:
                 text = "; ".join(self.unready())
             except errors.ApiError as error:
                 text = f"the certificate cannot be read: {error}"
-                if self._held is None:
+                if self._served is None:
                     self._problem = text
             except Exception as error:  # a bug must not end the loop: the certificate would expire
                 log.exception("the certificate cannot be read")
@@ -159,29 +161,32 @@ class SecretCertificate:
             problem = text
             changes.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
 
-    def _offer(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
-        """Serve the pair in the Secret; return why it is refused, empty if it is served."""
-        pair, held = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b"")), self._held
-        found = [] if pair == held else rejection_reasons(pair, held, published, now)
+    def _load(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
+        """Serve the certificate in the Secret. Return why it is rejected, or "" if it is served."""
+        pair, served = (
+            PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b"")),
+            self._served,
+        )
+        found = [] if pair == served else rejection_reasons(pair, served, published, now)
         if found:
             problem = f"the Secret {self.name}: {'; '.join(found)}"
             if problem != self._problem:
-                kept = "keeping the previous certificate" if held else "no certificate yet"
+                kept = "keeping the previous certificate" if served else "no certificate yet"
                 log.error("%s: %s", kept, problem)
             return problem
-        if held is None or (pair.certificate, pair.key) != (held.certificate, held.key):
+        if served is None or (pair.certificate, pair.key) != (served.certificate, served.key):
             self._file.write(pair.certificate, pair.key)
             end = expires_at(pair.certificate)
             log.info("serving the certificate of the Secret %s, valid until %s", self.name, end)
-        self._held = pair
+        self._served = pair
         return ""
 
 
-def _untrusted(pair: PEMPair, seen: Sequence[WebhookConfiguration], now: dt.datetime) -> list[str]:
+def _untrusted(pair: PEMPair, configurations: Sequence[WebhookConfiguration], now: dt.datetime) -> list[str]:
     """Return a message for each configuration with a caBundle that does not verify the certificate."""
     return [
         f"the caBundle of the {each.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"
-        for each in seen
+        for each in configurations
         if not all(issued_by(pair.certificate, bundle, now) for bundle in set(each.bundles))
     ]
 
@@ -201,8 +206,8 @@ _OWNER_ONLY = 0o600
 class PrivateFile:
     """A certificate with its key in one file, in memory where possible, readable by its owner only.
 
-    It is one file, so that no reader finds a mixture of two pairs. It is removed when the process that made it ends, not its
-    children.
+    It is one file, so that no reader finds the certificate of one pair and the key of another. The process that
+    created it removes it at its end. Child processes do not.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ NAME_COLUMN = 30
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
 LEGEND = f"{PENDING} pending {RESERVED} reserved"
-MOST_QUOTAS = 40
+MAX_QUOTAS = 40
 """Lines of the table: a screen."""
 STATES = {
     QuotaState.READY: "green",
@@ -145,7 +145,7 @@ def print_table(
     if found.until is not None:
         screen.paragraph(stale_figures(found.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
-    most = len(quotas) if problems else MOST_QUOTAS
+    most = len(quotas) if problems else MAX_QUOTAS
     width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:most])])
     line = partial(_line, width)
     screen.line(line("NAMESPACE", "STATUS", ("USED", "PENDING", "RESERVED", "HARD"), "FULL"), "bold")

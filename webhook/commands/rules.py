@@ -19,7 +19,7 @@ from policies.rule import Rule
 from webhook.commands.output import Screen, print_json
 from webhook.commands.parameters import output_option
 
-MOST_MATCHES = 3
+MAX_MATCHES = 3
 """Names that a misspelt one may mean."""
 _LINE = re.compile(r"(\s*)((?:\S+\s{2,})?)(.*)")
 """Indentation, a label with the gap behind it, and the rest."""
@@ -65,7 +65,7 @@ def rules(name: str | None, output: str) -> None:
 def _unknown(name: str) -> str:
     """Return that there is no such rule or reason, and the names that are like it, in whatever case."""
     known = {each.lower(): each for each in (*RULES_BY_ID, *Reason)}
-    close = [known[each] for each in get_close_matches(name.lower(), known, n=MOST_MATCHES)]
+    close = [known[each] for each in get_close_matches(name.lower(), known, n=MAX_MATCHES)]
     hint = f"did you mean {' or '.join(close)}?" if close else "`gpu-admission rules` lists the rules"
     return f'unknown rule or reason "{name}"; {hint}'
 

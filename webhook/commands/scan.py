@@ -32,13 +32,13 @@ from webhook.tools.scan.scanning import Scan
 
 NAME_COLUMN = 24
 NUMBER_COLUMN = 9
-MOST_SENTENCES = 20
+MAX_SENTENCES = 20
 """Printed findings of one effect."""
-MOST_OWNERS = 4
+MAX_OWNERS = 4
 """Printed owners of one finding."""
 SEE = "see -o html or -o json"
-MOST_NAMESPACES = 20
-MOST_QUOTAS = 8
+MAX_NAMESPACES = 20
+MAX_QUOTAS = 8
 STYLES = {Effect.REFUSED: "red", Effect.CHANGED: "", Effect.WARNED: "yellow", Effect.LOGGED: "dim"}
 TITLES = {
     Effect.REFUSED: "Would be refused",
@@ -151,18 +151,18 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
         return
     screen.heading(TITLES[effect])
     sentences = by_sentence(problems)
-    for sentence, found in islice(sentences.items(), MOST_SENTENCES):
+    for sentence, found in islice(sentences.items(), MAX_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [
             f"{each.namespace} {each.owner}"
             + ("" if each.owner.startswith("Pod/") else f" ({counted(each.pods, 'pod')})")
-            for each in found[:MOST_OWNERS]
+            for each in found[:MAX_OWNERS]
         ]
-        if len(found) > MOST_OWNERS:
-            owners.append(f"{len(found) - MOST_OWNERS} more")
+        if len(found) > MAX_OWNERS:
+            owners.append(f"{len(found) - MAX_OWNERS} more")
         screen.paragraph(f"in {', '.join(owners)}", indent=4)
-    if len(sentences) > MOST_SENTENCES:
-        screen.line(f"  and {len(sentences) - MOST_SENTENCES} other findings: {SEE}")
+    if len(sentences) > MAX_SENTENCES:
+        screen.line(f"  and {len(sentences) - MAX_SENTENCES} other findings: {SEE}")
 
 
 def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
@@ -172,12 +172,12 @@ def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
     owners: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for each in changes:
         owners[each.rule, each.change].append(each.pods)
-    for (rule, change), pods in sorted(owners.items(), key=lambda item: -sum(item[1]))[:MOST_SENTENCES]:
+    for (rule, change), pods in sorted(owners.items(), key=lambda item: -sum(item[1]))[:MAX_SENTENCES]:
         screen.paragraph(
             f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}", indent=2
         )
-    if len(owners) > MOST_SENTENCES:
-        screen.line(f"  and {len(owners) - MOST_SENTENCES} other changes: {SEE}")
+    if len(owners) > MAX_SENTENCES:
+        screen.line(f"  and {len(owners) - MAX_SENTENCES} other changes: {SEE}")
 
 
 def _namespaces(screen: Screen, report: ScanReport) -> None:
@@ -186,7 +186,7 @@ def _namespaces(screen: Screen, report: ScanReport) -> None:
         return
     screen.heading("Namespaces")
     _row(screen, "", ["GPUs", "GPU pods", "pods", *(each.value for each in Effect)][:6], "dim")
-    for use in shown[:MOST_NAMESPACES]:
+    for use in shown[:MAX_NAMESPACES]:
         numbers = [format_amount(use.gpus), use.gpu_pods, use.pods]
         numbers += [use.effects.get(effect, 0) for effect in (Effect.REFUSED, Effect.CHANGED, Effect.WARNED)]
         _row(screen, use.namespace, numbers, "")
@@ -196,8 +196,8 @@ def _namespaces(screen: Screen, report: ScanReport) -> None:
         ]
         if held:
             screen.paragraph(", ".join(held), indent=4, style="dim")
-    if len(shown) > MOST_NAMESPACES:
-        screen.line(f"  and {len(shown) - MOST_NAMESPACES} more: {SEE}")
+    if len(shown) > MAX_NAMESPACES:
+        screen.line(f"  and {len(shown) - MAX_NAMESPACES} more: {SEE}")
 
 
 def _classes(screen: Screen, report: ScanReport) -> None:
@@ -240,8 +240,8 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
         )
     if proposal.quotas:
         listed = [f"{name} {format_amount(gpus)}" for name, gpus in proposal.quotas.items()]
-        if len(listed) > MOST_QUOTAS:
-            listed[MOST_QUOTAS:] = [f"{len(listed) - MOST_QUOTAS} more"]
+        if len(listed) > MAX_QUOTAS:
+            listed[MAX_QUOTAS:] = [f"{len(listed) - MAX_QUOTAS} more"]
         screen.paragraph(f"{counted(len(proposal.quotas), 'GPUQuota')}: {', '.join(listed)}", indent=2)
     if directory is None:
         screen.paragraph(

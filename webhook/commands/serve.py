@@ -1,4 +1,4 @@
-"""`gpu-admission serve`: the composition root, which builds a running webhook from its parts."""
+"""`gpu-admission serve`: creates the parts of the webhook, and starts it."""
 
 import atexit
 import socket
@@ -53,10 +53,10 @@ from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import read_target
 
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Answered under any load: if a liveness probe fails, kubelet kills the process, and the next process gets its load."""
+"""Answered under any load. If a liveness probe failed, kubelet would kill the process, and move its load to another replica."""
 
 _path = click.Path(path_type=Path)
-_port = click.IntRange(0, 65535)  # 0 picks a free one
+_port = click.IntRange(0, 65535)  # 0: any free port
 
 
 @click.command()
@@ -148,8 +148,8 @@ def build(
     serving: ServingCertificate,
     draining: Callable[[], bool],
 ) -> Site:
-    """Start everything and return the site. Call it in the serving process, since threads do not survive a fork."""
-    disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
+    """Start all threads, and return the site. Call it in the worker process, because threads do not survive a fork."""
+    disable_created_metrics()  # type: ignore[no-untyped-call] # they double the output, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
     try:
@@ -177,18 +177,18 @@ def build(
             source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
         ),
     )
-    # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, the network is
-    # needed for quotas, for labels of namespaces if policies select by them, and for new ResourceClaims.
+    # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
+    # network, and so do labels of namespaces if policies select by them, and new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
-    def at_once(request: Request) -> bool:
-        """Whether the answer needs no network; decided only here, before anything is decoded."""
+    def only_computes(request: Request) -> bool:
+        """Whether the answer needs no network. The request is not decoded yet, so this reads only its path and raw body."""
         waits = api is not None and (
             source.configuration.policies.has_selectors or may_name_claims(request.body)
         )
         return endpoint_of(request.path) in computing and not waits
 
-    return Site(app, at_once, PROBES)
+    return Site(app, only_computes, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:
@@ -200,7 +200,7 @@ def _api(cluster: ClusterChoice) -> ApiClient:
 
 
 def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> ClusterState:
-    """Start to watch the cluster, if there is one, and return what reviews may look up."""
+    """Start the watches of the cluster, if there is one, and return what reviews read of it."""
     quota = _quota(source, api)
     if api is None:
         return ClusterState(quota=quota, documents=DocumentReviews(source, lambda: None, tuple))
@@ -238,7 +238,7 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
         events.start()
         atexit.register(events.stop)
     denials.start()
-    atexit.register(denials.stop)  # runs before the stop of `events`, to which it hands the last denials
+    atexit.register(denials.stop)  # atexit runs it before the stop of `events`, which writes the last denials
     return denials
 
 
@@ -257,7 +257,7 @@ def _readiness(
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
-    A rejected configuration or client CA is shown, but does not change readiness: the old one stays in force, in all replicas.
+    A rejected configuration or client CA is shown, and does not change readiness: all replicas keep the previous one.
     """
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
@@ -271,7 +271,7 @@ def _readiness(
         detail["clientCA"] = {"notAfter": client_ca.not_after.isoformat(), "lastError": client_ca.last_error}
     if unready:
         detail["unready"] = unready
-    return not (draining or expired or unready or source.waits), detail
+    return not (draining or expired or unready or source.must_wait), detail
 
 
 def _secret(

@@ -51,11 +51,11 @@ EVERY_SECONDS = 5.0
 NAME = 24
 NARROW = 72
 """Columns below which bars are short, so that amounts stay in the line."""
-MOST_QUOTAS = 20
-MOST_HOLDERS = 3
-MOST_DENIALS = 5
-MOST_PENDING = 5
-MOST_FINDINGS = 10
+MAX_QUOTAS = 20
+MAX_HOLDERS = 3
+MAX_DENIALS = 5
+MAX_PENDING = 5
+MAX_FINDINGS = 10
 NEVER = datetime.min.replace(tzinfo=UTC)
 HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
 SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
@@ -219,7 +219,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
     if not problems:
         _totals(screen, status)
     if status.quotas or not problems:
-        _quotas(screen, status, len(status.quotas) if problems else MOST_QUOTAS)
+        _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
     _pending(screen, status)
     _classes(screen, status)
     _denials(screen, status)
@@ -258,7 +258,9 @@ def _policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicySt
 
 def _policy(policy: PolicyStatus) -> str:
     since = f" since {policy.since:%Y-%m-%d %H:%M}" if policy.since else ""
-    state = f"in force{since}" if policy.in_force else f"not in force: {policy.message}"
+    # The message has a line for each problem.
+    why = policy.message.removeprefix("it is not in force").lstrip(":; \n").replace("\n", " ")
+    state = f"in force{since}" if policy.in_force else f"not in force: {why}"
     if policy.paused_until is not None:
         state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
     rules = ", ".join(f"{len(found)} {mode}" for mode, found in policy.modes.items())
@@ -315,14 +317,14 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     screen.paragraph(
         "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why", indent=2, style="dim"
     )
-    for each in owners[:MOST_PENDING]:
+    for each in owners[:MAX_PENDING]:
         pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
         screen.line(
             f"  {each.namespace} {each.owner}, {format_amount(each.gpus)} {unit(GPUS, each.gpus)}, {pods}",
             "yellow",
         )
-    if len(owners) > MOST_PENDING:
-        screen.line(f"  and {counted(len(owners) - MOST_PENDING, 'owner')} more; -o json has all")
+    if len(owners) > MAX_PENDING:
+        screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
 
 
 def _bar(screen: Screen) -> int:
@@ -337,8 +339,8 @@ def _row(screen: Screen, row: QuotaRow) -> None:
 def _holders(screen: Screen, quota: QuotaSummary) -> None:
     if not quota.holders:
         return
-    shown = (_held_by(holder) for holder in quota.holders[:MOST_HOLDERS])
-    more = f" and {len(quota.holders) - MOST_HOLDERS} more" if len(quota.holders) > MOST_HOLDERS else ""
+    shown = (_held_by(holder) for holder in quota.holders[:MAX_HOLDERS])
+    more = f" and {len(quota.holders) - MAX_HOLDERS} more" if len(quota.holders) > MAX_HOLDERS else ""
     screen.paragraph(f"held by {', '.join(shown)}{more}", indent=4, style="dim")
 
 
@@ -368,13 +370,13 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, f"denied{since(status.denied_since, status.at)}")
     more = "gpu-admission why KIND/NAME -n NAMESPACE says more"
     screen.paragraph(f"from {status.denials_from}; {more}", indent=2, hanging=0, style="dim")
-    for each in status.denials[:MOST_DENIALS]:
+    for each in status.denials[:MAX_DENIALS]:
         reason = f"{each.reason}, " if each.reason else ""
         times = f"{counted(each.count, 'time')}, last at {each.last:%H:%M:%S} UTC"
         screen.line(f"  {each.namespace} {each.owner}: {reason}{times}")
         screen.paragraph(each.message, indent=4, hanging=0, style="dim")
-    if len(status.denials) > MOST_DENIALS:
-        screen.line(f"  and {counted(len(status.denials) - MOST_DENIALS, 'owner')} more")
+    if len(status.denials) > MAX_DENIALS:
+        screen.line(f"  and {counted(len(status.denials) - MAX_DENIALS, 'owner')} more")
 
 
 def _findings(screen: Screen, status: ClusterStatus) -> None:
@@ -382,12 +384,12 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
     if installation.findings or installation.not_checked:
         _heading(screen, "doctor")
     findings = sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR)
-    for finding in findings[:MOST_FINDINGS]:
+    for finding in findings[:MAX_FINDINGS]:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(truncate(f"  {text}", screen.width), SEVERITIES[finding.severity])
-    if len(findings) > MOST_FINDINGS:
+    if len(findings) > MAX_FINDINGS:
         screen.line(
-            f"  and {counted(len(findings) - MOST_FINDINGS, 'finding')} more: gpu-admission doctor has all"
+            f"  and {counted(len(findings) - MAX_FINDINGS, 'finding')} more: gpu-admission doctor has all"
         )
     if missing := len(installation.not_checked):
         are = "is" if missing == 1 else "are"

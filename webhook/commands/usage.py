@@ -13,7 +13,7 @@ from webhook.commands.parameters import Since, output_option
 from webhook.tools.audit import STDIN, By, Counts, Total, Usage, audit_lines
 
 WIDEST_NAME = 56
-MOST_SHOWN = 40
+MAX_SHOWN = 40
 """Groups in the text; owners may be thousands."""
 
 
@@ -88,7 +88,7 @@ def _hours(hours: Fraction) -> dict[str, object]:
 
 def _print(screen: Screen, by: Sequence[str], totals: list[Total]) -> None:
     """Print the groups that used most; the others together."""
-    rows, others = totals[:MOST_SHOWN], totals[MOST_SHOWN:]
+    rows, others = totals[:MAX_SHOWN], totals[MAX_SHOWN:]
     if others:
         rows.append(_sum(f"… and {len(others)} more (-o json has all)", others))
     rows.append(_sum("total", totals))

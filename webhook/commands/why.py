@@ -31,9 +31,9 @@ OBSTACLES = frozenset({Source.POLICY, Source.QUOTA, Source.NODES})
 """What a remedy does not remove together: a pod must pass them in this order."""
 COLUMN = 11
 """Width of the names on the left."""
-MOST_PROBLEMS = 50
+MAX_PROBLEMS = 50
 """Problems that `-A` prints; `-o json` has all."""
-MOST_NODES = 10
+MAX_NODES = 10
 """Nodes that are printed; `-o json` has all."""
 DENIED = "denied"
 NOT_STORED = (
@@ -48,7 +48,7 @@ NOT_STORED = (
     "-A",
     "--all-namespaces",
     is_flag=True,
-    help=f"Without a name, list the problems of all namespaces, {MOST_PROBLEMS} at most.",
+    help=f"Without a name, list the problems of all namespaces, {MAX_PROBLEMS} at most.",
 )
 @config_option("the cluster's documents")
 @output_option("text", "json")
@@ -119,7 +119,7 @@ def show_problems(screen: Screen, found: Problems) -> None:
     else:
         since = f", denials seen since {timestamp(found.since)}" if found.since else ""
         screen.paragraph(f"{where}: {counted(len(problems), 'problem')}{since}")
-    shown = problems if found.namespace else problems[:MOST_PROBLEMS]
+    shown = problems if found.namespace else problems[:MAX_PROBLEMS]
     for each in shown:
         screen.line()
         owner = each.owner if found.namespace else f"{each.namespace} {each.owner}"
@@ -238,7 +238,7 @@ def _demand(demand: QuotaDemand, *, is_held: bool) -> str:
 def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
     if not nodes:
         _entry(screen, "nodes", "no node has one of these classes")
-    for index, node in enumerate(nodes[:MOST_NODES]):
+    for index, node in enumerate(nodes[:MAX_NODES]):
         free = ", ".join(
             f"{'?' if node.free is None else format_amount(node.free[name])} of {format_amount(has)} {name} free"
             for name, has in node.allocatable.items()
@@ -246,5 +246,5 @@ def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
         against = f": {', and '.join(node.against)}" if node.against else ""
         text = f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
         _entry(screen, "" if index else "nodes", text)
-    if len(nodes) > MOST_NODES:
-        _entry(screen, "", f"and {counted(len(nodes) - MOST_NODES, 'node')} more")
+    if len(nodes) > MAX_NODES:
+        _entry(screen, "", f"and {counted(len(nodes) - MAX_NODES, 'node')} more")

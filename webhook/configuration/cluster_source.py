@@ -221,8 +221,8 @@ class ClusterSource(ConfigurationSource):
         return max(informer.age for informer in self._informers)
 
     @property
-    def waits(self) -> bool:
-        """Whether it is too early to use the built-in documents: the first read may end any moment."""
+    def must_wait(self) -> bool:
+        """Whether serving must wait for the first read. After START_SECONDS, it begins with the built-in documents."""
         if self._read.is_set() or monotonic() - self._made >= START_SECONDS:
             return False
         return not any(informer.is_missing for informer in self._informers)
@@ -230,13 +230,13 @@ class ClusterSource(ConfigurationSource):
     @property
     def _waits_for_classes(self) -> bool:
         watch = self._device_classes
-        return watch is not None and watch.in_time and not watch.is_read
+        return watch is not None and watch.is_starting and not watch.is_read
 
     def _follow(self) -> None:
         waits = True
         while not self._stopping.is_set():
             if not all(informer.synced for informer in self._informers) or self._waits_for_classes:
-                waited, waits = waits, self.waits
+                waited, waits = waits, self.must_wait
                 if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
                 self._stopping.wait(FIRST_POLL_SECONDS)

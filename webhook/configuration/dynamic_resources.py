@@ -1,4 +1,4 @@
-"""Reads and watches objects of DRA: DeviceClasses, by whose names pods request GPUs, and claims."""
+"""Reads and watches DeviceClasses, ResourceClaims and ResourceClaimTemplates (DRA)."""
 
 import logging
 import threading
@@ -18,10 +18,10 @@ from webhook.cluster.objects import decode_metadata
 
 DRA_GROUP = "resource.k8s.io"
 DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""The versions that `policies.quota.claims` and `policies.gpus.device_classes` read, the newest first."""
+"""The versions that `policies.quota.claims` and `policies.gpus.device_classes` read, newest first."""
 START_SECONDS = 8.0
-"""After this time without a first list, go on without DeviceClasses. Sources give up on documents later, at 10 s: a process
-that may not read DeviceClasses still begins with the stored documents, not with the built-in ones."""
+"""How long a start waits for the first list of DeviceClasses. It is less than the 10 s for documents: a process that may not read
+DeviceClasses still starts with the stored documents, and not with the built-in ones."""
 RETRY_SECONDS = 1.0
 
 K = TypeVar("K", bound=CachedObject)
@@ -39,13 +39,13 @@ class DeviceClassRecord(msgspec.Struct, frozen=True):
 
 
 def served_resource(api: ApiClient, plural: str) -> Resource | None:
-    """Return where the API server has this kind of DRA; None if it does not. Raises `errors.ApiError`."""
+    """Return this resource in the newest served version of DRA. None if it is not served. Raises `errors.ApiError`."""
     version = api.served_version(DRA_GROUP, DRA_VERSIONS)
     return Resource(f"/apis/{DRA_GROUP}/{version}", plural) if version else None
 
 
 def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
-    """List the DeviceClasses once; empty if they are not served, or the caller may not read them. Raises `errors.ApiError`."""
+    """List the DeviceClasses once. Empty if they are not served, or may not be read. Raises `errors.ApiError`."""
     try:
         resource = served_resource(api, "deviceclasses")
         return tuple(api.list(resource.path(), decode_device_class).items) if resource else ()
@@ -56,9 +56,9 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
 def read_claims(
     api: ApiClient, namespace: str = CLUSTER, omitted: list[str] | None = None
 ) -> dict[ClaimName, DeviceClassNames | None]:
-    """List which DeviceClasses the claims and templates of a namespace, or of all, request. Raises `errors.ApiError`.
+    """Return the DeviceClasses that the claims and templates of a namespace, or of all, request. Raises `errors.ApiError`.
 
-    Kinds that are not served, or that the caller may not read, are left out; the missing rights are added to `omitted`.
+    Kinds that are not served, or may not be read, are left out. The missing permissions are added to `omitted`.
     """
     found: dict[ClaimName, DeviceClassNames | None] = {}
     for kind, plural in CLAIM_PLURALS.items():
@@ -75,23 +75,24 @@ def read_claims(
 
 
 class DynamicResourceWatch(Generic[K]):
-    """Finds out whether and where one kind of DRA is served, and then watches it.
+    """Finds the served version of one resource of DRA, and watches it, in its own thread.
 
-    A thread of its own calls `changed` with every difference.
+    The thread calls `changed` with each object before and after a change.
     """
 
     def __init__(
         self,
         api: ApiClient,
         plural: str,
-        project: Callable[[msgspec.Raw], K | None],
+        decode: Callable[[msgspec.Raw], K | None],
         changed: Callable[[K | None, K | None], object],
     ) -> None:
         self._api, self._plural = api, plural
-        self._project, self._changed = project, changed
+        self._decode, self._changed = decode, changed
         self.informer: Informer[K] | None = None
-        """None until the kind is known to be served."""
+        """None until the served version is known."""
         self.is_served = True
+        """False once the API server has said that it does not serve the resource."""
 
     def start(self, stopping: threading.Event) -> None:
         name = f"watch {self._plural}"
@@ -108,29 +109,29 @@ class DynamicResourceWatch(Generic[K]):
             if resource is None:
                 self.is_served = False
             else:
-                self.informer = Informer(self._api, resource, self._project, self._changed)
+                self.informer = Informer(self._api, resource, self._decode, self._changed)
                 self.informer.run(stopping)
             return
 
 
 class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
-    """Watches the DeviceClasses once started, if they are served. A thread of its own calls `changed` with every change."""
+    """Watches the DeviceClasses, if they are served. Its thread calls `changed` after every change."""
 
     def __init__(self, api: ApiClient, changed: Callable[[], object]) -> None:
         super().__init__(api, "deviceclasses", _record, lambda _before, _after: changed())
-        self._made = monotonic()
+        self._created = monotonic()
 
     @property
     def is_read(self) -> bool:
         return not self.is_served or (self.informer is not None and self.informer.synced)
 
     @property
-    def in_time(self) -> bool:
-        """Whether it is too early to go on without DeviceClasses."""
-        return monotonic() - self._made < START_SECONDS
+    def is_starting(self) -> bool:
+        """Whether a start must still wait for DeviceClasses."""
+        return monotonic() - self._created < START_SECONDS
 
     def all(self) -> tuple[DeviceClass, ...]:
-        """Return the DeviceClasses by name, as of the last watch event."""
+        """Return the DeviceClasses in the order of their names, as of the last watch event."""
         records = self.informer.all() if self.informer else []
         return tuple(sorted((each.device_class for each in records), key=lambda each: each.name))
 

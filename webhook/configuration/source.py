@@ -70,8 +70,8 @@ class ConfigurationSource:
         self._wake.set()
 
     def wait(self) -> None:
-        """Return once everything has been read, or serving may begin without it."""
-        while self.waits:
+        """Wait for the first read of everything, or until serving may begin without it."""
+        while self.must_wait:
             self._read.wait(FIRST_POLL_SECONDS)
 
     def refresh(self) -> None:
@@ -93,10 +93,10 @@ class ConfigurationSource:
         return None
 
     @property
-    def waits(self) -> bool:
-        """Whether it is too early to serve: the documents and DeviceClasses may be read any moment."""
+    def must_wait(self) -> bool:
+        """Whether serving must wait for the first read of documents and DeviceClasses."""
         watch = self._device_classes
-        return watch is not None and watch.in_time and not self._read.is_set()
+        return watch is not None and watch.is_starting and not self._read.is_set()
 
 
 def readiness_details(source: ConfigurationSource) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class DirectorySource(ConfigurationSource):
 
     def _watch(self) -> None:
         while not self._stopping.is_set():
-            self._wake.wait(FIRST_POLL_SECONDS if self.waits else POLL_SECONDS)
+            self._wake.wait(FIRST_POLL_SECONDS if self.must_wait else POLL_SECONDS)
             self._wake.clear()
             try:
                 self.poll()

@@ -24,8 +24,8 @@ EVERY_KEY, EVERY_ITEM = "*", "[]"
 
 BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
 
-MOST_WORKLOAD_KINDS = 500
-MOST_PATHS = 32
+MAX_WORKLOAD_KINDS = 500
+MAX_PATHS = 32
 """Paths of one kind; the built-in kinds have at most 9."""
 
 _KEY = r"(?:[^.\[\]\s]+|\[[^\[\]\s]+\])(?:\[[^\[\]\s]*\])*"
@@ -209,8 +209,8 @@ class WorkloadKind(_Row, frozen=True):
             yield "kind", "must be a kind such as TrainingJob"
         if self.resource and not _RESOURCE.fullmatch(self.resource):
             yield "resource", "must be the plural in the API's paths, such as trainingjobs"
-        if len(self.pods) > MOST_PATHS:
-            yield "pods", f"must have at most {MOST_PATHS} items"
+        if len(self.pods) > MAX_PATHS:
+            yield "pods", f"must have at most {MAX_PATHS} items"
         for index, row in enumerate(self.pods):
             yield from ((f"pods[{index}].{field}", text) for field, text in row.problems())
         for field, path in [
@@ -230,8 +230,8 @@ class WorkloadKindsSpec(_Row, frozen=True):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, sentence) for every invalid value."""
-        if len(self.workload_kinds) > MOST_WORKLOAD_KINDS:
-            yield "workloadKinds", f"must have at most {MOST_WORKLOAD_KINDS} items"
+        if len(self.workload_kinds) > MAX_WORKLOAD_KINDS:
+            yield "workloadKinds", f"must have at most {MAX_WORKLOAD_KINDS} items"
         known: set[tuple[str, str]] = set()
         for index, row in enumerate(self.workload_kinds):
             if row.key in known:

@@ -246,7 +246,7 @@ class Controller:
             return
         self._tidied_at = now
         try:
-            self.usage_cache.tidy(self.ledgers(), leads=self._elector.is_leader)
+            self.usage_cache.prune(self.ledgers(), is_leader=self._elector.is_leader)
         except errors.ApiError as error:
             log.warning("the published catalogues: %s", error)
 

@@ -22,13 +22,14 @@ from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
-from webhook.quota.documents import GROUP, PLURAL, VERSION
+from webhook.configuration.documents import API_VERSION
+from webhook.quota.documents import PLURAL
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import LedgerObjectError, decode_ledger_object
 from webhook.quota.store import VersionedLedger
 
 PODS = Resource("/api/v1", "pods")
-QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
+QUOTAS = Resource(f"/apis/{API_VERSION}", PLURAL)
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
@@ -286,4 +287,4 @@ def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
 
 def ledgers(installation: str) -> Resource:
     """Return the collection of the ledgers of an installation. They are all in its namespace."""
-    return Resource(f"/apis/{GROUP}/{VERSION}/namespaces/{installation}", LEDGERS, in_full=True)
+    return Resource(f"/apis/{API_VERSION}/namespaces/{installation}", LEDGERS, in_full=True)

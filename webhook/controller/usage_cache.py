@@ -1,7 +1,7 @@
 """The UsageCounter of our own catalogue, and of each published catalogue that a ledger object names.
 
-Every namespace is verified by new lists, one after the other, evenly spread over a period. An object that the watch missed counts
-from then on.
+Namespaces are verified by new lists, one after the other, evenly spread over a period. So an object that the watch missed is
+counted after a period at most.
 """
 
 import logging
@@ -22,15 +22,15 @@ from webhook.quota.catalogues import PublishedCatalogues, digests_of
 log = logging.getLogger("gpu_admission.controller")
 
 POLL_SECONDS = 1.0
-TURN, RECENT = 0.8, 0.1
-"""Parts of the period. Every namespace has its turn within TURN, and a list younger than RECENT is not repeated. So no list gets
-older than the period."""
+ROUND_SHARE, FRESH_SHARE = 0.8, 0.1
+"""Parts of the period. All namespaces are verified within ROUND_SHARE. A list younger than FRESH_SHARE is not repeated. So no
+list gets older than the period."""
 
 
 class UsageCache:
-    """The UsageCounters of a process by catalogue digest. For any number of threads. Holds no lock during a call to the API.
+    """The UsageCounters of a process by catalogue digest. It is thread-safe, and holds no lock while it calls the API server.
 
-    `make` returns the UsageCounter of a catalogue.
+    `new_counter` creates the UsageCounter of a catalogue.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class UsageCache:
         api: ApiClient,
         namespace: str,
         catalogues: Catalogues,
-        make: Callable[[Catalogues], UsageCounter],
+        new_counter: Callable[[Catalogues], UsageCounter],
     ) -> None:
-        self._make = make
+        self._new_counter = new_counter
         self._lock = threading.Lock()
-        self.own = self._make(catalogues)
+        self.own = self._new_counter(catalogues)
         self._all = {self.own.digest: self.own}
         self._published = PublishedCatalogues(api, namespace, lambda: self.own.catalogues)
 
@@ -50,29 +50,32 @@ class UsageCache:
         self.own.start()
 
     def configure(self, catalogues: Catalogues) -> bool:
-        """Replace our own catalogue, and return whether it changed. Raises `errors.ApiError`; then the old one stays."""
+        """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""
         if catalogue_digest(catalogues) == self.own.digest:
-            return False  # policies do not change demand
-        self._kept(catalogues, is_own=True)
+            return False  # only policies changed, on which demand does not depend
+        self._add(catalogues, is_own=True)
         return True
 
     def of(self, digest: str) -> UsageCounter | None:
-        """Return the running UsageCounter of a catalogue, None if the catalogue is not published. Raises `errors.ApiError`."""
+        """Return the UsageCounter of a catalogue, and start it if it is new. None if the catalogue is not published.
+
+        Raises `errors.ApiError`.
+        """
         with self._lock:
             found = self._all.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
             log.info("counting by class catalogue %s, too", digest)
-            found = self._kept(catalogues)
+            found = self._add(catalogues)
         return found
 
     def deleted(self, namespace: str) -> frozenset[str]:
-        """Return the uids of the objects that any watch lately showed as deleted. An older watch may know more."""
+        """Return the uids of objects that were deleted lately, by the watches of all counters: an older watch may know more."""
         with self._lock:
             every = list(self._all.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
     def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """Verify objects and sums of a namespace by lists that began at these moments or later. Raises `errors.ApiError`."""
+        """Verify objects and sums of a namespace by lists that began at these times or later. Raises `errors.ApiError`."""
         for counter in list(self._all.values()):
             if counter.synced:
                 counter.refresh(namespace, since=since, nodes_since=nodes_since)
@@ -81,14 +84,14 @@ class UsageCache:
     def publish(self, counter: UsageCounter) -> bool:
         return self._published.publish(counter.catalogues)
 
-    def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
-        """Stop the counters and drop the sums that no ledger names. The leader also publishes and removes catalogues.
+    def prune(self, ledgers: Mapping[str, QuotaLedger], *, is_leader: bool) -> None:
+        """Stop counters, and remove sums, that no ledger needs. The leader also publishes catalogues, and removes old ones.
 
         Raises `errors.ApiError`.
         """
-        in_ledgers = frozenset().union(*map(digests_of, ledgers.values()))
+        ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
-            named = in_ledgers | {self.own.digest}
+            named = ledger_digests | {self.own.digest}
             gone = [self._all.pop(each) for each in self._all.keys() - named]
         for counter in gone:
             counter.stop()
@@ -99,8 +102,8 @@ class UsageCache:
         }
         for counter in list(self._all.values()):
             counter.keep(summed)
-        if leads:
-            self._published.tidy(named)
+        if is_leader:
+            self._published.prune(named)
             for counter in list(self._all.values()):
                 self.publish(counter)
         else:
@@ -110,13 +113,13 @@ class UsageCache:
         for counter in list(self._all.values()):
             counter.stop()
 
-    def _kept(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
-        made = self._make(catalogues)
+    def _add(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
+        counter = self._new_counter(catalogues)
         with self._lock:
-            kept = self._all.setdefault(made.digest, made)
-            if is_own:  # under the lock, because `tidy` would stop a counter that no ledger names
+            kept = self._all.setdefault(counter.digest, counter)
+            if is_own:  # under the lock, because `prune` would stop a counter that no ledger names
                 self.own = kept
-        if kept is made:
+        if kept is counter:
             kept.start()
         return kept
 
@@ -134,26 +137,28 @@ def verify(
     period: float,
     stopping: threading.Event,
 ) -> None:
-    """Verify until `stopping` is set; the body of a thread. Calls `verified` after each namespace.
+    """Verify namespaces until `stopping` is set. It runs in its own thread, and calls `verified` after each namespace.
 
-    `namespaces` returns the namespaces with a quota, and nothing unless this process leads.
+    `namespaces` returns the namespaces with a quota if this process is the leader, else none.
     """
-    turns: deque[str] = deque()
+    queue: deque[str] = deque()
     last = monotonic()
     while not stopping.is_set():
-        current, waiting = namespaces(), frozenset(turns)
-        turns.extend(name for name in current if name not in waiting)
-        rest = last + TURN * period / max(1, len(turns)) - monotonic()
-        if not turns or rest > 0:
-            stopping.wait(min(rest, POLL_SECONDS) if turns else POLL_SECONDS)
+        current, waiting = namespaces(), frozenset(queue)
+        queue.extend(name for name in current if name not in waiting)
+        rest = last + ROUND_SHARE * period / max(1, len(queue)) - monotonic()
+        if not queue or rest > 0:
+            stopping.wait(min(rest, POLL_SECONDS) if queue else POLL_SECONDS)
             continue
         last = monotonic()
-        namespace = turns.popleft()
+        namespace = queue.popleft()
         if namespace not in current:
             continue
-        turns.append(namespace)
+        queue.append(namespace)
         try:
-            usage_cache.verify(namespace, since=last - RECENT * period, nodes_since=last - TURN * period)
+            usage_cache.verify(
+                namespace, since=last - FRESH_SHARE * period, nodes_since=last - ROUND_SHARE * period
+            )
         except errors.ApiError as error:
             log.warning("%s: not verified: %s", namespace, error)
             continue

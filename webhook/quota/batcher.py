@@ -131,8 +131,7 @@ class ReservationBatcher:
                     raise
             else:
                 return request_of(ledger, published)
-            self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = self._back_off(pause, deadline)
 
     def _outcome(self, namespace: str, waiting: _Waiting) -> ReservationOutcome | QuotaLedger:
         """Wait for the outcome, and lead when it is this review's turn."""
@@ -241,9 +240,13 @@ class ReservationBatcher:
                     last = error
             else:
                 return
-            self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
-            pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
+            pause = self._back_off(pause, deadline)
             fresh = True
+
+    def _back_off(self, pause: float, deadline: float) -> float:
+        """Wait for at most `pause`, and return the next one."""
+        self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
+        return min(2 * pause, LONGEST_PAUSE)
 
     def _sleep(self, seconds: float, deadline: float) -> None:
         if seconds > 0:

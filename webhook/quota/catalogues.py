@@ -106,7 +106,7 @@ class PublishedCatalogues:
             return True
         raise errors.Conflict(f"others kept writing to {CATALOGUES}")
 
-    def tidy(self, named: Collection[str]) -> None:
+    def prune(self, named: Collection[str]) -> None:
         """Remove catalogues that no ledger named for UNNAMED_SECONDS. Raises `errors.ApiError`."""
         try:
             version, data = self._read(_SECONDS)

@@ -14,6 +14,7 @@ from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
+from webhook.configuration.documents import GROUP
 from webhook.quota import documents, ledger_objects
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -95,7 +96,7 @@ class ClusterStore:
         except errors.NotFound as error:
             # An API server that has just started does not know the kind yet, and that must not mean "no quota". Of one object
             # it begins otherwise to say that it is not there.
-            kind = f"{plural}.{documents.GROUP}"
+            kind = f"{plural}.{GROUP}"
             if f'{kind} "' in str(error):
                 return None
             problem = f"the API server does not know the kind {kind}: {error}"

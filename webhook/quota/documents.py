@@ -12,16 +12,14 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import Condition, PartialObject
+from webhook.configuration.documents import API_VERSION, QUOTA
 
-GROUP = "gpu-admission.dev"
-VERSION = "v1alpha1"
 PLURAL = "gpuquotas"
-KIND = "GPUQuota"
 
 
 def quota_path(namespace: str, *rest: str) -> str:
     """Return the API path of the namespace's quota, or of its subresource."""
-    return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)
+    return api_path(f"/apis/{API_VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -132,6 +130,4 @@ def encode_status(record: QuotaRecord, status: QuotaStatus) -> bytes:
         "uid": record.uid,
         "resourceVersion": record.version,
     }
-    return _ENCODER.encode(
-        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
-    )
+    return _ENCODER.encode({"apiVersion": API_VERSION, "kind": QUOTA, "metadata": metadata, "status": status})

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 from policies.quota.spec import NAME
 from webhook.cluster.events import EventRecord, EventWriter, Regarding
-from webhook.quota.documents import GROUP, KIND, VERSION
+from webhook.configuration.documents import API_VERSION, QUOTA
 
-MOST_WAITING = 500
+MAX_WAITING = 500
 """Events at most; more are only logged. Each takes two calls."""
 STOP_SECONDS = 5.0
 """For the last Events, and again for a place in a full queue."""
@@ -22,7 +22,7 @@ class QuotaEvents:
     def __init__(self, writer: EventWriter, lost: Callable[[], object]) -> None:
         self._writer = writer
         self._lost = lost
-        self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -49,7 +49,7 @@ class QuotaEvents:
         """Queue a warning about the quota of a namespace. It never waits."""
         now = datetime.now(UTC)
         record = EventRecord(
-            regarding=Regarding(f"{GROUP}/{VERSION}", KIND, NAME, quota_uid, namespace),
+            regarding=Regarding(API_VERSION, QUOTA, NAME, quota_uid, namespace),
             reason=reason,
             message=message,
             first=first or now,

@@ -13,7 +13,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from webhook.cluster.api import Identified, Identity, api_path
-from webhook.quota.documents import GROUP, VERSION
+from webhook.configuration.documents import API_VERSION
 from webhook.quota.store import VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -58,7 +58,7 @@ cannot be written never frees quota."""
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
     """Return where the API server has the ledgers of an installation, or the one of `namespace`."""
-    return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", installation, PLURAL, *namespace)
+    return api_path(f"/apis/{API_VERSION}", "namespaces", installation, PLURAL, *namespace)
 
 
 def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
@@ -115,9 +115,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()
-    body = _ENCODER.encode(
-        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "ledger": text}
-    )
+    body = _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "ledger": text})
     if len(body) > LONGEST_BODY and ledger.holders:
         return encode_ledger_object(namespace, version, msgspec.structs.replace(ledger, holders={}))
     return body

@@ -1,4 +1,4 @@
-"""Prometheus metrics of quotas. Only administrators create namespaces and dimensions with a quota, so series are few."""
+"""Prometheus metrics of quotas. Series are few: only administrators create quotas, and one has few dimensions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
@@ -20,7 +20,7 @@ def dry_run_label(dry_run: bool) -> str:
 
 
 class QuotaMetrics:
-    """What serve does with the ledgers."""
+    """Metrics of the decisions of serve, and of its reads and writes of ledgers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
@@ -28,7 +28,7 @@ class QuotaMetrics:
         decisions = counter(
             "gpu_admission_quota_decisions", "Requests decided by a quota, by reason.", ["reason", "dry_run"]
         )
-        self._decisions = cache(decisions.labels)  # which checks and locks at every call
+        self._decisions = cache(decisions.labels)  # `labels` validates and locks at every call
         self.batch_size = histogram(
             "gpu_admission_quota_batch_size", "Requests decided on one version of a ledger.", buckets=BATCHES
         )
@@ -48,7 +48,7 @@ class QuotaMetrics:
 
 
 class LedgerCollector(Collector):
-    """Limits, usage and reservations, read at every scrape: in serve from memory, in the controller from its watches.
+    """Limits, usage and reservations of ledgers. Every scrape reads them: in serve from memory, in the controller from watches.
 
     Both callables return their values by namespace. Without a cluster, a quota has no conditions.
     """

@@ -17,7 +17,7 @@ from webhook.server.tls import Caller, caller_of
 # without the socket being ready.
 _READ = 32 * 1024
 # Reads after which the other connections get their turn.
-_READS_PER_TURN = 8
+_READS_PER_POLL = 8
 # OpenSSL reports a write when all of it is out; in pieces, what has left is no longer counted.
 _WRITE = 256 * 1024
 _NOT_NOW = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
@@ -67,7 +67,7 @@ class Connection:
     def receive(self) -> bool:
         """Take in what is there, up to the end of one request; False at the end of the stream. Raises RefusedError."""
         try:
-            for _ in range(_READS_PER_TURN):
+            for _ in range(_READS_PER_POLL):
                 data = self.socket.recv(_READ)
                 self.received += data
                 if not data or self.is_whole():
@@ -107,7 +107,7 @@ class Connection:
     def linger(self) -> bool:
         """Throw away what still comes; False when the client has closed."""
         with contextlib.suppress(*_NOT_NOW):
-            return all(self.socket.recv(_READ) for _ in range(_READS_PER_TURN))
+            return all(self.socket.recv(_READ) for _ in range(_READS_PER_POLL))
         return True
 
     def close(self) -> None:

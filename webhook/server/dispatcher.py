@@ -43,12 +43,12 @@ _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 class Site(NamedTuple):
     """The application.
 
-    `answer` runs in the poller's thread for `probes` and for small requests that are `at_once`, which only compute. For all
-    others it runs in other threads.
+    `answer` runs in the poller's thread for the paths `probes`, and for small requests that `only_computes` selects. For all
+    other requests it runs in other threads.
     """
 
     answer: Handler
-    at_once: Callable[[Request], bool]
+    only_computes: Callable[[Request], bool]
     probes: frozenset[str]
 
 
@@ -104,7 +104,7 @@ class Dispatcher:
 
     def take(self, connection: Connection, request: Request) -> None:
         """Have the request answered, sooner or later. RefusedError: too many are held already."""
-        probes, at_once = self._own
+        probes, only_computes = self._own
         most, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
         if request.path in self._site.probes:
             probes.append((connection, request))
@@ -114,8 +114,8 @@ class Dispatcher:
             self._shed(f"{self._large.qsize()} large requests wait already (a quarter of --max-concurrent)")
         elif is_large:
             self._large.put((connection, request))
-        elif self._site.at_once(request):
-            at_once.append((connection, request))
+        elif self._site.only_computes(request):
+            only_computes.append((connection, request))
         else:
             self._for_threads.put((connection, request))
         self._held += 1

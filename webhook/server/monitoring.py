@@ -51,12 +51,12 @@ def start_monitoring(
             return text(503 if problem else 200, problem or "ok")
         return call_wsgi(metrics, request) if request.path == "/metrics" else text(404, "not found")
 
-    site = Site(answer, at_once=lambda _request: False, probes=frozenset(checks))
+    site = Site(answer, only_computes=lambda _request: False, probes=frozenset(checks))
     # The metrics of the edge count reviews and those who send them, not this.
     poller = Poller(listener, site, LIMITS, EdgeMetrics(CollectorRegistry()))
 
     def serve() -> NoReturn:
         while True:
-            poller.turn()
+            poller.poll()
 
     threading.Thread(target=serve, name="monitoring", daemon=True).start()

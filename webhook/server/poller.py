@@ -25,7 +25,7 @@ from webhook.server.settings import Limits
 SWEEP_SECONDS = 0.5
 """The longest time between two looks at the deadlines."""
 
-_ACCEPTS_PER_TURN = 64
+_ACCEPTS_PER_POLL = 64
 _LINGER_SECONDS = 2.0
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _UNFINISHED = {ConnectionState.REQUEST, ConnectionState.RESPONSE}
@@ -74,9 +74,9 @@ class Poller:
         """Ask the client with every answer from now on to go elsewhere."""
         self._dispatcher.closing = True
 
-    def leave(self, seconds: float, *, take_waiting: bool) -> None:
-        """Take what the kernel has connected already, then no more; send away whoever asks nothing for so long."""
-        while take_waiting and self._accept():
+    def stop_accepting(self, seconds: float, *, accept_pending: bool) -> None:
+        """Accept pending connections, then no more. Close connections that are idle for so many seconds."""
+        while accept_pending and self._accept():
             pass
         self._selector.unregister(self._listener)
         self._listener.close()
@@ -86,8 +86,8 @@ class Poller:
             if connection.state is ConnectionState.IDLE:
                 connection.deadline = min(connection.deadline, end)
 
-    def turn(self, timeout: float = SWEEP_SECONDS) -> None:
-        """Do what can be done now, or wait for it for at most so many seconds."""
+    def poll(self, timeout: float = SWEEP_SECONDS) -> None:
+        """Handle all sockets that are ready, after a wait of at most so many seconds."""
         for key, _ in self._selector.select(0 if self._dispatcher.busy else timeout):
             if isinstance(key.data, Connection):
                 self._move_on(key.data, self._advance)
@@ -117,7 +117,7 @@ class Poller:
 
     def _accept(self) -> bool:
         """Take new connections, so many a turn; whether there may be more."""
-        for _ in range(_ACCEPTS_PER_TURN):
+        for _ in range(_ACCEPTS_PER_POLL):
             try:
                 accepted, _ = self._listener.accept()
             except OSError as error:

@@ -1,8 +1,8 @@
-"""Serve a site over TLS in one worker process, until SIGTERM or SIGINT.
+"""Serves a site, which is the application, over TLS in one worker process, until SIGTERM or SIGINT.
 
-gunicorn supplies the master process, its signals and the base of the worker, by public names only; nothing of it reads a
-request or writes an answer (docs/edge.md). A thread of the worker gets a connection only together with a whole request, so
-a client that is slow, silent or hostile costs a socket and some bytes until its deadline, never a thread.
+gunicorn supplies the master process, its signals and the base class of the worker, by public names only. It reads no request and
+writes no response (docs/edge.md). A thread of the worker gets a connection only with a complete request. So a slow, silent or
+hostile client costs a socket and some bytes until its deadline, but never a thread.
 """
 
 import logging
@@ -29,22 +29,22 @@ from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 
 EXIT_BAD_START = 2
-# What the worker needs after its own deadlines, before the master kills it.
+# The master kills a worker that is still running so long after its deadlines.
 _MARGIN_SECONDS = 5
-# At the end, for requests that are under way to us on connections that look idle.
-_LAST_CALL_SECONDS = 1.0
+# At the end, how long an idle connection stays open: a request on it may be on its way.
+_IDLE_CLOSE_SECONDS = 1.0
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the heartbeat file of gunicorn must not wait for a disk
 
 logger = logging.getLogger("gpu_admission.server")
 
 SiteFactory = Callable[[ServingCertificate, Callable[[], bool]], Site]
-"""Makes the site, given what is served to new connections and whether the process was asked to stop."""
+"""Creates the site. Its arguments: the serving certificate, and whether the process is draining."""
 
 
 def run(make_site: SiteFactory, settings: ServerSettings, registry: CollectorRegistry = REGISTRY) -> NoReturn:
-    """Serve until a signal ends it; leaves by SystemExit: 0 after a stop, 2 with one line on stderr without a start.
+    """Serve until a signal, and raise SystemExit: with 0 after a stop, with 2 and one line on stderr if the start fails.
 
-    `make_site` is called in the worker, where threads may be started; it may raise StartupError.
+    `make_site` is called in the worker process, and so may start threads. It may raise StartupError.
     """
     try:
         server = Server(make_site, settings, registry)
@@ -55,7 +55,7 @@ def run(make_site: SiteFactory, settings: ServerSettings, registry: CollectorReg
 
 
 class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
-    """What gunicorn's master and `EdgeWorker` need to know. Raises StartupError."""
+    """The settings and listeners for gunicorn's master and `EdgeWorker`. Raises StartupError."""
 
     def __init__(self, make_site: SiteFactory, settings: ServerSettings, registry: CollectorRegistry) -> None:
         self.make_site, self.settings, self.registry = make_site, settings, registry
@@ -71,7 +71,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "bind": [f"fd://{self.listener.detach()}"],
             "worker_class": EdgeWorker,
             "workers": 1,
-            "http_parser": "python",  # it has nothing to parse, and looks for no gunicorn_h1c either
+            "http_parser": "python",  # not used; the default would look for gunicorn_h1c
             "certfile": str(settings.certificate),  # for its log; the contexts come from ServingCertificate
             "keyfile": str(settings.key),
             "graceful_timeout": int(settings.drain_seconds + settings.graceful_seconds + _MARGIN_SECONDS),
@@ -90,19 +90,19 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
 
 
 class ProcessLog(Logger):  # type: ignore[misc] # gunicorn has no types
-    """Leaves what gunicorn logs to the log of the process; gunicorn's own class adds a handler and a format."""
+    """Passes gunicorn's messages to the log of the process, without gunicorn's own handler and format."""
 
     def setup(self, cfg: Any) -> None:
         self.cfg, self.error_log.propagate = cfg, True
 
 
 class Master(Arbiter):  # type: ignore[misc] # gunicorn has no types
-    """gunicorn's master, without the signals that would make it a second worker or a second master."""
+    """gunicorn's master. It ignores the signals that would start a second worker or a second master."""
 
     def signal(self, number: int, frame: object) -> None:
         if number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH):
             return
-        # Changed files are read anyway; what SIGHUP does say is that the terminal has gone.
+        # SIGHUP need not reload: changed files are read anyway. It means that the terminal was closed.
         super().signal(signal.SIGTERM if number == signal.SIGHUP else number, frame)
 
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
@@ -110,12 +110,12 @@ class Master(Arbiter):  # type: ignore[misc] # gunicorn has no types
 
 
 class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
-    """The worker process: one poller, many threads."""
+    """The worker process, with one poller and many threads."""
 
     stopping_at_once = False
 
     def run(self) -> None:
-        """Serve, drain and stop. gunicorn calls it when signals are handled and the site is made."""
+        """Serve, drain and stop. gunicorn calls it once signal handlers are set and the site is created."""
         server: Server = self.app
         [listener], settings, metrics = self.sockets, server.settings, EdgeMetrics(server.registry)
         certificate, site = server.certificate, server.wsgi()
@@ -135,31 +135,31 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         )
         signal.set_wakeup_fd(poller.wakeup)
         start_monitoring(server.metrics_listener, server.registry)
-        # Not before: whoever reads this line may connect, and may stop us.
+        # Last: a reader of this line may connect, or stop the process.
         address, metrics_address = _address(listener), _address(server.metrics_listener)
         urls = f"https://{address}, metrics http://{metrics_address}/metrics"
         logger.info("serving %s", urls)
         while self.alive:
-            poller.turn()
-        # Serve on, until every client has heard that we are leaving.
+            poller.poll()
+        # Every response now closes its connection, so that clients move to other replicas.
         server.draining = True
         poller.drain()
         logger.info("draining for %g s", settings.drain_seconds)
-        self.serve_on(poller, settings.drain_seconds)
-        # Take what is connected already, then no more; finish what is in flight.
-        poller.leave(_LAST_CALL_SECONDS, take_waiting=not self.stopping_at_once)
-        self.serve_on(poller, settings.graceful_seconds, while_connected=True)
+        self.keep_serving(poller, settings.drain_seconds)
+        # Accept pending connections, then no more. Finish the requests in flight.
+        poller.stop_accepting(_IDLE_CLOSE_SECONDS, accept_pending=not self.stopping_at_once)
+        self.keep_serving(poller, settings.graceful_seconds, while_connected=True)
         logger.info("stopped with %d connections open", len(poller.connections))
 
-    def serve_on(self, poller: Poller, seconds: float, *, while_connected: bool = False) -> None:
+    def keep_serving(self, poller: Poller, seconds: float, *, while_connected: bool = False) -> None:
         end = time.monotonic() + seconds
         while not self.stopping_at_once and (left := end - time.monotonic()) > 0:
             if while_connected and not poller.connections:
                 return
-            poller.turn(min(left, SWEEP_SECONDS))
+            poller.poll(min(left, SWEEP_SECONDS))
 
     def on_sweep(self) -> None:
-        """Give the master a sign of life, and go when it has gone. Connections that are kept depend on the client CA's file."""
+        """Send the master a heartbeat, and stop if the master has ended. Load a changed client CA for the open connections."""
         if self.app.certificate.client_ca:
             self.app.certificate.context()
         self.notify()
@@ -167,12 +167,12 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
             self.alive = False
 
     def handle_exit(self, _signal: int, _frame: object) -> None:
-        """SIGTERM: readiness fails from now on. A second one changes nothing."""
+        """SIGTERM: start to drain, so that readiness fails. A second one changes nothing."""
         self.app.draining = True
         self.alive = False
 
     def handle_quit(self, signal: int, frame: object) -> None:
-        """SIGINT, SIGQUIT: stop, whatever is in flight."""
+        """SIGINT, SIGQUIT: stop at once, even with requests in flight."""
         self.stopping_at_once = True
         self.handle_exit(signal, frame)
 

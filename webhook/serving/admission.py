@@ -20,10 +20,10 @@ from webhook.serving.engine import (
     CLAIM,
     CLAIM_TEMPLATE,
     RESOURCE_QUOTA,
+    DeadlineExceeded,
     Decision,
     Engine,
     Outcome,
-    OutOfTime,
 )
 from webhook.serving.handling import (
     ClusterState,
@@ -72,7 +72,7 @@ class Admission:
             result = ReviewResult(responses.labels_unknown(request.uid, request.namespace, str(unknown)))
         except UnreadableObject as error:
             result = ReviewResult(responses.unreadable_object(request.uid, str(error)))
-        except OutOfTime:
+        except DeadlineExceeded:
             result = ReviewResult(responses.out_of_time(request.uid))
         self._recorder.record(review, result, perf_counter() - clock)
         return result.response
@@ -113,7 +113,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
 
 def _refused_claim(review: Review, name: str, findings: list[Finding]) -> ReviewResult:
     """Refuse a claim that no quota would count. No mode or exemption lifts this, because no rule decides it."""
-    decision = Decision.on(review.policy(), findings, Mode.ENFORCE)
+    decision = Decision.of_findings(review.policy(), findings, Mode.ENFORCE)
     return ReviewResult(_on_claim(review, name, decision), [decision], name)
 
 
@@ -142,7 +142,7 @@ def review_templates(review: Review) -> ReviewResult:
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
         return _unchecked(request, f"could not read the pod template: {error}")
-    except OutOfTime:
+    except DeadlineExceeded:
         # As if it had not answered at all: these webhooks have failurePolicy Ignore, and the pods are checked themselves.
         return _unchecked(request, responses.OUT_OF_TIME)
     decisions = [*chain.from_iterable(each.decisions for each in pods), *advice]
@@ -177,7 +177,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
             return allow(review)
         is_update = request.operation == "UPDATE"
         decision = evaluate_autoscaler(evaluator, policy, kind, data, target, stored, is_update=is_update)
-    except (msgspec.ValidationError, OutOfTime, RecursionError):
+    except (msgspec.ValidationError, DeadlineExceeded, RecursionError):
         return allow(review)
     return _advised(request, [decision])
 
@@ -187,7 +187,7 @@ def review_advised(review: Review) -> ReviewResult:
     request, kind = review.request, review.request.kind
     try:
         document = review.document(request.object)
-    except (msgspec.ValidationError, OutOfTime):
+    except (msgspec.ValidationError, DeadlineExceeded):
         return allow(review)
     decision = review.evaluator.advise(review.policy(), (kind.group, kind.kind), document)
     return _advised(request, [decision])
@@ -201,7 +201,7 @@ def review_document(review: Review) -> ReviewResult:
         review.document(request.object)
         found = documents.findings(request, evaluator.now)
     policy = evaluator.engine.configuration.policies.for_namespace(request.namespace)
-    decision = Decision.on(policy, found, Mode.ENFORCE)
+    decision = Decision.of_findings(policy, found, Mode.ENFORCE)
     if decision.allowed:
         return _advised(request, [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))

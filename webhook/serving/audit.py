@@ -1,8 +1,7 @@
-"""The record of every review: its metrics, and the audit log, one JSON line each to standard output or to a file.
+"""Records every review: in the metrics, and as one JSON line in the audit log, which is standard output or a file.
 
-A review only hands its line over. Every tenth of a second a thread writes the waiting lines at once, so neither a slow pipe nor a
-full disk can delay or change a decision. Lines that could not be written are counted. A process that is killed loses at most a
-tenth of a second of lines.
+A review only queues its line. Every tenth of a second, a thread writes all queued lines. So neither a slow pipe nor a full disk
+can delay or change a decision. Lines that cannot be written are counted. A killed process loses the lines of a tenth of a second.
 """
 
 import contextlib
@@ -24,10 +23,10 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.review import FORBIDDEN, INVALID, TIMEOUT, UNAVAILABLE, AdmissionResponse
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
-"""What may wait; a line has commonly 1 KiB. While a disk is stuck, as much again is being written."""
+"""The most that is queued. A line usually has 1 KiB. While a disk is stuck, the lines being written take as much memory again."""
 
 LONGEST_LINE = 64 * 1024
-"""Bytes; a longer line goes without its longest fields, which `omitted` names."""
+"""Bytes. A longer line loses its longest fields, and `omitted` names them."""
 
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
@@ -38,26 +37,26 @@ VERDICTS = {
     UNAVAILABLE: "unavailable",
     TIMEOUT: "unavailable",
 }
-"""What a rejection is called in the audit log and the metrics, by its code."""
+"""The name of a rejection in the audit log and the metrics, by its status code."""
 
 
 class AuditLog:
-    """Writes lines to a file descriptor in a thread of its own. `lost` is called with the number of lines not written."""
+    """Writes lines to a file descriptor in its own thread. Calls `lost` with the number of lines that it cannot write."""
 
     def __init__(self, descriptor: int, lost: Callable[[int], object]) -> None:
         self._descriptor = descriptor
         self._lost = lost
-        self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
-        self._queueing = threading.Lock()
+        self._queued: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._queue_lock = threading.Lock()
         self._mid_line = False
         self._stopping = threading.Event()
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
 
     @classmethod
     def to(cls, target: str, lost: Callable[[int], object]) -> "AuditLog":
-        """Open `target`, a path or `-` for standard output; `OSError` if that cannot be done."""
+        """Open `target`, which is a path, or `-` for standard output. Raises `OSError`."""
         if target == "-":
             return cls(sys.stdout.fileno(), lost)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -67,18 +66,18 @@ class AuditLog:
         self._thread.start()
 
     def write(self, record: dict[str, Any]) -> None:
-        """Take one record; it is written soon after. Never blocks, never raises for want of space."""
+        """Queue one record. Never blocks. A record that finds the queue full is lost, without an exception."""
         line = _line(record)
-        with self._queueing:
-            has_room = len(self._waiting) < QUEUE_LINES and self._waiting_bytes + len(line) <= QUEUE_BYTES
+        with self._queue_lock:
+            has_room = len(self._queued) < QUEUE_LINES and self._queued_bytes + len(line) <= QUEUE_BYTES
             if has_room:
-                self._waiting.append(line)
-                self._waiting_bytes += len(line)
+                self._queued.append(line)
+                self._queued_bytes += len(line)
         if not has_room:
             self._lost(1)
 
     def stop(self) -> None:
-        """Write what is waiting and end the thread."""
+        """Write the queued lines, and end the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
@@ -89,11 +88,11 @@ class AuditLog:
             self._flush()
 
     def _flush(self) -> None:
-        with self._writing:
-            with self._queueing:
-                waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
-            lines, written = b"".join(waiting), 0
-            # After a line that was cut short by a full disk, the next one starts on a line of its own.
+        with self._write_lock:
+            with self._queue_lock:
+                queued, self._queued, self._queued_bytes = self._queued, deque(), 0
+            lines, written = b"".join(queued), 0
+            # A full disk may have cut the last line. End it, so that the next record starts on a new line.
             data = b"\n" + lines if lines and self._mid_line else lines
             with contextlib.suppress(OSError):
                 while written < len(data):
@@ -105,9 +104,9 @@ class AuditLog:
 
 
 class Recorder:
-    """Counts every review, logs it if there is an audit log, and reports denials, except those of dry runs.
+    """Counts every review, writes it to the audit log if there is one, and reports denials, except those of dry runs.
 
-    `replica` is the name of this process in every line.
+    `replica` names this process in every line.
     """
 
     def __init__(
@@ -130,11 +129,11 @@ class Recorder:
             line = audit_line(review, result, verdict=verdict, seconds=seconds, replica=self._replica)
             self._audit.write(line)
         if self._denials is not None and not result.response.allowed and not dry_run:
-            self._denials.take(denial_of(review, result))
+            self._denials.add(denial_of(review, result))
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    """Return the line, with its end. A line that is too long loses its longest fields, so who and what stay."""
+    """Return the line with its newline. If it is too long, the longest fields are left out, so names stay."""
     kept, omitted = dict(record), []
     line = _encoded(kept)
     while len(line) >= LONGEST_LINE:
@@ -152,7 +151,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def verdict_of(response: AdmissionResponse) -> str:
-    """Return what the metrics and the audit log call the response."""
+    """Return the name of the response in the metrics and the audit log."""
     if not response.allowed:
         return VERDICTS.get(response.status.code if response.status else 0, "unreadable")
     if response.patch is not None:

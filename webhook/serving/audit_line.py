@@ -53,7 +53,7 @@ def audit_line(
     if result.decisions and (request_of_quota := result.decisions[0].request) is not None:
         line |= _quota_fields(review, result, result.decisions[0], request_of_quota)
     if findings := [
-        _finding_fields(evaluated) for decision in result.decisions for evaluated in decision.evaluated
+        _finding_fields(violation) for decision in result.decisions for violation in decision.violations
     ]:
         line["findings"] = findings
     if result.decisions:
@@ -121,12 +121,12 @@ def _decision_fields(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
     return fields
 
 
-def _finding_fields(evaluated: Violation) -> dict[str, Any]:
-    finding = evaluated.finding
+def _finding_fields(violation: Violation) -> dict[str, Any]:
+    finding = violation.finding
     fields = {
         "rule": finding.rule,
         "reason": finding.reason,
-        "outcome": evaluated.outcome.value,
+        "outcome": violation.outcome.value,
         "path": truncate(finding.path, LONGEST_TEXT),
         "container": None if finding.container is None else truncate(finding.container, LONGEST_FIELD),
         "value": None if finding.value is None else truncate(finding.value),

@@ -17,7 +17,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
 
-MOST_READS = 4
+MAX_READS = 4
 """Claims that one review reads. A pod with more new ones is rare, or an attack."""
 LONGEST_SECONDS = 2.0
 """For all reads of a review; its deadline may be earlier."""
@@ -64,7 +64,7 @@ class ClaimWatch:
             now = monotonic()
             until = min(until, deadline, now + LONGEST_SECONDS)  # set by the first call
             record, left = self.known(name) or read.get(name), until - now
-            if record is None and name not in read and len(read) < MOST_READS and left > 0:
+            if record is None and name not in read and len(read) < MAX_READS and left > 0:
                 record = read[name] = self.read(name, left)
             return record.device_classes if record else None
 

@@ -25,9 +25,9 @@ log = logging.getLogger("gpu_admission.denials")
 WINDOW_SECONDS = 60.0
 LOOK_SECONDS = 0.5
 """Between two looks for what is due; the first denial of an owner waits at most so long."""
-MOST_OWNERS = 20
+MAX_OWNERS = 20
 """Owners of one namespace with lines of their own in a window: anybody can make up owners."""
-MOST_GATHERED = 500
+MAX_GATHERED = 500
 """Of all namespaces; what exceeds it is in the audit log alone."""
 OTHERS = "others"
 
@@ -115,13 +115,13 @@ class DenialReports:
             self._thread.join()
         self._write(inf)
 
-    def take(self, denial: Denial) -> None:
+    def add(self, denial: Denial) -> None:
         """Take one denial; it never waits for what is being written."""
         with self._lock:
-            if denial.key not in self._gathered and self._owners[denial.namespace] >= MOST_OWNERS:
+            if denial.key not in self._gathered and self._owners[denial.namespace] >= MAX_OWNERS:
                 denial = replace(denial, owner=OTHERS)
             if denial.key not in self._gathered:
-                if len(self._gathered) >= MOST_GATHERED:
+                if len(self._gathered) >= MAX_GATHERED:
                     return
                 self._gathered[denial.key] = _Gathered()
                 self._owners[denial.namespace] += 1

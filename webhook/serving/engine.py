@@ -1,7 +1,7 @@
 """Run the rules over a pod or a claim, and decide.
 
-Deterministic but for the deadline; the time is an argument, and there is no I/O. Every rule runs even after one has denied the
-pod, so that its author sees everything at once.
+The result depends only on the arguments, such as the time, and on the deadline. There is no I/O. Every rule runs even after one
+has denied the pod, so that its author sees all findings at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,24 +32,24 @@ from policies.registry import RULES, fingerprints
 from policies.rule import FETCHER_IMAGE, Context, Mode
 from webhook.configuration.loader import Configuration
 
-MOST_FINDINGS = 100
-"""Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
+MAX_FINDINGS = 100
+"""The most findings of one outcome. Without it, an object of 3 MiB could take minutes, and make an audit line of 30 MiB."""
 
-MOST_REMEMBERED, LONGEST_REMEMBERED = 256, 16 * 1024
-"""Decisions that are remembered for pods with equal fingerprints, and bytes of each as JSON: 4 MiB in all."""
+MAX_DECISIONS, LONGEST_DECISION = 256, 16 * 1024
+"""Cached decisions, and bytes of each as JSON: 4 MiB in all."""
 
-MOST_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
-"""Keys by which the demands of equal pods are remembered, and bytes of a `demand_input`, which bound their denials."""
+MAX_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
+"""Keys of cached demands, and bytes of a `demand_input`. The second also limits the denials that a demand contains."""
 
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
 ADVISED = frozenset({RESOURCE_QUOTA, CLAIM_TEMPLATE})
-"""Kinds, with their API groups, that are always admitted, though their effect shows only later, out of sight."""
+"""Kinds, with their API groups, that are always admitted, but may get a warning: their author would not see the effect."""
 
 
 class Outcome(Enum):
-    """What became of a finding once its rule's mode was taken into account."""
+    """The effect of a finding under the mode of its rule."""
 
     DENIED = "denied"
     WARNED = "warned"
@@ -57,7 +57,7 @@ class Outcome(Enum):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A finding, and what it means under the policy."""
+    """A finding with its outcome under the policy."""
 
     finding: Finding
     outcome: Outcome
@@ -67,14 +67,14 @@ class Violation(msgspec.Struct, frozen=True):
         return cls(finding.with_contact(policy.contact), outcome_of(finding.severity, mode))
 
     @property
-    def about(self) -> tuple[str, str, str | None, str | None]:
-        """What it is about: the sentence may differ once the pod is pinned."""
+    def identity(self) -> tuple[str, str, str | None, str | None]:
+        """Equal for the findings of /mutate and /validate on the same value. Their messages may differ once the pod is pinned."""
         finding = self.finding
         return finding.rule, finding.path or finding.message, finding.container, finding.value
 
 
-class OutOfTime(Exception):  # noqa: N818 - no bug
-    """The deadline passed before the decision: the API server is about to stop waiting."""
+class DeadlineExceeded(Exception):  # noqa: N818 - the name in gRPC and Go
+    """The deadline passed before the decision. The API server will soon stop waiting."""
 
     @classmethod
     def check(cls, deadline: float) -> None:
@@ -84,46 +84,46 @@ class OutOfTime(Exception):  # noqa: N818 - no bug
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one object. What is DENIED rejects it, what is WARNED its author sees, what is AUDITED is only logged."""
+    """The decision on one object. DENIED violations reject it, its author sees WARNED ones, AUDITED ones are only logged."""
 
     policy: EffectivePolicy
-    evaluated: tuple[Violation, ...] = ()
+    violations: tuple[Violation, ...] = ()
     changes: tuple[Change, ...] = ()
     pod: Pod | None = None
-    """The pod with the changes. None if it is not known: the decision is that on an equal pod, or on no pod."""
+    """The pod with the changes. None for an object without a pod, and for a cached decision, which was made on an equal pod."""
     note: Change | None = None
-    """The annotation that tells people what was injected; there only if something was."""
+    """The change that sets the annotation `injected`. None if nothing was injected."""
     exemption: Exemption | None = None
     paused_until: datetime | None = None
-    """There only if the policy was paused when this was decided."""
+    """The end of the pause. None if the policy was not paused at the decision."""
     request: QuotaRequest | None = None
-    """The demand on the quota."""
+    """The request to the quota."""
     reservation: ReservationOutcome | None = None
-    """The answer of the quota. None if the quota was not asked, or did not answer."""
+    """The answer of the quota. None without a request or an answer."""
 
     @classmethod
-    def on(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
-        """Return the verdict by findings alone."""
-        return cls(policy=policy, evaluated=tuple(Violation.of(each, mode, policy) for each in findings))
+    def of_findings(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
+        """Return the decision that only these findings make."""
+        return cls(policy=policy, violations=tuple(Violation.of(each, mode, policy) for each in findings))
 
     @classmethod
-    def of_nothing(cls, policy: EffectivePolicy, now: datetime) -> Self:
-        """Return the verdict before any rule was run."""
+    def without_findings(cls, policy: EffectivePolicy, now: datetime) -> Self:
+        """Return the decision before any rule has run."""
         return cls(policy=policy, exemption=policy.exemption_in_force(now), paused_until=policy.paused(now))
 
-    def adding(self, findings: Iterable[Finding], mode: Mode) -> Self:
-        """Return the verdict by these findings as well."""
-        more = self.on(self.policy, findings, mode).evaluated
+    def with_findings(self, findings: Iterable[Finding], mode: Mode) -> Self:
+        """Return the decision with these findings added."""
+        more = self.of_findings(self.policy, findings, mode).violations
         if not more:
             return self
-        added = dict.fromkeys([*self.evaluated, *more])
+        added = dict.fromkeys([*self.violations, *more])
         by_outcome = [[each for each in added if each.outcome is outcome] for outcome in Outcome]
-        limited = (each for found in by_outcome for each in found[:MOST_FINDINGS])
-        return replace(self, evaluated=tuple(limited))
+        limited = (each for found in by_outcome for each in found[:MAX_FINDINGS])
+        return replace(self, violations=tuple(limited))
 
     @property
     def allowed(self) -> bool:
-        return not any(each.outcome is Outcome.DENIED for each in self.evaluated)
+        return not any(each.outcome is Outcome.DENIED for each in self.violations)
 
     @property
     def operations(self) -> list[Operation]:
@@ -131,28 +131,28 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return [operation for change in changes for operation in change.operations]
 
     def located(self, path_of: Callable[[str], str]) -> Self:
-        """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
-        located = (Violation(each.finding.at(path_of), each.outcome) for each in self.evaluated)
-        return replace(self, evaluated=tuple(located))
+        """Return the decision with paths in the object that contains the pod. `path_of` converts a path in the pod."""
+        located = (Violation(each.finding.at(path_of), each.outcome) for each in self.violations)
+        return replace(self, violations=tuple(located))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
-        return (each.finding for each in self.evaluated if each.outcome is outcome)
+        return (each.finding for each in self.violations if each.outcome is outcome)
 
 
 class Engine:
-    """A configuration, and what is remembered of the pods that were reviewed under it."""
+    """A configuration, with a cache of decisions and demands under it."""
 
     def __init__(self, configuration: Configuration, fetcher_image: str = FETCHER_IMAGE) -> None:
         self.configuration = configuration
         self.fetcher_image = fetcher_image
-        self.remembered: dict[tuple[object, ...], tuple[Decision, NodeFacts | None]] = {}
+        self.decisions: dict[tuple[object, ...], tuple[Decision, NodeFacts | None]] = {}
         self.fingerprints = fingerprints(RULES, configuration.resource_mapping)
         self._demands: dict[bytes, dict[CatalogueVersion, Demand]] = {}
 
     def demands(self, pod: Pod, fingerprint: bytes | None) -> dict[CatalogueVersion, Demand]:
-        """Return the demands that new pods with an equal `demand_input` share: to compute one takes 0.1 ms.
+        """Return the cached demands of pods with an equal `demand_input`, for the caller to add to: one takes 0.1 ms to compute.
 
-        A pod that names nodes shares none, because its demand depends on them.
+        A pod that names nodes gets a new dict, because its demand depends on the nodes.
         """
         found = self._demands.get(fingerprint or b"")
         if found is not None:
@@ -162,36 +162,36 @@ class Engine:
         text = demand_input(self.fingerprints.reduced(pod))
         found = self._demands.get(text, {})
         if len(text) <= LONGEST_DEMAND_INPUT:
-            if len(self._demands) >= MOST_DEMANDS:
+            if len(self._demands) >= MAX_DEMANDS:
                 self._demands.clear()
             self._demands |= {key: found for key in (text, fingerprint) if key}
         return found
 
-    def recall(
+    def cached_decision(
         self, key: tuple[object, ...], policy: EffectivePolicy, nodes: NodeFacts | None
     ) -> Decision | None:
-        """Return the decision on an equal pod, without its pod, if the same policy and nodes led to it."""
-        found = self.remembered.get(key)
+        """Return the cached decision on an equal pod, without the pod, if policy and nodes are the same."""
+        found = self.decisions.get(key)
         return found[0] if found and found[0].policy is policy and found[1] is nodes else None
 
-    def remember(self, key: tuple[object, ...], decision: Decision, nodes: NodeFacts | None) -> None:
-        """Keep the decision for equal pods, unless it is long, or quotes the name of a token, in which they differ."""
-        text = msgspec.json.encode((decision.evaluated, decision.changes))
-        if len(text) > LONGEST_REMEMBERED or TOKEN_VOLUME.encode() in text:
+    def cache_decision(self, key: tuple[object, ...], decision: Decision, nodes: NodeFacts | None) -> None:
+        """Cache the decision for equal pods, unless it is long, or quotes the name of a token volume: that name differs."""
+        text = msgspec.json.encode((decision.violations, decision.changes))
+        if len(text) > LONGEST_DECISION or TOKEN_VOLUME.encode() in text:
             return
-        if len(self.remembered) >= MOST_REMEMBERED:
-            self.remembered.clear()
-        self.remembered[key] = replace(decision, pod=None), nodes
+        if len(self.decisions) >= MAX_DECISIONS:
+            self.decisions.clear()
+        self.decisions[key] = replace(decision, pod=None), nodes
 
 
 class RulePass:
-    """One pass of the rules of a policy over one object: the patch, and the findings so far. Raises OutOfTime."""
+    """One run of the rules of a policy over one object, with the patch and the violations so far. Raises DeadlineExceeded."""
 
     def __init__(self, policy: EffectivePolicy, context: Context, pod: Pod, deadline: float = inf) -> None:
         self.policy, self.context = policy, context
         self.rules = policy.rules(context.now)
         self.patch = PodPatch(pod)
-        self.evaluated: dict[Outcome, dict[Violation, None]] = {outcome: {} for outcome in Outcome}
+        self.violations: dict[Outcome, dict[Violation, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[Change] = []
         self._note: Change | None = None
         self._deadline = deadline
@@ -199,7 +199,7 @@ class RulePass:
     def decision(self) -> Decision:
         return Decision(
             policy=self.policy,
-            evaluated=tuple(each for found in self.evaluated.values() for each in found),
+            violations=tuple(each for found in self.violations.values() for each in found),
             changes=tuple(self.changes),
             pod=self.patch.pod,
             note=self._note,
@@ -208,22 +208,22 @@ class RulePass:
         )
 
     def mutate_pod(self) -> None:
-        """Inject what the rules add, and find what makes the pod unacceptable already.
+        """Inject what the rules add, and run the checks that come before it.
 
-        A pod that is denied here goes no further, so its author also learns what /validate would say.
+        A pod that is denied here never reaches /validate. So the other checks run too, and the author sees all findings.
         """
         for binding, mode in self.rules:
             if binding.rule.check_before_mutation:
                 self._check(binding, mode)
         for binding, mode in self.rules:
             self._mutate(binding, mode)
-        for binding, mode in self.rules if self.evaluated[Outcome.DENIED] else ():
+        for binding, mode in self.rules if self.violations[Outcome.DENIED] else ():
             if not binding.rule.check_before_mutation:
                 self._check(binding, mode)
         self._add_note()
 
     def validate_pod(self) -> None:
-        """Find what is wrong with the final pod, and which injections did not survive other webhooks."""
+        """Check the final pod, and report injected fields that other webhooks removed."""
         is_update = self.context.is_update
         for binding, mode in self.rules:
             if is_update and not binding.rule.on_update:
@@ -233,47 +233,47 @@ class RulePass:
                 self._report_missing(binding, mode)
 
     def check_template(self) -> None:
-        """Find what would be wrong with pods of this template, and what they would get; the template is never changed."""
+        """Check a pod of this template, and find what would be injected into it. The template itself is never changed."""
         for binding, mode in self.rules:
             self._check(binding, mode)
         for binding, mode in self.rules:
             self._mutate(binding, mode)
 
     def check_workload(self, workload: Workload) -> None:
-        """Advise on the object as a whole: warnings, whatever the modes; while the policy is paused only logged."""
+        """Check the object as a whole. Findings are warnings in every mode, and only logged while the policy is paused."""
         mode = Mode.WARN if self.policy.paused(self.context.now) is None else Mode.AUDIT
         for binding, _ in self.rules:
             if binding.rule.check_workload is not None:
                 for finding in binding.rule.check_workload(workload, binding.options, self.context):
-                    self._evaluate(finding, mode)
+                    self._record(finding, mode)
 
     def check_claim_template(self, template: ResourceClaimTemplate) -> None:
-        """Warn, whatever the modes, of a template whose claims could never be created."""
+        """Warn, in every mode, of a template whose claims could never be created."""
         for binding, _ in self.rules:
             if binding.rule.check_claim_template is not None:
                 for finding in binding.rule.check_claim_template(template, self.context):
-                    self._evaluate(finding, Mode.WARN)
+                    self._record(finding, Mode.WARN)
 
-    def _evaluate(self, finding: Finding, mode: Mode) -> None:
+    def _record(self, finding: Finding, mode: Mode) -> None:
         violation = Violation.of(finding, mode, self.policy)
-        found = self.evaluated[violation.outcome]
-        if len(found) < MOST_FINDINGS:
+        found = self.violations[violation.outcome]
+        if len(found) < MAX_FINDINGS:
             found[violation] = None
 
     def _advise(self, binding: Binding, reason: Reason, message: str, mode: Mode) -> None:
         rule_id = binding.rule.id
-        self._evaluate(Finding(rule=rule_id, reason=reason, message=message, severity=Severity.WARNING), mode)
+        self._record(Finding(rule=rule_id, reason=reason, message=message, severity=Severity.WARNING), mode)
 
     def _check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:
-            OutOfTime.check(self._deadline)
+            DeadlineExceeded.check(self._deadline)
             for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
-                self._evaluate(finding, mode)
-                if len(self.evaluated[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
+                self._record(finding, mode)
+                if len(self.violations[outcome_of(Severity.DENIAL, mode)]) >= MAX_FINDINGS:
                     break
 
     def _mutate(self, binding: Binding, mode: Mode) -> None:
-        """Apply an enforced rule to the pod; of one that only warns or audits, report what it would have done."""
+        """Apply a rule in mode `enforce` to the pod. In another mode, report what the rule would add."""
         for change in self._run_mutation(binding, mode, on_scratch=mode is not Mode.ENFORCE):
             if mode is Mode.ENFORCE:
                 self.changes.append(replace(change, rule=binding.rule.id))
@@ -282,7 +282,7 @@ class RulePass:
                 self._advise(binding, Reason.WOULD_INJECT, would, mode)
 
     def _report_missing(self, binding: Binding, mode: Mode) -> None:
-        """Report what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
+        """Report what a rule in mode `enforce` would still add: it was not injected, or a later webhook removed it."""
         for change in self._run_mutation(binding, mode, on_scratch=True):
             if mode is Mode.ENFORCE:
                 missing = (
@@ -294,15 +294,15 @@ class RulePass:
     def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
         if binding.rule.mutate is None:
             return []
-        OutOfTime.check(self._deadline)
+        DeadlineExceeded.check(self._deadline)
         patch = self.patch.fork() if on_scratch else self.patch
         before = len(patch.changes)
         for finding in binding.rule.mutate(patch, binding.options, self.context):
-            self._evaluate(finding, mode)
+            self._record(finding, mode)
         return patch.changes[before:]
 
     def _add_note(self) -> None:
-        """Add the annotation that tells people what was injected, one line a rule."""
+        """Add the annotation `injected`, with one line for each rule."""
         if not self.changes:
             return
         by_rule: dict[str, list[str]] = {}
@@ -316,7 +316,7 @@ class RulePass:
 
 
 def outcome_of(severity: Severity, mode: Mode) -> Outcome:
-    """Return what becomes of a finding of a rule in that mode."""
+    """Return the outcome of a finding of a rule in this mode."""
     if mode is Mode.AUDIT:
         return Outcome.AUDITED
     if mode is Mode.WARN or severity is Severity.WARNING:

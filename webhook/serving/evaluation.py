@@ -25,7 +25,7 @@ from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
-from webhook.serving.review import GroupVersionKind
+from webhook.serving.review import GroupKind
 from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
 from webhook.workloads.places import PodPlace
 
@@ -67,7 +67,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def findings(self) -> Iterator[Violation]:
         """Yield everything that was found, about the pods first."""
-        return chain(*(pod.evaluated for pod in self.pods), self.advice)
+        return chain(*(pod.violations for pod in self.pods), self.advice)
 
 
 def evaluate(
@@ -81,9 +81,9 @@ def evaluate(
         found = replace(found, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
             return replace(found, pods=(_pod(namespace, raw, by),))
-        policy, its_kind = by.policy(namespace), GroupVersionKind(group=group, kind=kind)
+        policy, its_kind = by.policy(namespace), GroupKind(group=group, kind=kind)
         pods, decisions = evaluate_workload(by, policy, its_kind, raw, is_update=True)
-        advice = chain.from_iterable(each.evaluated for each in decisions)
+        advice = chain.from_iterable(each.violations for each in decisions)
         return replace(found, pods=pods, advice=tuple(advice))
     except msgspec.ValidationError as error:
         return replace(found, unreadable=str(error))

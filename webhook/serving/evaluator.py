@@ -42,16 +42,16 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import (
     CLAIM_TEMPLATE,
-    MOST_FINDINGS,
+    MAX_FINDINGS,
+    DeadlineExceeded,
     Decision,
     Engine,
     Outcome,
-    OutOfTime,
     RulePass,
     Violation,
 )
 
-MOST_KEYS = 1_000
+MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
 
 
@@ -61,7 +61,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine
     now: datetime
     deadline: float = inf
-    """A moment of `monotonic`. Every evaluation raises OutOfTime once it has passed."""
+    """A moment of `monotonic`. Every evaluation raises DeadlineExceeded once it has passed."""
     labels_of: Callable[[str], Labels] = lambda _namespace: ()
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
@@ -86,7 +86,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         found = excesses(pod) or (excesses(before) if before else ())
         if not found and before is None:
             found = too_many_resources(pod, self.engine.configuration.resource_mapping)
-        return Decision.on(policy, found[:MOST_FINDINGS], Mode.ENFORCE) if found else None
+        return Decision.of_findings(policy, found[:MAX_FINDINGS], Mode.ENFORCE) if found else None
 
     def _rules(
         self,
@@ -132,8 +132,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
         key = (phase, fingerprint, by_daemonset, is_update, policy.namespace)
-        remembers = fingerprint is not None and is_timeless
-        if remembers and (known := self.engine.recall(key, policy, self.nodes())) is not None:
+        is_cacheable = fingerprint is not None and is_timeless
+        if is_cacheable and (known := self.engine.cached_decision(key, policy, self.nodes())) is not None:
             return known
         rules = self._rules(policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update)
         match phase:
@@ -144,8 +144,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             case Phase.TEMPLATE:
                 rules.check_template()
         decision = rules.decision()
-        if remembers:
-            self.engine.remember(key, decision, rules.context.nodes)
+        if is_cacheable:
+            self.engine.cache_decision(key, decision, rules.context.nodes)
         return decision
 
     def restore(
@@ -164,7 +164,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         wanted = {each.what: each.rule for each in today.changes if each.what in injected}
         restored = restore(stored, *documents, wanted)
         warnings = tuple(Violation(each, Outcome.WARNED) for each in restored.warnings)
-        return replace(today, evaluated=warnings, changes=restored.changes, note=restored.note)
+        return replace(today, violations=warnings, changes=restored.changes, note=restored.note)
 
     def create(
         self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
@@ -182,14 +182,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             configuration, nodes = self.engine.configuration, self.named_nodes()
             demand = quota_request_for_pod("review", final, None, configuration, nodes)
             validated = self.reserve(validated, demand)
-        known = {each.about for each in mutated.evaluated}
-        denied = {each.about for each in mutated.evaluated if each.outcome is Outcome.DENIED}
+        known = {each.identity for each in mutated.violations}
+        denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
         rest = tuple(
             each
-            for each in validated.evaluated
-            if each.about not in (denied if each.outcome is Outcome.DENIED else known)
+            for each in validated.violations
+            if each.identity not in (denied if each.outcome is Outcome.DENIED else known)
         )
-        return [mutated, replace(validated, evaluated=rest)]
+        return [mutated, replace(validated, violations=rest)]
 
     def check_template(self, policy: EffectivePolicy, kind: str, pod: Pod) -> Decision:
         """Return what is wrong with the pods that a template of an object of this kind makes."""
@@ -217,21 +217,21 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules = self._rules(policy, Phase.TEMPLATE, grant=self._grant(policy))
                 rules.check_claim_template(template)
                 return rules.decision()
-            keys = islice(fields_of(document, "spec", "hard"), MOST_KEYS)
+            keys = islice(fields_of(document, "spec", "hard"), MAX_KEYS)
         except msgspec.ValidationError:
             return Decision(policy=policy)
         findings = resource_quota_findings(keys, self.engine.configuration.resource_mapping)
-        return Decision.on(policy, findings, Mode.WARN)
+        return Decision.of_findings(policy, findings, Mode.WARN)
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        return self.reserve(Decision.of_nothing(policy, self.now), request)
+        return self.reserve(Decision.without_findings(policy, self.now), request)
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
         policy, outcome = decision.policy, None
         if decision.allowed:
-            OutOfTime.check(self.deadline)
+            DeadlineExceeded.check(self.deadline)
             quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
             if quota is not None and held is not None:
                 binding, mode = held
@@ -244,7 +244,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 findings = check_reservation(
                     answer, request, options, policy.namespace, self.now, partial(self._class_pins, policy)
                 )
-                decision = decision.adding(findings, mode)
+                decision = decision.with_findings(findings, mode)
         return replace(decision, request=request, reservation=outcome)
 
     def _class_pins(self, policy: EffectivePolicy, pod: Pod) -> Mapping[str, tuple[str, str]]:

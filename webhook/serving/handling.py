@@ -18,7 +18,7 @@ from policies.policy import EffectivePolicy, Labels
 from policies.rule import Phase
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving.document_reviews import DocumentReviews
-from webhook.serving.engine import Decision, Engine, OutOfTime
+from webhook.serving.engine import DeadlineExceeded, Decision, Engine
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.review import LONGEST_NAME, AdmissionRequest, AdmissionResponse, allowed
 from webhook.workloads.autoscalers import ScaleTarget
@@ -66,8 +66,8 @@ class Review(msgspec.Struct, frozen=True):
     evaluator: Evaluator
 
     def document(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """Return the JSON of an object to be decoded. Raises OutOfTime, msgspec.ValidationError where it is too long."""
-        OutOfTime.check(self.evaluator.deadline)
+        """Return the JSON of an object to be decoded. Raises DeadlineExceeded, msgspec.ValidationError where it is too long."""
+        DeadlineExceeded.check(self.evaluator.deadline)
         return check_size(raw)
 
     def policy(self) -> EffectivePolicy:

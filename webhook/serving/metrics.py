@@ -83,8 +83,8 @@ class Metrics:
         self._requests(phase, verdict, dry).inc()
         self._duration(phase, dry).observe(seconds)
         for decision in decisions:
-            for evaluated in decision.evaluated:
-                finding, outcome = evaluated.finding, evaluated.outcome.value
+            for violation in decision.violations:
+                finding, outcome = violation.finding, violation.outcome.value
                 self._findings(phase, finding.rule, finding.reason.value, outcome, dry).inc()
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):

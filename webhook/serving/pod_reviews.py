@@ -9,7 +9,7 @@ from policies.pods.submission import as_submitted, injected_changes, names_its_n
 from policies.quota.quota_request import quota_request_for_pod
 from policies.rule import Phase
 from webhook.serving.canary_trace import canary_trace
-from webhook.serving.engine import OutOfTime
+from webhook.serving.engine import DeadlineExceeded
 from webhook.serving.handling import Review, ReviewResult, allow, check_identity, reading, shown_name
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, allowed, decided
@@ -50,10 +50,8 @@ def review_pod(review: Review) -> ReviewResult:
             fingerprint=fingerprint,
         )
         if phase is Phase.VALIDATE:
-            nodes, demands = (
-                evaluator.named_nodes(),
-                engine.demands(pod, fingerprint) if before is None else None,
-            )
+            nodes = evaluator.named_nodes()
+            demands = engine.demands(pod, fingerprint) if is_compared and before is None else None
             demand = quota_request_for_pod(request.uid, pod, before, engine.configuration, nodes, demands)
             decision = evaluator.reserve(decision, demand)
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
@@ -80,7 +78,7 @@ def restore_pod(review: Review) -> ReviewResult:
         submitted = as_submitted(pod, by_author=by_author, injected=injected)
         documents = request.old_object, request.object
         decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
-    except (msgspec.ValidationError, NamespaceUnknown, OutOfTime):
+    except (msgspec.ValidationError, NamespaceUnknown, DeadlineExceeded):
         return allow(review)
     response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
     return ReviewResult(response, [decision], name, pod.metadata)

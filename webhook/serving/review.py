@@ -46,9 +46,8 @@ class BadReviewError(Exception):
     """The HTTP request is not an AdmissionReview v1 that could be answered; the text says why."""
 
 
-class GroupVersionKind(msgspec.Struct, frozen=True):
+class GroupKind(msgspec.Struct, frozen=True):
     group: str = ""
-    version: str = ""
     kind: str = ""
 
 
@@ -61,7 +60,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     """What the API server asks about. `object` and `old_object` stay JSON until a view is decoded from them."""
 
     uid: str
-    kind: GroupVersionKind = GroupVersionKind()
+    kind: GroupKind = GroupKind()
     operation: str = ""
     name: str = ""
     namespace: str = ""
@@ -203,7 +202,7 @@ def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
 
 
 def invalid_document(
-    uid: str, kind: GroupVersionKind, name: str, causes: tuple[Cause, ...], warnings: tuple[str, ...] = ()
+    uid: str, kind: GroupKind, name: str, causes: tuple[Cause, ...], warnings: tuple[str, ...] = ()
 ) -> AdmissionResponse:
     """Reject a document of our own with everything that is wrong, as the API server itself rejects an invalid object."""
     lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
@@ -357,7 +356,7 @@ def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str
     if injected:
         rules = (change.rule for decision in decisions for change in decision.changes)
         annotations["injected-by"] = ",".join(dict.fromkeys(rules))
-    evaluated = (each for decision in decisions for each in decision.evaluated)
+    evaluated = (each for decision in decisions for each in decision.violations)
     if found := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in evaluated):
         annotations["findings"] = ",".join(found)
     if not annotations:

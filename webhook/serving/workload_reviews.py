@@ -1,6 +1,6 @@
 """Decisions on a workload: on each of its templates, and on the object as a whole.
 
-They raise OutOfTime, and msgspec.ValidationError for an object that cannot be read.
+They raise DeadlineExceeded, and msgspec.ValidationError for an object that cannot be read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,9 +14,9 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.rule import Mode
-from webhook.serving.engine import MOST_FINDINGS, Decision, Outcome, Violation
+from webhook.serving.engine import MAX_FINDINGS, Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.review import GroupVersionKind
+from webhook.serving.review import GroupKind
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
@@ -36,8 +36,8 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
         return self.decisions[0].policy
 
     @property
-    def evaluated(self) -> tuple[Violation, ...]:
-        return tuple(dict.fromkeys(chain.from_iterable(each.evaluated for each in self.decisions)))
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(each.violations for each in self.decisions)))
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -50,11 +50,11 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        return any(each.outcome is Outcome.DENIED for each in self.evaluated)
+        return any(each.outcome is Outcome.DENIED for each in self.violations)
 
 
 def evaluate_workload(
-    by: Evaluator, policy: EffectivePolicy, kind: GroupVersionKind, document: msgspec.Raw, *, is_update: bool
+    by: Evaluator, policy: EffectivePolicy, kind: GroupKind, document: msgspec.Raw, *, is_update: bool
 ) -> tuple[list[EvaluatedPod], list[Decision]]:
     """Return the templates with the decision on each, and the decisions on the object."""
     configuration, key = by.engine.configuration, (kind.group, kind.kind)
@@ -64,14 +64,14 @@ def evaluate_workload(
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if key not in configuration.workload_kinds:
         unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
-        advice.append(Decision.on(policy, unread, Mode.WARN))
+        advice.append(Decision.of_findings(policy, unread, Mode.WARN))
     return pods, advice
 
 
 def evaluate_autoscaler(
     by: Evaluator,
     policy: EffectivePolicy,
-    kind: GroupVersionKind,
+    kind: GroupKind,
     data: Any,
     scales: ScaleTarget,
     stored: Any,
@@ -96,8 +96,8 @@ def _templates(
     for place, pod in places:
         decision = by.check_template(policy, kind, pod).located(place.located)
         pods.append(EvaluatedPod(place, pod, (decision,)))
-        findings += len(decision.evaluated)
-        if findings >= MOST_FINDINGS:
+        findings += len(decision.violations)
+        if findings >= MAX_FINDINGS:
             break
     return pods
 

@@ -109,7 +109,7 @@ def _opened(name: str) -> AbstractContextManager[BinaryIO]:
     return Path(name).open("rb")
 
 
-MOST_REMEMBERED = 200_000
+MAX_REMEMBERED = 200_000
 """Authors of pods and of their owners, and released objects, each: some 50 MB in all. The oldest are forgotten."""
 UNKNOWN_CLASS = "(class not known)"
 UNKNOWN_USER = "(not in the log)"
@@ -124,17 +124,19 @@ CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
 
 
+amount_of = lru_cache(maxsize=4096)(parse_amount)
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Recent(dict[K, V]):
-    """Keeps the newest MOST_REMEMBERED entries only."""
+    """Keeps the newest MAX_REMEMBERED entries only."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key, None)
         super().__setitem__(key, value)
-        if len(self) > MOST_REMEMBERED:
+        if len(self) > MAX_REMEMBERED:
             del self[next(iter(self))]
 
 
@@ -286,12 +288,6 @@ def _raise(last: dict[str, float], held: Held) -> None:
 
 def _hours(parts: Mapping[int, int]) -> Fraction:
     return sum((Fraction(part, whole * 3_600_000) for whole, part in parts.items()), NOTHING)
-
-
-@lru_cache(maxsize=4096)
-def amount_of(text: str) -> Fraction:
-    """Return an amount as lines have it, `2` or `2/7`. Raises ValueError."""
-    return parse_amount(text)
 
 
 def seconds_of(text: str) -> float:

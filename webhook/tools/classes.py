@@ -18,9 +18,9 @@ from policies.rules import gpu_class
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.configuration.documents import CLASS
+from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration
-from webhook.quota.documents import GROUP, PLURAL, decode_quota, quota_path
+from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.tools.status.permitted import Permitted

@@ -7,7 +7,7 @@ from typing import TypeVar
 from policies.pods.field_paths import Parts
 from webhook.serving.engine import Outcome, Violation
 
-MOST_ROUNDS = 4
+MAX_ROUNDS = 4
 """A fix may uncover another finding, which the next round fixes."""
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def correct(wanted: Callable[[], Sequence[T]], attempt: Callable[[Sequence[T]], bool]) -> None:
     """Attempt what is wanted now, until nothing is. `attempt` returns whether it made all of them, or else has made none."""
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if not (found := wanted()):
             break
         _by_halves(found, attempt)

@@ -14,11 +14,11 @@ from webhook.configuration.workload_kinds import PodForm, WorkloadKind, Workload
 from webhook.workloads.counts import follow, pod_count, together
 from webhook.workloads.forms import decided_template, pod_data
 
-MOST_PLACES = 100
+MAX_PLACES = 100
 """Maximum number of pods of one object that are checked. An object of 3 MiB can have 100,000."""
 
-MOST_FOUND = 1_000
-"""Maximum number of values at one path. More than MOST_PLACES, because many templates of a Workflow create no pod."""
+MAX_FOUND = 1_000
+"""Maximum number of values at one path. More than MAX_PLACES, because many templates of a Workflow create no pod."""
 LONGEST_PATCHES = 8_192
 """Maximum number of characters in all YAML patches of one object. Parsing takes 2 µs for each character."""
 _SHORTEST_PATCH = 64
@@ -87,14 +87,14 @@ def workload_pods(
 
 
 def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
-    """Return the pods of an object, at most MOST_PLACES, and a Problem for each value of the wrong type."""
+    """Return the pods of an object, at most MAX_PLACES, and a Problem for each value of the wrong type."""
     workload_kind = kinds.get((group, kind))
     return [] if workload_kind is None else _counted(kinds, workload_kind, data)
 
 
 def _counted(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> list[PodPlace | Problem]:
-    """Return the first MOST_PLACES places. `together` computes the gang size from all of them."""
-    found = list(islice(_once(_places(kinds, workload_kind, data)), MOST_PLACES))
+    """Return the first MAX_PLACES places. `together` computes the gang size from all of them."""
+    found = list(islice(_once(_places(kinds, workload_kind, data)), MAX_PLACES))
     if not workload_kind.together:
         return found
     counts = iter(together(workload_kind, data, [each.count for each in found if isinstance(each, PodPlace)]))
@@ -131,7 +131,7 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
     unread = LONGEST_PATCHES
     for form in workload_kind.pods:
         leaf = str if form.form is PodForm.PATCH else dict
-        for found in islice(follow(data, steps(form.path), (), leaf), MOST_FOUND):
+        for found in islice(follow(data, steps(form.path), (), leaf), MAX_FOUND):
             if isinstance(found, Problem):
                 yield found
                 continue

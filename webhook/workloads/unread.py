@@ -16,12 +16,12 @@ from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 ID = "workloads"
 """Rule id of the findings of this module."""
 
-MOST_VALUES = 20_000
+MAX_VALUES = 20_000
 """Values of an object that are searched."""
-MOST_NAMES = 500
+MAX_NAMES = 500
 """Names in an object that are compared with the resource patterns. Each takes 20 µs."""
 
-MOST_MISPLACED = 10
+MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 
 _READ = {("resources", "limits"), ("resources", "requests")}
@@ -61,7 +61,7 @@ def misplaced_gpus(
 
     `pods`: the paths of its pod templates, or the empty path for kinds of Kubernetes, which have amounts nowhere else.
     """
-    for at in islice(_amounts(data, resource_mapping), MOST_MISPLACED):
+    for at in islice(_amounts(data, resource_mapping), MAX_MISPLACED):
         # Other kinds have containers in fields of other names.
         is_of_container = at[-5:-4] in _CONTAINERS or () not in pods
         is_read = (at[-3:-1] in _READ and is_of_container) or at[-2:-1] == ("overhead",)
@@ -93,7 +93,7 @@ def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:
 def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
     """Yield the paths of GPU resources in the object. They are keys with an amount, or values such as a resource name."""
     domains, compared = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}, 0
-    for at, value in islice(_values(data), MOST_VALUES):
+    for at, value in islice(_values(data), MAX_VALUES):
         key = at[-1] if at else ""
         if isinstance(value, dict | list):
             continue
@@ -103,7 +103,7 @@ def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
         if not isinstance(name, str) or len(name) > LONGEST_NAME or name.partition("/")[0] not in domains:
             continue
         compared += 1
-        if compared > MOST_NAMES:
+        if compared > MAX_NAMES:
             return
         named = (
             resource_mapping.resource(name) is not None if is_amount else _is_listed(name, resource_mapping)

@@ -19,11 +19,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 gpu-admission.{{ .Release.Namespace }}.svc
 {{- end }}
 
-{{/* Where the controller keeps the authority; cert-manager's Certificate uses the same name. */}}
-{{- define "gpu-admission.authoritySecret" -}}
-gpu-admission-ca
-{{- end }}
-
 {{/* One image; arguments are the root, its values, and the repository if they have none. */}}
 {{- define "gpu-admission.image" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}

@@ -21,6 +21,7 @@ from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 GPU = GPUResource("nvidia.com/gpu", Measure.DEVICES)
 SHARED = GPUResource("nvidia.com/gpu.shared", Measure.SHARES)
 MEMORY = GPUResource("nvidia.com/gpumem", Measure.MEMORY_MIB)
+BYTES = GPUResource("example.com/gpu-memory", Measure.MEMORY_BYTES)
 SLICE = GPUResource("nvidia.com/mig-1g.20gb", Measure.SLICES, "1g.20gb")
 QUARTER = Fraction(1, 4)
 SHARED_CARD, OF_16 = Card(((GPU.name, QUARTER),)), Card((), 16)
@@ -97,6 +98,7 @@ def test_what_matters(name: str, requested: list[GPUResource], is_certain: bool,
     weighed=({GPU: Fraction(2)}, SHARED_CARD, {GPU: Fraction(1, 2)}),
     limited_each=({GPU: Fraction(2), MEMORY: Fraction(4096)}, OF_16, {GPU: Fraction(1, 2)}),
     limit_alone=({MEMORY: Fraction(4096)}, OF_16, {MEMORY: QUARTER}),
+    limit_in_bytes=({BYTES: Fraction(4 * 2**30)}, OF_16, {BYTES: QUARTER}),
     a_slice_is_not_limited_by_memory=(
         {SLICE: Fraction(1), MEMORY: Fraction(4096)},
         Card(((SLICE.name, QUARTER),), 16),

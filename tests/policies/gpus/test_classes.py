@@ -172,7 +172,6 @@ def test_profile_names(name: str) -> None:
     number=(1, Fraction(1)),
     fraction=("1/4", Fraction(1, 4)),
     decimal=("0.25", Fraction(1, 4)),
-    not_in_lowest_terms=("2/8", Fraction(1, 4)),
 )
 def test_share(text: str | int, want: Fraction) -> None:
     assert parse_share(text) == want

@@ -26,6 +26,7 @@ from policies.models.estimate import (
     parse_precision,
     placement,
 )
+from policies.models.families import FAMILIES, parse_family
 from tests.builders import CLASSES, gpu_class
 from tests.cases import cases
 
@@ -201,13 +202,12 @@ batch = partial(parse_count, what="batch size")
 @cases(
     ("parse", "text", "want"),
     no_params=(parse_params, "", 'not ""'),
-    negative_params=(parse_params, "-7b", 'not "-7b"'),
     unknown_unit=(parse_params, "7g", 'not "7g"'),
-    underscore=(parse_params, "7_0b", 'not "7_0b"'),
     zero_params=(parse_params, "0b", 'parameters, not "0b"'),
     too_many_params=(parse_params, "1e99", "more than 0 and at most 1e+15"),
     precision=(parse_precision, "fp64", "must be one of fp32, tf32, fp16"),
-    phase=(parse_phase, "inference", 'must be training or serving, not "inference"'),
+    cut=(parse_precision, "x" * 41, f'not "{"x" * 40}"'),
+    family=(parse_family, "llama-3.1-9b", "a built-in family such as llama-3.1-8b, "),
     zero=(batch, "0", 'a batch size, a whole number from 1 to 1000000000, not "0"'),
     fraction=(batch, "1.5", 'not "1.5"'),
     too_large=(batch, "9" * 99, "from 1 to 1000000000"),
@@ -230,6 +230,7 @@ def test_precision_names(text: str, want: Precision) -> None:
     assert parse_precision(text) is want
 
 
-def test_phase_and_count() -> None:
+def test_family_phase_and_count() -> None:
+    assert parse_family(" Phi-4 ") == FAMILIES["phi-4"]
     assert parse_phase("Training") is ModelPhase.TRAINING
     assert parse_count(" 8 ", "batch size") == 8

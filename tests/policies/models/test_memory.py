@@ -135,19 +135,26 @@ def test_need_that_nobody_can_tell(containers: list[JSON]) -> None:
     assert model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING) is None
 
 
-def test_no_model_needs_nothing() -> None:
-    assert model_need(view(pod(gpu_container())), RESOURCE_MAPPING) is None
-
-
 @cases(
     ("params", "sizes", "want"),
     more_than_eight=("70b", (16,), ""),
-    each_size=("70b", (40, 80), "request 5 × 40 GB or 3 × 80 GB"),
-    smallest_of_those_that_take_as_many=("70b", (80, 94, 96), "request 3 × 80 GB"),
-    at_most_three=("70b", (40, 48, 80, 141, 192), "request 5 × 40 GB or 3 × 80 GB or 2 × 141 GB"),
+    each_size=("70b", (40, 80), "request 8 GPUs of 40 GB or 4 GPUs of 80 GB"),
+    smallest_of_those_that_take_as_many=("70b", (80, 94, 96), "request 4 GPUs of 80 GB"),
+    at_most_three=(
+        "70b",
+        (40, 48, 80, 141, 192),
+        "request 8 GPUs of 40 GB or 4 GPUs of 80 GB or 2 GPUs of 141 GB",
+    ),
 )
 def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
     need = model_need(view(declaring(gpu_container(), params=params)), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
     assert advice(need, [gpu_class(f"of-{size}", "some", size) for size in sizes]) == want
+
+
+def test_a_larger_slice_is_advised_in_place_of_a_slice() -> None:
+    need = model_need(view(declaring(sliced("1g.10gb"), params="7b")), RESOURCE_MAPPING)
+
+    assert isinstance(need, ModelNeed)
+    assert advice(need, CLASSES).startswith("request a slice 3g.20gb or 2 ")

@@ -281,6 +281,7 @@ def test_a_catalogue_that_knows_no_slices_judges_none() -> None:
 def test_whole_cards_are_no_slices() -> None:
     assert availability(T4).unknown_slice(resource("nvidia.com/gpu")) is None
     assert availability(T4).too_many_slices(resource("nvidia.com/gpu"), 10**9, 8) is None
+    assert availability(ANYWHERE).more_than_any_machine(resource("nvidia.com/gpu"), 16, 16) is None
 
 
 @cases(

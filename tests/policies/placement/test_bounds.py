@@ -2,7 +2,6 @@
 
 from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue
-from policies.pods.annotations import GPU_CLASS
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
@@ -43,22 +42,23 @@ def test_by_name(options: GPURequestsOptions, message: str, most: int, resource:
     assert finding.message == message.format(most)
 
 
+PROFILES = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
 SIZED = ClassCatalogue(
-    (gpu_class("h100", "h100", 80, gpus_per_node=8), gpu_class("dgx-2", "v100", 32, gpus_per_node=16))
+    (
+        gpu_class("h100", "h100", 80, gpus_per_node=8),
+        gpu_class("dgx-2", "v100", 32, gpus_per_node=16),
+        gpu_class("dgx", "dgx", 80, gpus_per_node=4, mig_profiles=PROFILES),
+    )
 )
 
 
 SPREAD = "request nvidia.com/gpu: 8 or less, and spread the work over several pods"
 BY_SELECTOR = "must be at most 8: no node of h100 (nodeSelector accelerator=h100) has more [gpu-requests]"
-BY_ANNOTATION = (
-    "must be at most 8: no node of h100 (annotation gpu-admission.dev/gpu-class) has more [gpu-requests]"
-)
 H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
 
 
 @cases(
     ("document", "want"),
-    all_of_a_node=(asking(8, gpu_class="h100"), []),
     more_than_a_node_has=(
         asking(64, gpu_class="h100"),
         [f'{LIMIT} (container "main") = "64": {SPREAD}; {BY_SELECTOR}'],
@@ -68,9 +68,13 @@ H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
         [f"spec: {SPREAD}; the pod needs 9 nvidia.com/gpu at one time: {BY_SELECTOR}"],
     ),
     in_turn=(pod(gpu_container("5", "a"), initContainers=[gpu_container("8", "b")], **H100_NODE), []),
-    of_the_class_that_the_pod_names=(
-        pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
-        [f'{LIMIT} (container "main") = "9": {SPREAD}; {BY_ANNOTATION}'],
+    slices=(
+        asking(9, "nvidia.com/mig-3g.40gb", "dgx"),
+        [
+            'spec.containers[0].resources.limits[nvidia.com/mig-3g.40gb] (container "main") = "9": request '
+            "nvidia.com/mig-3g.40gb: 8 or less, and spread the work over several pods; must be at most 8, for a pod runs on "
+            "one node: 2 on each dgx, 4 GPUs in a node [gpu-requests]"
+        ],
     ),
     it_may_run_on_nodes_of_no_class=(asking(16), []),
 )
@@ -178,12 +182,8 @@ def test_the_limit_per_container_is_of_the_larger_amount() -> None:
     assert found[1:] == [f'{LIMIT.replace("limits", "requests")} (container "main") = "5": {MOST_4}']
 
 
-def test_no_limits_are_set_by_default() -> None:
-    assert sentences(pod(gpu_container("16"))) == []
-
-
 ANY = GPURequestsOptions()
-MOST_KNOWN = (
+MAX_KNOWN = (
     "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
     "node, and the largest machines have no more [gpu-requests]"
 )
@@ -194,12 +194,12 @@ MOST_KNOWN = (
     one_container=(
         pod(gpu_container("64")),
         ANY,
-        [f'{LIMIT} (container "main") = "64": {MOST_KNOWN.format(16, "")}'],
+        [f'{LIMIT} (container "main") = "64": {MAX_KNOWN.format(16, "")}'],
     ),
     two_containers=(
         pod(gpu_container("12", "a"), gpu_container("12", "b")),
         ANY,
-        ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
+        ["spec: " + MAX_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
     ),
     larger_machines=(pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), []),
     partitions=(pod(gpu_container("64", resource="amd.com/gpu")), ANY, []),
@@ -208,7 +208,6 @@ MOST_KNOWN = (
         ANY,
         ["should be 1: several time-sliced shares"],
     ),
-    tpu=(pod(gpu_container("64", resource="google.com/tpu")), ANY, []),
     a_limit_of_the_policy=(
         pod(gpu_container("64")),
         GPURequestsOptions(max_per_pod=8),

@@ -1,8 +1,10 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
-from policies.placement.class_case import is_wider
-from policies.placement.class_choice import Choice
+from policies.placement.class_case import ClassCase, is_wider
+from policies.placement.class_choice import ANY as EVERY_CLASS
+from policies.placement.class_choice import Choice, ClassSelection
+from policies.placement.label_keys import LabelKeys
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning
@@ -10,7 +12,17 @@ from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
-from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
+from tests.builders import (
+    CLASSES,
+    JSON,
+    RESOURCE_MAPPING,
+    apply,
+    context,
+    gpu_class,
+    gpu_container,
+    pod,
+    view,
+)
 from tests.cases import cases
 from tests.policies.rules.test_gpu_class import affinity
 
@@ -143,11 +155,9 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
     ),
     made_on_demand=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
-    made_on_demand_by_glob=(ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-*",)), []),
     bound_by_hand=(asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
     gated=(asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
     a_pod_of_no_class=(pod(gpu_container()), [], ANY, []),
-    a_pod_without_gpu=(pod(), [], GPUClassOptions(default="nvidia-l4"), []),
     a_label_that_a_node_has=(selecting("our-own"), [(("accelerator", "our-own"),)], ANY, []),
 )
 def test_what_is_said(
@@ -278,3 +288,41 @@ def test_a_pod_of_a_daemonset_is_not_evaluated() -> None:
 def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
     choice = Choice((L4,), "nvidia-l4", "", by_annotation=True, family=None)
     assert is_wider(Pinning(pinned, ()), choice) is want
+
+
+def case(document: JSON) -> ClassCase:
+    gpu = RESOURCE_MAPPING.resource("nvidia.com/gpu")
+    selection = ClassSelection(
+        pod=view(document),
+        catalogue=ClassCatalogue([L4, gpu_class("small", "small", 16, gpus_per_node=4)]),
+        namespace="team",
+        allowed=(EVERY_CLASS,),
+        default=None,
+        label_key="accelerator",
+        resources=(gpu,) if gpu else (),
+        hardware=LabelKeys(frozenset()),
+    )
+    return ClassCase(selection, RESOURCE_MAPPING, None)
+
+
+@cases(
+    ("gpus", "name", "want"),
+    as_many_as_a_node_has=("4", "small", True),
+    one_more=("5", "small", False),
+    not_stated=("5", "nvidia-l4", True),
+)
+def test_room_on_a_node(gpus: str, name: str, want: bool) -> None:
+    assert case(pod(gpu_container(gpus))).has_room(name) is want
+
+
+@cases(
+    ("spec", "want"),
+    by_its_selector_alone=({}, True),
+    beside_another_label=({"nodeSelector": {"accelerator": "nvidia-l4", ZONE: "a"}}, False),
+    beside_an_affinity=(affinity(ZONE, "In", "a"), False),
+    beside_an_annotation=({"annotations": {"team": "vision"}}, False),
+)
+def test_what_pins_a_pod_alone(spec: JSON, want: bool) -> None:
+    document = pod(gpu_container(), **{"nodeSelector": {"accelerator": "nvidia-l5"}, **spec})
+
+    assert case(document).is_alone("accelerator", "nvidia-l4") is want

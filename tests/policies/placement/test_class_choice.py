@@ -2,7 +2,7 @@
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models.memory import model_need
-from policies.placement.class_choice import Choice, ClassSelection, choose, label_values
+from policies.placement.class_choice import Choice, ClassSelection, choose, few, label_values, suggestion
 from policies.placement.label_keys import LabelKeys
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
@@ -76,8 +76,8 @@ def modelled(params: str) -> JSON:
             modelled("100b"),
             "nvidia-t4",
             False,
-            f'metadata.annotations[{MODEL_PARAMS}] = "100b": request 7 × 40 GB or 4 × 80 GB; must fit on a class that '
-            "the pod may use: the weights of 100b bf16 serving take 186.3 GiB [gpu-class]",
+            f'metadata.annotations[{MODEL_PARAMS}] = "100b": request 8 GPUs of 40 GB or 4 GPUs of 80 GB; must fit on a class '
+            "that the pod may use: the weights of 100b bf16 serving take 186.3 GiB [gpu-class]",
         ),
         "with-claims": (CLAIMS, "nvidia-t4", False, None),
         "with-a-choice-of-hardware": (PRODUCT, "nvidia-t4", False, None),
@@ -106,3 +106,14 @@ def test_the_choice_of_a_pod(tweaks: JSON, default: str | None, is_pinned: bool,
         assert family + ", ".join(sorted(chosen.names)) == want
     else:
         assert (chosen and chosen.sentence()) == want
+
+
+def test_what_may_be_meant() -> None:
+    assert [suggestion(word, CLASSES, "; ") for word in ("nvidia-t5", "zzz")] == [
+        "; did you mean nvidia-t4?",
+        "",
+    ]
+
+
+def test_only_a_few_names_are_listed() -> None:
+    assert [few("abc"), few("abcd")] == ["a or b or c", "a or b or c or 1 more"]

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 
@@ -122,3 +123,20 @@ def test_what_the_api_server_refuses_of_a_comparison_meets_no_node(values: tuple
     spec = requiring([("product", "Gt" if len(values) > 1 else "Lt", *values)])
 
     assert not facts.could_take(view(pod(gpu_container(), **spec)), "", ())
+
+
+def with_resource(name: str, *, is_schedulable: bool = True) -> NodeState:
+    return NodeState(is_schedulable, resources=frozenset({name}))
+
+
+@cases(
+    ("other", "want"),
+    another=(with_resource("b"), {"a", "b"}),
+    cordoned=(with_resource("b", is_schedulable=False), {"a"}),
+    only_its_metadata_was_read=(None, set()),
+)
+def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[str]) -> None:
+    facts = node_facts(KEYS, [(T4, with_resource("a")), (UNLABELLED, other)])
+
+    assert facts.resources == want
+    assert facts.label_sets == {T4, UNLABELLED}

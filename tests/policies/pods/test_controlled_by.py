@@ -1,4 +1,4 @@
-"""Who made a pod, as people name it."""
+"""What metadata say of their object: who made it, and its version."""
 
 from policies.pods.pod import Metadata, OwnerReference
 from tests.cases import cases
@@ -35,3 +35,8 @@ def test_the_controller_of_a_pod(kind: str, name: str, labels: dict[str, str], w
 
 def test_no_controller() -> None:
     assert Metadata(owner_references=(OwnerReference(kind="Job", name="train"),)).controlled_by == ""
+
+
+@cases(("text", "want"), a_number=("12", 12), none=(None, 0), no_number=("x1", 0), of_another_script=("٣", 0))
+def test_the_version_of_an_object(text: str | None, want: int) -> None:
+    assert Metadata(resource_version=text).version == want

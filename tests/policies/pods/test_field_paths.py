@@ -10,9 +10,12 @@ from policies.pods.field_paths import (
     json_pointer,
     path_parts,
     value_at,
+    with_edit,
     with_value,
 )
 from tests.cases import cases
+
+DOCUMENT = {"spec": {"containers": [{"image": "x"}], 1: {"a": 2}}}
 
 
 @cases(
@@ -43,6 +46,34 @@ def test_a_value_in_a_copy(parts: Parts, want: Any) -> None:
 
     assert (copied, value_at(copied, parts)) == (want, 9)
     assert data == {"a": [{"b": 1}, 2], "c": {}}
+
+
+@cases(
+    ("path", "value", "want"),
+    everything=("", 9, 9),
+    replaced=("spec.containers[0].image", "y", {"spec": {"containers": [{"image": "y"}], 1: {"a": 2}}}),
+    added_with_its_parents=(
+        "spec.a.b",
+        9,
+        {"spec": {"containers": [{"image": "x"}], 1: {"a": 2}, "a": {"b": 9}}},
+    ),
+    an_item_removed=("spec.containers[0]", None, {"spec": {"containers": [], 1: {"a": 2}}}),
+    a_member_removed=("spec.containers[0].image", None, {"spec": {"containers": [{}], 1: {"a": 2}}}),
+    under_a_number=("spec.1.a", 3, {"spec": {"containers": [{"image": "x"}], 1: {"a": 3}}}),
+    nothing_there_to_remove=("spec.limits.a", None, DOCUMENT),
+    beyond_the_list=("spec.containers[1]", 9, DOCUMENT),
+    an_index_of_a_map=("spec[0]", 9, DOCUMENT),
+    under_a_text=("spec.containers[0].image.a", 9, DOCUMENT),
+)
+def test_an_edit(path: str, value: Any, want: Any) -> None:
+    assert with_edit(DOCUMENT, path_parts(path), value) == want
+
+
+@cases(("path", "want"), optional=("spec.nodeSelector.a", {}), required=("spec.selector.a", {"selector": {}}))
+def test_optional_fields_go_once_they_are_empty(path: str, want: Any) -> None:
+    added = with_edit({"spec": {}}, path_parts(path), "b")
+
+    assert with_edit(added, path_parts(path), None) == {"spec": want}
 
 
 def test_annotation_path() -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from policies.pods.fingerprint import LONGEST
 from policies.registry import RULES, fingerprints
 from tests.builders import JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
@@ -42,6 +41,7 @@ def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) ->
             "labels": {"apps.kubernetes.io/pod-index": "7", "statefulset.kubernetes.io/pod-name": "s-7"}
         }
     ),
+    of_a_key_as_long_as_is_compared=pod_with(metadata={"annotations": {"k" * 317: "x"}}),
     of_a_deployment_that_was_restarted=pod_with(
         metadata={
             "labels": {"pod-template-hash": "6f7d"},
@@ -70,7 +70,7 @@ def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
     annotation_of_the_resource_mapping=pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
     annotation_that_names_devices=pod_with(metadata={"annotations": {"nvidia.cdi.k8s.io/x": "gpu=all"}}),
     empty_map_which_a_rule_may_take_for_an_untouched_pod=pod_with(metadata={"annotations": {}}),
-    key_that_is_too_long_to_be_compared=pod_with(metadata={"annotations": {"k" * 400: "x"}}),
+    key_that_is_too_long_to_be_compared=pod_with(metadata={"annotations": {"k" * 318: "x"}}),
     missing_map_which_a_patch_adds=pod_with(metadata={"annotations": None}),
     no_metadata={**pod_with(), "metadata": None},
     image=pod_with(container={"image": "other"}),
@@ -96,9 +96,10 @@ def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
 
 
 @cases(
-    "document",
-    with_claims_which_are_looked_up=pod_with(resourceClaims=[{"name": "gpu"}]),
-    a_long_one=pod_with(container={"args": ["x" * LONGEST]}),
+    ("document", "is_compared"),
+    with_claims_which_are_looked_up=(pod_with(resourceClaims=[{"name": "gpu"}]), False),
+    as_long_as_is_compared=(pod_with(container={"args": ["x" * 16_066]}), True),
+    a_longer_one=(pod_with(container={"args": ["x" * 16_067]}), False),
 )
-def test_some_are_not_compared(document: JSON) -> None:
-    assert fingerprint_of(view(document)) is None
+def test_some_are_not_compared(document: JSON, is_compared: bool) -> None:
+    assert (fingerprint_of(view(document)) is not None) is is_compared

@@ -27,6 +27,7 @@ def test_is_uid(text: str, want: bool) -> None:
         "key-of-a-label": (names.is_qualified_name, "a" * 63, "-"),
         "resource": (names.is_resource_name, "example.com/" + "a" * 63, "-"),
         "value-of-a-label": (names.is_label_value, "a" * 63, "-"),
+        "kind": (names.is_kind, "A" + "a" * 62, "-"),
         "key-of-a-secret": (names.is_data_key, "a" * 253, "/"),
     },
 )

@@ -4,7 +4,14 @@ import msgspec
 import pytest
 
 from policies.pods.pod import Toleration
-from policies.pods.tolerations import covers, describe_toleration, tolerates, toleration_problems
+from policies.pods.tolerations import (
+    covers,
+    describe_toleration,
+    overlaps,
+    tolerates,
+    toleration_of,
+    toleration_problems,
+)
 from tests.builders import JSON
 from tests.cases import cases
 
@@ -37,6 +44,29 @@ TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
 )
 def test_tolerates(toleration: JSON, taint: JSON, want: bool) -> None:
     assert tolerates(msgspec.convert(toleration, Toleration), msgspec.convert(taint, Toleration)) is want
+
+
+@cases(
+    ("one", "other", "want"),
+    every_effect=({"key": "a", "value": "b"}, TAINT, True),
+    of_every_effect=(TAINT, {"key": "a", "value": "b"}, True),
+    another_effect=({**TAINT, "effect": "NoExecute"}, TAINT, False),
+    another_value=({**TAINT, "value": "c"}, TAINT, False),
+    of_every_value=({**TAINT, "value": "c"}, EXISTS, True),
+    of_every_value_of_another_key=(TAINT, {**EXISTS, "key": "b"}, False),
+    no_key=({"value": "b"}, {"operator": "Exists"}, False),
+)
+def test_overlaps(one: JSON, other: JSON, want: bool) -> None:
+    assert overlaps(msgspec.convert(one, Toleration), msgspec.convert(other, Toleration)) is want
+
+
+@cases(
+    ("value", "want"),
+    a_value=("b", "{key: a, operator: Equal, value: b, effect: NoSchedule}"),
+    none=(None, "{key: a, operator: Exists, effect: NoSchedule}"),
+)
+def test_the_toleration_of_a_taint(value: str | None, want: str) -> None:
+    assert toleration_of(Toleration(key="a", value=value, effect="NoSchedule")) == want
 
 
 @cases(

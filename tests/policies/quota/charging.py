@@ -46,30 +46,17 @@ CLASSES = ClassCatalogue(
 )
 
 RESOURCES = {
-    "nvidia.com/gpu": Measure.DEVICES,
-    "nvidia.com/gpu.shared": Measure.SHARES,
-    "nvidia.com/mig-*": Measure.SLICES,
-    "nvidia.com/gpumem": Measure.MEMORY_MIB,
     "nvidia.com/gpumem-percentage": Measure.MEMORY_PERCENT,
-    "nvidia.com/gpucores": Measure.CORE_PERCENT,
     "gpu.intel.com/i915": Measure.DEVICES,
     "gpu.intel.com/memory.max": Measure.MEMORY_BYTES,
     "gpu.intel.com/millicores": Measure.CORE_MILLIS,
-    "amd.com/gpu": Measure.DEVICES,
-    "volcano.sh/vgpu-number": Measure.SHARES,
-    "aws.amazon.com/neuroncore": Measure.CORES,
 }
 RESOURCE_MAPPING = ResourceMapping(
     (
+        *builders.RESOURCE_MAPPING.specs,
         ResourceMappingSpec(
-            resources=tuple(
-                ResourcePattern(pattern=name, measure=measure) for name, measure in RESOURCES.items()
-            ),
-            fraction_annotations=(
-                AnnotationKey(key="gpu-fraction", measure=Measure.FRACTION),
-                AnnotationKey(key="gpu-memory", measure=Measure.MEMORY_MIB),
-                AnnotationKey(key="gpu-fraction-num-devices", measure=Measure.DEVICES),
-            ),
+            resources=tuple(ResourcePattern(pattern=name, measure=each) for name, each in RESOURCES.items()),
+            fraction_annotations=(AnnotationKey(key="gpu-fraction-num-devices", measure=Measure.DEVICES),),
             device_classes=(
                 DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
                 DeviceClassPattern(pattern="*.example.com"),

@@ -67,7 +67,6 @@ GENERATED = st.builds(
     st.lists(GENERATED_CLASSES, max_size=3),
     st.lists(GENERATED_SPECS, max_size=3),
 )
-BUILT_IN = load_directory(None)
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 
 

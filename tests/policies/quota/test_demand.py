@@ -24,7 +24,7 @@ def affinity(*values: str) -> JSON:
     return node_affinity([("accelerator", "In", *values)])
 
 
-GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
+GPU = "resources/nvidia.com/gpu"
 ONE, TWO = {"gpus": "1", GPU: "1"}, {"gpus": "2", GPU: "2"}
 
 

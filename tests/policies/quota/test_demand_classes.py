@@ -85,11 +85,7 @@ def test_several_classes_of_one_family(
     """It may come to any of them: whoever holds limits by class charges each one."""
     found = {mode: by_class(counted(document, mode, node).vector) for mode in UnclassifiedPods}
 
-    assert found == {
-        TOTAL_ONLY: family,
-        DENY: each,
-        MOST_EXPENSIVE: each,
-    }
+    assert found == {TOTAL_ONLY: family, DENY: each, MOST_EXPENSIVE: each}
 
 
 def by_class(vector: Any) -> dict[str, str]:

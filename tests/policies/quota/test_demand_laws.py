@@ -107,10 +107,7 @@ def test_how_unclassified_pods_are_counted_changes_neither_total_nor_counts(
 
 
 @given(
-    one=COUNTED,
-    other=COUNTED,
-    name=st.sampled_from([*NAMES, "nvidia-a100"]) | st.none(),
-    mode=UNCLASSIFIED,
+    one=COUNTED, other=COUNTED, name=st.sampled_from([*NAMES, "nvidia-a100"]) | st.none(), mode=UNCLASSIFIED
 )
 @generated
 def test_two_containers_count_as_two_pods_do(

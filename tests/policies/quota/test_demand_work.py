@@ -7,7 +7,7 @@ from time import process_time
 import msgspec
 import pytest
 
-from policies.gpus.cards import MOST_RESOURCES, too_many_resources
+from policies.gpus.cards import MAX_RESOURCES, too_many_resources
 from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
 from policies.quota.catalogue import PublishedCatalogue
@@ -47,7 +47,7 @@ def seconds(*works: Callable[[], object]) -> list[float]:
 
 @pytest.mark.parametrize("mode", list(UnclassifiedPods))
 def test_eight_times_the_names_are_not_sixty_four_times_the_work(mode: UnclassifiedPods) -> None:
-    few, many = of_slices(MOST_RESOURCES // 8), of_slices(MOST_RESOURCES)
+    few, many = of_slices(MAX_RESOURCES // 8), of_slices(MAX_RESOURCES)
 
     of_few, of_many = seconds(lambda: counted(few, mode), lambda: counted(many, mode))
 
@@ -65,7 +65,7 @@ def test_of_too_many_amounts_of_memory_each_is_a_card(amounts: int, cards: Fract
 
 
 def test_a_stored_pod_with_more_names_costs_no_more_work_for_each_of_them() -> None:
-    most, stored = of_slices(MOST_RESOURCES), of_slices(8 * MOST_RESOURCES)
+    most, stored = of_slices(MAX_RESOURCES), of_slices(8 * MAX_RESOURCES)
 
     of_most, of_stored = seconds(lambda: counted(most), lambda: counted(stored))
 
@@ -89,9 +89,9 @@ def test_a_stored_pod_with_more_names_is_counted_no_less_than_by_name() -> None:
 
 @cases(
     ("containers", "want"),
-    the_most=([slices(MOST_RESOURCES)], []),
+    the_most=([slices(MAX_RESOURCES)], []),
     one_more=(
-        [slices(MOST_RESOURCES + 1)],
+        [slices(MAX_RESOURCES + 1)],
         [
             'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
         ],
@@ -132,11 +132,7 @@ def counted_claim(document: JSON) -> Demand:
 @cases(
     ("requests", "alternatives", "want"),
     the_most=(32, 8, []),
-    requests=(
-        33,
-        1,
-        ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
-    ),
+    requests=(33, 1, ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"]),
     alternatives=(
         1,
         9,

@@ -117,8 +117,7 @@ RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]
     no_pods=(workload(), {"gpus": 16}, None),
     sixteen_templates=(
         workload(
-            *(pods(1, f"spec.tasks[{n}].template", running=1) for n in range(16)),
-            kind="batch.volcano.sh/Job",
+            *(pods(1, f"spec.tasks[{n}].template", running=1) for n in range(16)), kind="batch.volcano.sh/Job"
         ),
         {"gpus": 1},
         "needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start",

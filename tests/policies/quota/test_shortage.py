@@ -16,8 +16,9 @@ from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, Revisions
 from policies.quota.quota_request import QuotaGrant, ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import amounts_in_words, exceeded
+from policies.quota.shortage import amounts_in_words
 from policies.reason import Reason
+from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, uid, view
 from tests.cases import cases
 from webhook.serving.review import denial_message
@@ -52,7 +53,10 @@ def outcome(
 
 def denial(document: JSON, *ledger: Any, pins: Mapping[str, tuple[str, str]] = PINS) -> Finding:
     request = quota_request_for_pod(uid("review"), view(document), None, context())
-    return exceeded("team", outcome(document, *ledger), request, NOW, lambda _pod: pins)
+    (found,) = check_reservation(
+        outcome(document, *ledger), request, GPUQuotaOptions(), "team", NOW, lambda _pod: pins
+    )
+    return found
 
 
 @cases(

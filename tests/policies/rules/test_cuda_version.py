@@ -144,11 +144,6 @@ OLDER = (
         facts(node("11.8"), node("11.4")),
         ANNOTATED + OLDER.format("11.x"),
     ),
-    no_node_of_its_class_is_new_enough=(
-        asking(nodeSelector={"accelerator": "nvidia-t4"}),
-        facts(node("11.8"), node("12.4", "nvidia-a100-80gb")),
-        ANNOTATED + OLDER.format("11.x"),
-    ),
     variable=(
         requiring("cuda>=12.4"),
         facts(node("12.2")),
@@ -175,7 +170,6 @@ def test_warning_about_the_exact_version() -> None:
     nodes_are_not_known=(asking(), None),
     variable_where_no_node_says=(requiring("cuda>=12.4"), facts(node())),
     pod_that_no_node_can_take=(asking(nodeSelector={"accelerator": "nvidia-l4"}), facts(node("12.2"))),
-    placed_already=(asking(nodeName="node-1"), facts(node("12.2"))),
 )
 def test_nothing_to_say(document: JSON, given: NodeFacts | None) -> None:
     assert list(check(view(document), ANY, context(nodes=given))) == []

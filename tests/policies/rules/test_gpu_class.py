@@ -6,7 +6,7 @@ from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass, NodeLabel
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.gpu_class import GPUClassOptions, check, mutate
+from policies.rules.gpu_class import GPUClassOptions, check, class_pins, mutate
 from tests import builders
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
@@ -203,3 +203,18 @@ def test_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None
 )
 def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.class_problems(CLASSES)) == want
+
+
+@cases(
+    ("document", "want"),
+    of_all=(asking(), ["nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"]),
+    only_where_its_model_fits=(modelled("13b"), ["nvidia-a100-40gb", "nvidia-a100-80gb"]),
+    pinned=(asking(**selecting("nvidia-t4")), []),
+    by_its_annotation=(asking("nvidia-t4"), []),
+    placed_by_name=(asking(nodeName="node-1"), []),
+)
+def test_pins_that_an_annotation_may_bring(document: JSON, want: list[str]) -> None:
+    found = class_pins(view(document), context(options_of=lambda _: ANY))
+
+    assert found == {name: ("accelerator", name) for name in want}
+    assert class_pins(view(document), context()) == {}, "where the rule is off"

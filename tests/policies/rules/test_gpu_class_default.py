@@ -95,9 +95,6 @@ CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "
     ("document", "default", "want"),
     its_own=(asking(), "nvidia-t4", "nvidia-t4"),
     nvidia_on_amd=(asking(), "amd-mi300x", None),
-    amd_on_amd=(asking("amd.com/gpu"), "amd-mi300x", "amd-mi300x"),
-    amd_on_nvidia=(asking("amd.com/gpu"), "nvidia-t4", None),
-    shares_of_its_own=(asking("nvidia.com/gpu.shared"), "nvidia-t4", "nvidia-t4"),
     slices_of_its_own=(asking("nvidia.com/mig-1g.10gb"), "nvidia-a100", "nvidia-a100"),
     two_vendors=(
         pod(gpu_container(resource="nvidia.com/gpu"), gpu_container(resource="amd.com/gpu", name="b")),
@@ -110,7 +107,6 @@ CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "
     a_fraction_is_of_a_card_of_nvidia=(FRACTION, "amd-mi300x", None),
     a_claim=(pod(**CLAIM), "nvidia-t4", None),
     claim_of_a_workflow=(pod(container(resources={"claims": [{"name": "gpu"}]})), "nvidia-t4", None),
-    a_claim_beside_a_gpu=(asking(**CLAIM), "nvidia-t4", None),
     a_device_class=(asking("deviceclass.resource.kubernetes.io/gpu.nvidia.com"), "nvidia-t4", None),
 )
 def test_a_default_is_for_its_own_vendor(document: JSON, default: str, want: str | None) -> None:

@@ -47,11 +47,6 @@ PINS_ITSELF = (
         ANY,
         annotated("nvidia-a100", PINS_ITSELF),
     ),
-    gated_pod_pinned_to_something_else=(
-        asking("nvidia-a100", schedulingGates=GATED, **selecting("nvidia-t4")),
-        ANY,
-        annotated("nvidia-a100", PINS_ITSELF),
-    ),
     pod_excludes_its_own_class=(
         asking("nvidia-t4", **NOT_T4),
         ANY,

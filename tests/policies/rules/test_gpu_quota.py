@@ -124,12 +124,6 @@ COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
         "exceeded quota: team/default, requested 1 GPU, 3 of 4 used, 1 being created (until 12:00:50Z); 1 nvidia-t4 can "
         "never fit: the quota grants 0; ask the platform team to raise spec.hard",
     ),
-    what_can_never_fit_has_none=(
-        COUNTED,
-        [short("gpus", 8, 0, 1, 4)],
-        "request 4 GPUs or fewer, and wait until that much is free; exceeded quota: team/default, 8 GPUs can never fit: the "
-        "quota grants 4; or ask the platform team to raise spec.hard.gpus",
-    ),
 )
 def test_waiting_is_named_where_it_helps(ledger: QuotaLedger, shortfalls: list[Shortfall], want: str) -> None:
     (found,) = findings(VerdictReason.EXCEEDED, ledger, shortfalls)
@@ -197,6 +191,14 @@ def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: 
                 "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing "
                 "[gpu-quota]"
             )
+        ],
+    ),
+    some_start_now=(
+        workload(pods(1, running=8), kind="batch/Job"),
+        15,
+        [
+            "spec.parallelism: set parallelism: 1; needs 8 GPUs; ml-training has 1 of 16 free; gpu-quota is in mode audit "
+            "and denies nothing [gpu-quota]"
         ],
     ),
     what_does_not_fit=(

@@ -43,12 +43,10 @@ def request_alone(request: Any, resource: str = GPU) -> JSON:
     "document",
     no_gpu=pod(),
     limit_alone=pod(gpu_container("1")),
-    json_number=pod(gpu_container(2)),
     zero_is_no_request=pod(gpu_container("0")),
     a_thousand_thousandths_are_one=pod(gpu_container("1000m")),
     rounded_up_to_a_whole_one=pod(gpu_container("0.99999")),
     equal_in_other_words=pod(container(**resources("1", "1000m"))),
-    equal_text_and_number=pod(container(**resources("1", 1))),
     slices=pod(gpu_container("4", resource="nvidia.com/mig-1g.10gb")),
     one_share=pod(gpu_container("1", resource="nvidia.com/gpu.shared")),
     virtual_gpus_are_not_time_slices=(pod(gpu_container("2", resource="volcano.sh/vgpu-number"))),
@@ -85,12 +83,7 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
         f"set {GPU}: 1, or nvidia.com/mig-7g.80gb: 1 (a slice), or {SMALLER} three quarters of one",
     ),
     and_a_half=("1.5", '"1.5"', f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them"),
-    a_little_too_much=(
-        "1.0001",
-        '"1.0001"',
-        f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.0001 of them",
-    ),
-    negative=("-1", '"-1"', f"set {GPU}: 1, or omit it; must not be negative"),
+    negative=("-1n", '"-1n"', f"set {GPU}: 1, or omit it; must not be negative"),
     no_number=("one", '"one"', NOT_A_QUANTITY),
     quoted_in_part=("9" * 300, f'"{"9" * 60}…"', NOT_A_QUANTITY),
 )
@@ -109,6 +102,7 @@ def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) 
         "must be a whole number of accelerators, not half of one",
         "1",
     ),
+    one_and_a_half=("nvidia.com/gpu", "1.5", "must be a whole number of GPUs, not 1.5 of them", "1 or 2"),
     amd=("amd.com/gpu", "0.5", "must be a whole number of GPUs, not half of one", "1"),
     several_shares=(
         "nvidia.com/gpu.shared",
@@ -121,6 +115,7 @@ def test_other_resources(resource: str, quantity: str, message: str, remedy: str
     [finding] = findings(pod(gpu_container(quantity, resource=resource)))
 
     assert (finding.message, finding.advice) == (message, f"set {resource}: {remedy}")
+    assert str(finding.fix[0].value) == remedy.partition(" ")[0]
 
 
 @cases(
@@ -144,12 +139,6 @@ def test_a_part_of_what_is_counted(measure: Measure, of: str) -> None:
     messages = [finding.message for finding in check(view(document), GPURequestsOptions(), known)]
 
     assert messages == [f"must be a whole number of {of}"]
-
-
-def test_a_slice_of_the_class_to_which_the_pod_is_pinned_is_named() -> None:
-    [finding] = findings(pod(gpu_container("0.5"), nodeSelector=A100_80))
-
-    assert "nvidia.com/mig-3g.40gb" in finding.remedy
 
 
 @cases(
@@ -242,12 +231,6 @@ def test_parts_of_a_gpu_that_are_less_than_is_counted(annotations: dict[str, str
 
 @cases(
     ("resource", "quantity", "selector", "message"),
-    no_class=(
-        "nvidia.com/mig-1g.11gb",
-        "1",
-        {},
-        "should be a slice that some GPU class has: none lists 1g.11gb",
-    ),
     not_this=("nvidia.com/mig-1g.5gb", "1", A100_80, "to which the pod is pinned: it has no 1g.5gb"),
     vendor=("amd.com/gpu", "1", A100_80, "must be nvidia.com/gpu: the pod is pinned"),
     too_many=(

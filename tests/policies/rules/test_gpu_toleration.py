@@ -6,6 +6,8 @@ import pytest
 
 from policies.finding import Severity
 from policies.gpus.resource_mapping import DeviceClassPattern, ResourceMapping, ResourceMappingSpec
+from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import node_facts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Context, Phase
@@ -196,24 +198,43 @@ def test_vendor_problems(by_vendor: dict[str, tuple[Toleration, ...]], want: lis
     ("toleration", "want"),
     valid=(Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"), []),
     no_key=(Toleration(operator="Exists"), [("tolerations[0].key", NO_KEY)]),
-    all_at_once=(
-        Toleration(key="a", operator="In", effect="Never", toleration_seconds=3),
-        [
-            ("tolerations[0].operator", 'must be Exists or Equal, not "In"'),
-            (
-                "tolerations[0].effect",
-                'must be one of NoSchedule, PreferNoSchedule, NoExecute, not "Never"',
-            ),
-            ("tolerations[0].tolerationSeconds", "is allowed only with effect NoExecute"),
-        ],
-    ),
-    no_key_and_more=(
-        Toleration(value="x", operator="Exists"),
-        [
-            ("tolerations[0].key", NO_KEY),
-            ("tolerations[0].value", "must be empty when operator is Exists"),
-        ],
-    ),
 )
 def test_problems(toleration: Toleration, want: list[tuple[str, str]]) -> None:
     assert list(GPUTolerationOptions(tolerations=(toleration,)).problems()) == want
+
+
+RESERVED = Toleration(key="reserved", effect="NoSchedule")
+WANTS_RESERVED = [
+    "spec.tolerations: add {key: reserved, operator: Exists, effect: NoSchedule} if the pod may run there; no node with "
+    "nvidia.com/gpu can take the pod now: each has a taint that the pod does not tolerate, such as reserved:NoSchedule "
+    "[gpu-toleration]"
+]
+
+
+def with_gpus(*taints: Toleration) -> NodeState:
+    return NodeState(taints=taints, resources=frozenset({"nvidia.com/gpu"}))
+
+
+@cases(
+    ("document", "states", "tweaks", "want"),
+    no_node_takes_it=(gpu_pod(), [with_gpus(RESERVED)], {}, WANTS_RESERVED),
+    it_is_told_the_first=(gpu_pod(), [with_gpus(RESERVED, RESERVED)], {}, WANTS_RESERVED),
+    a_node_takes_it=(gpu_pod(), [with_gpus(RESERVED), with_gpus()], {}, []),
+    it_tolerates_the_taint=(
+        gpu_pod(tolerations=[{"key": "reserved", "operator": "Exists"}]),
+        [with_gpus(RESERVED)],
+        {},
+        [],
+    ),
+    no_node_has_its_resource=(gpu_pod(), [NodeState(taints=(RESERVED,))], {}, []),
+    placed_by_name=(gpu_pod(nodeName="a"), [with_gpus(RESERVED)], {}, []),
+    gated=(gpu_pod(schedulingGates=[{"name": "a"}]), [with_gpus(RESERVED)], {}, []),
+    of_a_daemonset=(gpu_pod(), [with_gpus(RESERVED)], {"made_by_daemonset": True}, []),
+)
+def test_nodes_whose_taints_it_does_not_tolerate(
+    document: JSON, states: list[NodeState], tweaks: dict[str, Any], want: list[str]
+) -> None:
+    nodes = node_facts(frozenset({"zone"}), [((("zone", f"{at}"),), each) for at, each in enumerate(states)])
+    given = context(Phase.MUTATE, nodes=nodes, **tweaks)
+
+    assert [each.sentence() for each in mutate(PodPatch(view(document)), DEFAULTS, given)] == want

@@ -10,7 +10,7 @@ from policies.models.warming.model_uri import SCHEMES
 from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
 from policies.rules.model_warming import ModelWarmingOptions, mutate
-from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
+from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 from tests.cases import cases
 
 URI = "gpu-admission.dev/model-uri"
@@ -232,7 +232,6 @@ WEB = {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}}
         [],
         {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
     ),
-    workload_identity=("gs://models/m", {}, [], {}),
     claim=("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}),
 )
 def test_each_source_has_its_options(uri: str, source: JSON, args: list[str], added: JSON) -> None:
@@ -291,6 +290,8 @@ BROKEN = {"image": "", "endpoint": "ftp://host", "credentialsSecret": "My Secret
     nothing_fits=({"cacheSizeLimit": "0"}, ["cacheSizeLimit"]),
     resources=({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ["resources.cpu", "resources.memory"]),
     root=({"runAsUser": 0}, ["runAsUser"]),
+    no_user=({"runAsUser": 2**31}, ["runAsUser"]),
+    the_last_user=({"runAsUser": 2**31 - 1}, []),
     source=(
         {"sources": {"s3": BROKEN | {"env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y"}}}},
         [f"sources.s3.{each}" for each in (*BROKEN, "env[NVIDIA_VISIBLE_DEVICES]", "env[1]")],
@@ -312,15 +313,3 @@ def test_unknown_options_are_refused(fields: JSON) -> None:
 def test_every_source_has_options() -> None:
     assert sorted(ModelWarmingOptions().sources.__struct_fields__) == sorted(SCHEMES)
     assert issubclass(ModelWarmingOptions, RuleOptions)
-
-
-def test_the_patch_is_the_smallest() -> None:
-    document = pod(gpu_container(volumeMounts=[]), annotations=LLAMA, volumes=[], initContainers=[SIDECAR])
-    patch = PodPatch(view(document))
-    list(mutate(patch, ModelWarmingOptions(), context()))
-
-    assert [operation["path"] for operation in operations(patch)] == [
-        "/spec/volumes/-",
-        "/spec/initContainers/-",
-        "/spec/containers/0/volumeMounts/-",
-    ]

@@ -70,6 +70,7 @@ def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
         "args[0] --num_processes 8",
         more(8, 4, "2 machines"),
     ),
+    the_sixteenth_flag=(shell("-tp 2\n" * 15 + "-tp 4"), "args[0] -tp 4", more(4, 2)),
     tgi_on_amd=(
         pod(gpu_container(1, resource="amd.com/gpu", args=["--num-shard", "2"])),
         "args[0] --num-shard 2",
@@ -85,6 +86,7 @@ def test_processes_that_do_not_agree_with_the_gpus(document: JSON, at: str, want
     "document",
     as_many=shell("vllm serve m --tensor-parallel-size 2"),
     no_flag=shell("vllm serve m"),
+    a_seventeenth_flag=shell("-tp 2\n" * 16 + "-tp 4"),
     variable=shell("vllm serve m --tensor-parallel-size $GPUS"),
     no_machines=shell("accelerate launch --num_processes 2 --num_machines 0 train.py"),
     as_many_as_there_are=shell("torchrun --nproc_per_node=gpu train.py"),

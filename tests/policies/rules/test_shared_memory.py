@@ -74,7 +74,6 @@ def run(document: JSON, options: SharedMemoryOptions = HALF) -> tuple[JSON, list
         HALF,
         "32Gi",
     ),
-    volumes_null=(pod(trainer(), volumes=None), HALF, "32Gi"),
 )
 def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size: str) -> None:
     once, findings = run(document, options)
@@ -92,7 +91,6 @@ def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size:
     slices_share_nothing=pod(trainer("2", resource="nvidia.com/mig-1g.10gb")),
     one_gpu_after_the_other=(pod(trainer(gpus="1"), initContainers=[trainer(gpus="1", name="warm")])),
     mounted_by_the_user=(pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM}]))),
-    with_a_slash_behind=(pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM + "/"}]))),
     written_in_another_way=pod(trainer(volumeMounts=[{"name": "shm", "mountPath": "/./dev//shm/."}])),
     the_folder_above_it=(pod(trainer(volumeMounts=[{"name": "devices", "mountPath": "/dev"}]))),
     mounted_in_the_container_beside=(
@@ -100,7 +98,6 @@ def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size:
     ),
     shared_memory_of_the_node=pod(trainer(), hostIPC=True),
     windows_has_none=pod(trainer(), os={"name": "windows"}),
-    windows_by_node_selector=(pod(trainer(), nodeSelector={"kubernetes.io/os": "windows"})),
     half_would_be_less_than_the_64_mib_there_are=pod(trainer(memory="100Mi")),
 )
 def test_pod_that_is_left_alone(document: JSON) -> None:

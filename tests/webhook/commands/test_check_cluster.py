@@ -85,9 +85,9 @@ def evaluated(folder: Path, objects: dict[str, Any], stdin: str) -> tuple[list[s
     return [each["verdict"] for each in shown["objects"]], findings, shown["notes"]
 
 
-MOST_ONE = {"gpu-requests": {"maxPerContainer": 1}}
+MAX_ONE = {"gpu-requests": {"maxPerContainer": 1}}
 LABELLED = {"namespaces": ["*"], "namespaceSelector": {"matchLabels": {"team": "a"}}}
-OF_A = policy(LABELLED, **MOST_ONE)
+OF_A = policy(LABELLED, **MAX_ONE)
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {team: b}}\n"
 CLASS = {
     "metadata": {"name": "own-card", "uid": "2"},
@@ -101,7 +101,7 @@ ANNOTATED = IN_ML.replace(
 
 @cases(
     ("objects", "text", "verdicts", "findings"),
-    by_its_policy=({POLICIES: [policy({"namespaces": ["ml"]}, **MOST_ONE)]}, TWO,
+    by_its_policy=({POLICIES: [policy({"namespaces": ["ml"]}, **MAX_ONE)]}, TWO,
         ["refused"], ["denied ExceedsMaxPerContainer"]),
     by_the_labels_of_the_namespace=({POLICIES: [OF_A]}, TWO,
         ["refused"], ["denied ExceedsMaxPerContainer"]),
@@ -209,17 +209,11 @@ def test_the_namespace_of_the_context(tmp_path: Path) -> None:
 
 def test_fixes_are_tried_by_the_cluster(tmp_path: Path) -> None:
     """A second check asks the API server nothing anew, and what may not be read is no reason to end."""
-    given = {**cluster(), "/api/v1/nodes": FORBIDDEN, POLICIES: [policy({"namespaces": ["ml"]}, **MOST_ONE)]}
+    given = {**cluster(), "/api/v1/nodes": FORBIDDEN, POLICIES: [policy({"namespaces": ["ml"]}, **MAX_ONE)]}
     (tmp_path / "pod.yaml").write_text(TWO)
     with ApiServer(tmp_path, answering(given)) as server:
-        command = [
-            "check",
-            str(tmp_path / "pod.yaml"),
-            "--kubeconfig",
-            str(server.kubeconfig()),
-            "--fix",
-            "--yes",
-        ]
+        named = ["--kubeconfig", str(server.kubeconfig())]
+        command = ["check", str(tmp_path / "pod.yaml"), "--fix", "--yes", *named]
         result = CliRunner().invoke(main, command)
         paths = [request.path for request in server.requests]
 

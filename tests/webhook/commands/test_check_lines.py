@@ -7,15 +7,10 @@ from click.testing import CliRunner, Result
 
 from tests.cases import cases
 from tests.webhook.commands.test_check import GPU_POD as POD
+from tests.webhook.commands.test_check import configuration
 from webhook.commands import main
 
 VISIBLE = "    env: [{name: CUDA_VISIBLE_DEVICES, value: all}]\n"
-AUDITING = """\
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec: {rules: {gpu-requests: {mode: audit}}}
-"""
 
 
 def check(*arguments: object, columns: str | None = None) -> Result:
@@ -37,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "broken.yaml").write_text("kind: Pod\nmetadata: [\n")
     (tmp_path / "twice.yaml").write_text(POD.replace("COUNT", "1, nvidia.com/gpu: 1"))
     (tmp_path / "audit").mkdir()
-    (tmp_path / "audit" / "policy.yaml").write_text(AUDITING)
+    configuration(tmp_path / "audit", "{rules: {gpu-requests: {mode: audit}}}")
     return tmp_path
 
 

@@ -1,9 +1,9 @@
-"""What `check` says of GPUs in a place that no rule reads and no API server takes."""
+"""What `check` says of fields in a place that nothing reads, and of what no API server hands to a webhook: once."""
 
 import json
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import GOOD, check
+from tests.webhook.commands.test_check import GOOD, check, words
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers:\n  - name: main\n    image: train\n"
 LIMITS = POD + "    resources: {limits: {nvidia.com/gpu: 1}}\n"
@@ -67,3 +67,36 @@ def test_the_sentence() -> None:
         "stdin:8: warning: spec.containers[0].resources[nvidia.com/gpu]: write it into resources.limits of the "
         "container; must not stand here: kubectl refuses an unknown field, and other clients lose it [ineffective-fields]"
     )
+
+
+TEMPLATE = """\
+    spec:
+      containers:
+      - {name: main, image: "registry.example/train:1", resources: {limits: {nvidia.com/gpu: 4}}}
+"""
+
+
+@cases(
+    ("text", "said"),
+    job_in_apps=(
+        "apiVersion: apps/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE,
+        'stdin:1: warning: apiVersion = "apps/v1": set apiVersion: batch/v1; has no kind Job [ineffective-fields]',
+    ),
+    containers_below_spec=(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
+        + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
+        "stdin:5: warning: spec.containers: write it into spec.template.spec; is not a field of a Deployment: "
+        "the API server refuses or drops it [ineffective-fields]",
+    ),
+    a_quota_of_limits=(
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"
+        '    requests.nvidia.com/gpu: "4"\n    limits.nvidia.com/gpu: "4"\n',
+        "stdin:7: warning: spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well",
+    ),
+)
+def test_a_slip_in_a_document(text: str, said: str) -> None:
+    result = check("-f", "-", stdin=text)
+
+    assert said in words(result)
+    assert "gpu-admission does not read GPU resources" not in result.stdout
+    assert result.exit_code == 0

@@ -96,16 +96,3 @@ def test_serve_names_the_way_to_do_without_a_cluster(tmp_path: Path) -> None:
 
     assert result.returncode == 2
     assert "name one with --kubeconfig, or serve without one: --standalone" in result.stderr
-
-
-@cases(
-    ("arguments", "want"),
-    serve=(["serve", "--standalone"], "--standalone works without a cluster"),
-    export=(["export", "--standalone"], "--standalone works without a cluster"),
-    export_of_a_directory=(["export", "--config", "."], "--config needs no cluster"),
-)
-def test_a_cluster_is_named_only_where_one_is_needed(arguments: list[str], want: str) -> None:
-    result = CliRunner().invoke(main, [*arguments, "--context", "prod"])
-
-    assert result.exit_code == 2
-    assert want in result.stderr

@@ -113,15 +113,6 @@ def test_text_shows_all_that_a_resource_mapping_adds(tmp_path: Path) -> None:
     ) in shown
 
 
-def test_text_shows_each_rule_with_what_was_changed_and_where(directory: str) -> None:
-    column = max(len(rule.id) for rule in RULES) + 2
-    shown = lines(directory)
-
-    assert shown.count(f"  {'gpu-requests':<{column}}warn, from default; maxPerContainer: 8") == 2
-    assert shown.count(f"  {'gpu-isolation':<{column}}disabled, from training") == 1
-    assert shown.count(f"  {'gpu-isolation':<{column}}audit, built-in") == 1
-
-
 def test_what_is_over_is_marked(directory: str) -> None:
     shown = lines(directory, *AFTER)
 

@@ -27,9 +27,7 @@ PARTS = pytest.mark.parametrize(
 )  # fmt: skip
 
 ONLY_FOR_PYYAML = frozenset(
-    {
-        "malformed/GoogleCloudPlatform__kubernetes-engine-samples__ai-ml__vllm-tpu__vllm-llama3-70b.yaml",
-    }
+    {"malformed/GoogleCloudPlatform__kubernetes-engine-samples__ai-ml__vllm-tpu__vllm-llama3-70b.yaml"}
 )
 """Malformed for PyYAML's own scanner (a tab before a comment), read by kubectl and by libyaml."""
 

@@ -78,18 +78,3 @@ def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
     assert "expression: |\n" in text
     assert "\\n" not in text.replace("'\\n'", "")
     assert max(len(line) for line in text.splitlines()) < 700
-
-
-@cases(
-    ("arguments", "want"),
-    too_old=(["--kubernetes", "1.32"], "must be 1.33 or newer"),
-    no_version=(["--kubernetes", "new"], '"new" must be a version of Kubernetes'),
-    no_directory=(["--config", "/nowhere"], "error: /nowhere: No such file or directory"),
-    no_cluster=(["--kubeconfig", "/nowhere"], "error: "),
-)
-def test_errors(arguments: list[str], want: str) -> None:
-    result = export(*arguments)
-
-    assert result.exit_code == 2
-    assert want in result.stderr
-    assert "Traceback" not in result.stderr

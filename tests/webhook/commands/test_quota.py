@@ -77,7 +77,7 @@ def test_a_long_name_widens_the_column_of_names(capsys: pytest.CaptureFixture[st
 def test_500_namespaces_fit_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     quotas = [summary(f"team-{number:03}", held_up=number >= 440) for number in range(500)]
     lines = table(capsys, *quotas)
-    assert len(lines) == 1 + command.MOST_QUOTAS + 5
+    assert len(lines) == 1 + command.MAX_QUOTAS + 5
     assert lines[1].startswith("team-440 ")
     assert lines[-5:-2] == [
         "and 460 namespaces more, 20 with problems (--problems shows them); -n shows one,",

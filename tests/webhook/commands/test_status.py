@@ -87,7 +87,7 @@ POLICIES = (
         exemptions=("sandbox: every rule (experiments)",),
     ),
     PolicyStatus(
-        name="broken", version="", priority=0, where="*", in_force=False, message="it is not in force: x"
+        name="broken", version="", priority=0, where="*", in_force=False, message="it is not in force:\nx"
     ),
 )
 QUOTAS = (
@@ -105,10 +105,7 @@ QUOTAS = (
             ),
         ),
         holders=tuple(QuotaHolder(name=f"Job/{n}", held={"gpus": amount(n)}) for n in ("4", "3", "2", "1")),
-        pending=(
-            pending("Job/4", "4", YESTERDAY, pods=2),
-            pending("Job/2", "2", EARLIER),
-        ),
+        pending=(pending("Job/4", "4", YESTERDAY, pods=2), pending("Job/2", "2", EARLIER)),
         is_held_up=True,
         denied=12,
         denied_since=EARLIER,
@@ -179,8 +176,7 @@ policies                   configuration abc
   research                 PAUSED until 2026-11-22 12:00 UTC, every rule only
                            audits; priority 5, matches research-*
                            exempt: sandbox: every rule (experiments)
-  broken                   not in force: it is not in force: x; priority 0,
-                           matches *
+  broken                   not in force: x; priority 0, matches *
 
 GPUs
   of 2 quotas              ████████▄▄▄▄▄▄▄▄▄▄▄▄···· 10 + 0 of 12, 6 pending
@@ -284,7 +280,7 @@ def test_of_many_namespaces_the_worst_are_shown_and_the_others_in_one_line(
     lines = printed(found, capsys).splitlines()
     start = lines.index("  team-429  Ready, 30 denied")
     rest = lines.index("  and 410 namespaces more, 10 with problems (--problems shows them); -n shows")
-    assert (rest - start) / 2 == command.MOST_QUOTAS
+    assert (rest - start) / 2 == command.MAX_QUOTAS
     held = bar(Fraction(410 * 2, 7), Fraction(205), Fraction(1640))
     assert lines[rest + 2] == f"    gpus                   {held} 117.14 + 205 of 1640"
     assert len(lines) < 90
@@ -308,9 +304,7 @@ def test_figures_that_no_controller_updates_are_old(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_of_many_pending_owners_those_that_wait_longest_are_shown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_of_many_pending_owners_those_that_wait_longest_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     waiting = (
         *(pending(f"Job/{n}", "2", EARLIER, namespace=f"team-{n}") for n in range(9)),
         pending("Job/old", "1/7", YESTERDAY, pods=3),

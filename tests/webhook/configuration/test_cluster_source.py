@@ -81,14 +81,14 @@ def test_documents_are_in_force_once_all_kinds_were_listed(
     cluster: Cluster, source: ClusterSource, states: list[ConfigurationState]
 ) -> None:
     cluster.items["gpupolicies"] = [POLICY]
-    waited = source.waits
+    waited = source.must_wait
 
     source.start()
     source.wait()
 
     assert waited
     assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
-    assert not source.waits
+    assert not source.must_wait
     assert states == [source.state]
     assert readiness_details(source)["read"] is True
 
@@ -165,11 +165,11 @@ def test_an_api_server_that_is_away_is_waited_for_but_not_forever(
     cluster.answer = status(503, "starting")
 
     source.start()
-    waited = source.waits
+    waited = source.must_wait
     source.wait()
 
     assert waited
-    assert not source.waits
+    assert not source.must_wait
     assert eventually(
         lambda: "documents could not be read yet: the built-in ones are in force" in caplog.messages
     )

@@ -1,5 +1,4 @@
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,20 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from certs.reconciler import RacedError, ReconcileResult
-from certs.rotation import Terms
 from certs.secret import decode
 from tests.cases import cases
 from tests.certs.world import BEGIN, KINDS, SECOND, TERMS, Controller, World
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
 from webhook.controller.certificate_loop import CertificateLoop
-
-
-def raised(error: Exception) -> Callable[[], None]:
-    def reconcile() -> None:
-        raise error
-
-    return reconcile
 
 
 @pytest.fixture
@@ -85,7 +76,9 @@ def test_the_next_one_comes_as_soon_as_a_rotation_has_waited(
     assert loop._pause() == pytest.approx(want)
 
 
-def test_pauses_between_failures_double_until_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_between_failures_double_until_one_succeeds(
+    loop: CertificateLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcomes, stopping, pauses = [*[False] * 7, True, False], threading.Event(), list[float]()
 
     def wait(seconds: float) -> None:
@@ -93,7 +86,6 @@ def test_pauses_between_failures_double_until_one_succeeds(monkeypatch: pytest.M
         if not outcomes:
             stopping.set()
 
-    loop = CertificateLoop(Any, SecretName("n", "s"), Terms(names=("host",)), CollectorRegistry())  # type: ignore[arg-type]
     loop._changes = SimpleNamespace(start=lambda _: None, wait=lambda _: None)  # type: ignore[assignment]
     monkeypatch.setattr(loop, "_reconcile", lambda: outcomes.pop(0))
     monkeypatch.setattr(loop, "_pause", lambda: 60.0)
@@ -112,16 +104,19 @@ def test_pauses_between_failures_double_until_one_succeeds(monkeypatch: pytest.M
     a_bug_does_not_end_the_loop=(RuntimeError("a bug"), "RuntimeError"),
 )
 def test_a_failure_is_counted_logged_once_and_retried(
-    error: Exception, want: str, caplog: pytest.LogCaptureFixture
+    registry: CollectorRegistry,
+    loop: CertificateLoop,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    want: str,
 ) -> None:
-    registry, api = CollectorRegistry(), Any
-    secret = SecretName("gpu-admission", "gpu-admission-certificates")
-    loop = CertificateLoop(api, secret, Terms(names=("host",)), registry)  # type: ignore[arg-type]
     loop._reconciler = SimpleNamespace(reconcile=Mock(side_effect=error))  # type: ignore[assignment]
 
-    assert [loop._reconcile(), loop._reconcile()] == [False, False], "so `run` makes a pause and tries again"
+    logged = []
+    for _ in range(2):
+        assert not loop._reconcile(), "so `run` makes a pause and tries again"
+        logged.append(caplog.messages.count(f"certificates: reconciliation failed: {want}"))
 
-    failed = [each for each in caplog.messages if each == f"certificates: reconciliation failed: {want}"]
-    assert len(failed) == 1
+    assert logged == [1, 1]
     assert registry.get_sample_value("gpu_admission_certificate_failures_total") == 2
     assert registry.get_sample_value("gpu_admission_certificate_reconciled") == 0

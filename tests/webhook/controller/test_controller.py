@@ -150,12 +150,12 @@ def test_old_catalogues_are_removed_once_a_minute(
 ) -> None:
     tidied: list[tuple[set[str], bool]] = []
 
-    def tidy(ledgers: dict[str, Any], *, leads: bool) -> None:
-        tidied.append((set(ledgers), leads))
+    def prune(ledgers: dict[str, Any], *, is_leader: bool) -> None:
+        tidied.append((set(ledgers), is_leader))
         raise errors.Unreachable("away")
 
     listed = SimpleNamespace(synced=False)
-    monkeypatch.setattr(controller.usage_cache, "tidy", tidy)
+    monkeypatch.setattr(controller.usage_cache, "prune", prune)
     monkeypatch.setattr(controller, "ledger_objects", listed)
     for age, listed.synced in ((61, False), (59, True), (61, True), (0, True)):
         controller._tidied_at = monotonic() - age if age else controller._tidied_at

@@ -35,15 +35,6 @@ LEDGER = quota_ledger(
 )
 
 
-class LedgerObjects:
-    def __init__(self) -> None:
-        self.ledger_object: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
-
-    def items(self, namespace: str) -> tuple[LedgerRecord, ...]:
-        del namespace
-        return (self.ledger_object,) if self.ledger_object else ()
-
-
 class World:
     """The quotas of the namespaces `team` and `broken` and their ledger, an API server for statuses, and a clock.
 
@@ -53,7 +44,8 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.pauses = 1000.0, list[float]()
         self.leads, self.stale = True, ""
-        self.ledger_objects = LedgerObjects()
+        self.ledger_object = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
+        ledger_objects = SimpleNamespace(items=lambda _namespace: (self.ledger_object,))
         self.writes = self.refused = 0
         self.failures: list[errors.ApiError] = []
         self.happened: list[EventRecord] = []
@@ -71,7 +63,7 @@ class World:
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
             cast("Informer[QuotaRecord]", self),
-            cast("Informer[LedgerRecord]", self.ledger_objects),
+            cast("Informer[LedgerRecord]", ledger_objects),
             leads=lambda: self.leads,
             stale=lambda: self.stale,
             unmapped_resources=lambda: (),
@@ -114,7 +106,7 @@ class World:
 
     def counted(self, **changes: Any) -> None:
         ledger = msgspec.structs.replace(LEDGER, **changes)
-        self.ledger_objects.ledger_object = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
+        self.ledger_object = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
         self.writer.changed("team")
 
     def change(self) -> float:
@@ -197,7 +189,7 @@ def test_a_ledger_of_the_quota_before_says_nothing_of_this_one(world: World) -> 
 def test_a_ledger_that_cannot_be_read_is_shown_on_the_quota(world: World) -> None:
     world.change()
     problem = "the GPUQuotaLedger cannot be read: hard"
-    world.ledger_objects.ledger_object = LedgerRecord("r", "team", problem=problem)
+    world.ledger_object = LedgerRecord("r", "team", problem=problem)
     world.change()
     assert (world.shown["Ready"]["status"], world.shown["Ready"]["reason"]) == ("False", "Unreadable")
     assert problem in world.shown["Ready"]["message"]

@@ -21,6 +21,7 @@ from tests.builders import listing, quota_ledger
 from tests.cases import cases
 from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, QuotaAndLedger, keeper
 from webhook.cluster.api import ApiClient
+from webhook.controller import reconciler
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import POLL_AGAIN, QuotaReconciler
@@ -88,13 +89,13 @@ class Cluster:
         self.observed.observe("team", self.ledger_object)
         metrics = ControllerMetrics(self.registry)
         nothing: Any = None
-        reconciler: Any = QuotaReconciler(
+        made: Any = QuotaReconciler(
             nothing, lambda _: self.watched, self.usage_cache, self.observed, metrics, events
         )
-        reconciler.current, reconciler.swap = self.current, self.swap
+        made.current, made.swap = self.current, self.swap
         if self.another_lists:
-            reconciler._listing.acquire()
-        wait: float | None = reconciler.reconcile("team")
+            made._listing.acquire()
+        wait: float | None = made.reconcile("team")
         return wait
 
     def _counted(self, revisions: Revisions) -> Counted:
@@ -212,11 +213,20 @@ def test_after_a_conflict_the_ledger_is_read_anew() -> None:
         LATER, LATER, ledger=holding(Reservations.of()), objects={"u": StoredObject(ONE)}, conflicts=1
     )
 
-    assert cluster.reconcile() is None
+    cluster.watched = cluster.ledger_object.ledger
+    assert cluster.reconcile(no_quota=60.0) is None, "one that was counted before does not wait"
 
     assert cluster.reads == [False, True]
     assert cluster.ledger_object.ledger.used == ONE
     assert cluster.registry.get_sample_value("gpu_admission_quota_reconcile_conflicts_total") == 1
+
+
+def test_a_ledger_that_others_keep_writing_is_left_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "CONTEND_SECONDS", 0.05)
+    ledger, objects = holding(Reservations.of()), {"u": StoredObject(ONE)}
+    cluster = Cluster(*[LATER] * 1000, ledger=ledger, objects=objects, conflicts=1000)
+
+    assert cluster.reconcile() == 0.5
 
 
 def test_without_a_quota_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

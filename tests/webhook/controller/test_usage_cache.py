@@ -20,7 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_cache import RECENT, TURN, UsageCache, verify
+from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache, verify
 from webhook.controller.usage_counter import UsageCounter
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
@@ -42,7 +42,7 @@ def test_a_new_configuration_is_kept_though_no_ledger_names_it_yet(
     usage_cache: UsageCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another thread tidies up at the worst moment: when the new counter starts.
-    monkeypatch.setattr(UsageCounter, "start", lambda _: usage_cache.tidy({}, leads=False))
+    monkeypatch.setattr(UsageCounter, "start", lambda _: usage_cache.prune({}, is_leader=False))
 
     assert usage_cache.configure(NEXT)
 
@@ -86,7 +86,7 @@ def test_all_counters_are_verified_kept_and_stopped(usage_cache: Any) -> None:
     assert usage_cache.deleted("team") == {f"gone-{each.digest}" for each in (own, named, unnamed)}
 
     by = CatalogueVersion(named.digest, UnclassifiedPods.DENY)
-    usage_cache.tidy({"team": quota_ledger(class_catalogue=str(by))}, leads=True)
+    usage_cache.prune({"team": quota_ledger(class_catalogue=str(by))}, is_leader=True)
     kept = {("team", UnclassifiedPods.TOTAL_ONLY), ("team", UnclassifiedPods.DENY)}
     assert [each.called[-1] for each in (own, named)] == [("keep", kept)] * 2
     assert unnamed.called[-1] == ("stop",)
@@ -130,7 +130,7 @@ def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path:
         assert usage_cache.publish(usage_cache.own)
         assert len(reads) == 1
 
-        usage_cache.tidy({}, leads=False)
+        usage_cache.prune({}, is_leader=False)
 
         assert usage_cache.publish(usage_cache.own)
         assert len(reads) == 2, "the leader in between may have removed it"
@@ -170,7 +170,9 @@ def test_all_have_their_turn_one_after_another() -> None:
     assert done[:6] == ["a", "b", "c", "d", "a", "b"]
     assert "b" not in usage_cache.turns[turns + 1 :]
     assert set(done[seen + 1 : seen + 8]) == {"a", "c", "d", "new"}
-    assert usage_cache.allowances == pytest.approx([(TURN - RECENT) * PERIOD] * len(usage_cache.allowances))
+    assert usage_cache.allowances == pytest.approx(
+        [(ROUND_SHARE - FRESH_SHARE) * PERIOD] * len(usage_cache.allowances)
+    )
     assert metrics.recount_time.labels("a")._value.get() > 0
 
 

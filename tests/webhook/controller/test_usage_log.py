@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.controller import usage_log
 from webhook.controller.records import Blueprint, CountedRecord
@@ -119,25 +120,16 @@ def test_what_begins_is_written_soon_and_once_and_by_the_leader_alone() -> None:
     assert [(line["name"], line["verdict"], line["first"]) for line in lines] == [("train-0", "held", True)]
 
 
-def test_many_that_begin_at_once_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+@cases("begin_at_once", that_begin_at_once=25, that_are_held=0)
+def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch, begin_at_once: int) -> None:
     monkeypatch.setattr(usage_log, "AT_ONCE", 10)
     monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)
     lines: list[LINE] = []
     log = UsageLog(lines.append, lambda: True, replica="controller-1")
-    for number in range(25):
-        log.counted(holding(str(number)))
-    with running(log, []):
-        assert eventually(lambda: len(lines) == 10)
-        sleep(0.1)
-        assert len(lines) == 10, "the rest waits for the log"
-
-
-def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_log, "AT_ONCE", 10)
-    monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)
-    lines: list[LINE] = []
-    log = UsageLog(lines.append, lambda: True, replica="controller-1")
-    with running(log, [holding(str(number)) for number in range(25)]):
+    many = [holding(str(number)) for number in range(25)]
+    for each in many[:begin_at_once]:
+        log.counted(each)
+    with running(log, many[begin_at_once:]):
         assert eventually(lambda: len(lines) == 10)
         sleep(0.1)
         assert len(lines) == 10, "the rest waits for the log"

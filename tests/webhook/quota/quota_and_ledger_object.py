@@ -12,6 +12,7 @@ import msgspec
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, ApiClient
+from webhook.configuration.documents import GROUP
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.quota import documents, ledger_objects
@@ -113,7 +114,7 @@ class QuotaAndLedger:
 
     def _there(self, found: dict[str, Any] | None, plural: str) -> dict[str, Any]:
         if found is None:
-            raise errors.NotFound(f'{plural}.{documents.GROUP} "{NAMESPACE}" not found')
+            raise errors.NotFound(f'{plural}.{GROUP} "{NAMESPACE}" not found')
         return found
 
     def _check(self, version: str) -> None:

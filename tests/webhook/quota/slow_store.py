@@ -1,7 +1,8 @@
 """A ledger in memory behind a network, and the batcher of a replica that asks it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic, sleep
 
 from prometheus_client import CollectorRegistry
@@ -46,27 +47,21 @@ class SlowStore:
             self.writes += 1
             return self._store.compare_and_swap(namespace, before, ledger, seconds)
 
-    def _counted(self, what: str, seconds: float) -> "_AtWork":
+    @contextmanager
+    def _counted(self, what: str, seconds: float) -> Iterator[None]:
         if self.seconds > seconds:
             sleep(seconds)
             raise LedgerError("timed out", transient=True)
         sleep(self.seconds)
         self.fails(what)
-        return _AtWork(self)
-
-
-class _AtWork:
-    def __init__(self, store: SlowStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> None:
-        with self._store._lock:
-            self._store.at_work += 1
-            self._store.most_at_work = max(self._store.most_at_work, self._store.at_work)
-
-    def __exit__(self, *_: object) -> None:
-        with self._store._lock:
-            self._store.at_work -= 1
+        with self._lock:
+            self.at_work += 1
+            self.most_at_work = max(self.most_at_work, self.at_work)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.at_work -= 1
 
 
 class Bench:

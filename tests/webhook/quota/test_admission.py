@@ -114,25 +114,6 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused() -> None:
     assert served.held() == [uid("one"), uid("two")]
 
 
-def test_a_class_is_named_with_what_decided_it() -> None:
-    served = Served()
-    on_t4: JSON = {"nodeSelector": {"accelerator": "nvidia-t4"}}
-    refused = served.validate(gpu_pod("one", 2, **on_t4))
-    assert message(refused) == (
-        "pod team/one: set nvidia.com/gpu: 1; exceeded quota: team/default, 2 nvidia-t4 can never fit: the quota grants 1; or "
-        "ask the platform team to raise spec.hard.classes[nvidia-t4] [gpu-quota]\n"
-        "- counted for nvidia-t4: nodeSelector accelerator=nvidia-t4"
-    )
-
-
-def test_what_another_rule_refuses_holds_nothing() -> None:
-    served = Served()
-    refused = served.validate(gpu_pod("one", -1))
-    assert not refused.allowed
-    assert "[gpu-requests]" in message(refused)
-    assert served.held() == []
-
-
 def test_a_pod_without_gpus_is_not_checked() -> None:
     assert Served(broken=True).validate(pod()).allowed
 

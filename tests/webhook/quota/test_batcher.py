@@ -16,18 +16,14 @@ from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
-from policies.quota.quota_request import LedgerError
+from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.cases import cases
 from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import (
-    RIVAL_SECONDS,
-    VANISHED_SECONDS,
-    ReservationBatcher,
-)
+from webhook.quota.batcher import RIVAL_SECONDS, VANISHED_SECONDS, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -356,6 +352,7 @@ def test_a_dry_run_decides_and_writes_nothing() -> None:
     too_much = bench.batches.try_out(NAMESPACE, bench.ask("pod1", gpus=2), deadline)
     assert (reason(fits), reason(too_much)) == (VerdictReason.RESERVED, VerdictReason.EXCEEDED)
     assert (bench.held(), bench.store.writes) == ([], 0)
+    assert bench.batches.try_out("without-a-quota", bench.ask("pod1"), deadline) == ReservationOutcome()
 
 
 @cases(

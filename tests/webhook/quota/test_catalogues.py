@@ -130,9 +130,11 @@ RACED = errors.Conflict("the object has been modified")
     no_right=([None, FORBIDDEN], False, ["get", "patch"]),
     too_long=([None, errors.ApiError("too long")], False, ["get", "patch"]),
 )
-def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool, calls: list[str]) -> None:
+def test_a_catalogue_is_published_once(
+    fails: list[Exception | None], done: bool, calls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     api = ConfigMapApi(other="of somebody else")
-    api.fails = fails
+    api.fails = [*fails]
     publisher = published(api)
 
     assert publisher.publish(OURS) is done
@@ -141,6 +143,11 @@ def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool
         assert publisher.publish(OURS)
         assert api.calls == calls
         assert api.data == {"other": "of somebody else", OUR_DIGEST: write_catalogue(OURS)}
+    else:
+        assert len(caplog.messages) == 1
+        api.fails = [*fails]
+        publisher.publish(OURS)
+        assert len(caplog.messages) == 1, "not again while it lasts"
 
 
 def test_an_api_server_that_is_away_may_publish_later() -> None:
@@ -153,7 +160,7 @@ def test_an_api_server_that_is_away_may_publish_later() -> None:
 
 @cases(
     "notices",
-    wiped=lambda publisher: publisher.tidy({OUR_DIGEST}),
+    wiped=lambda publisher: publisher.prune({OUR_DIGEST}),
     removed_by_another_leader=lambda publisher: publisher.follow(),
 )
 def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues], object]) -> None:
@@ -175,11 +182,11 @@ def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
     api = ConfigMapApi(theirs="1")
     publisher = published(api)
-    publisher.tidy(set())
+    publisher.prune(set())
     publisher.follow()
     now[0] = 601.0
 
-    publisher.tidy(set())
+    publisher.prune(set())
 
     assert set(api.data) == {"theirs"}, "the leader in between may have named it a moment ago"
 
@@ -197,7 +204,7 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
         (899, {"named"}),
     ):
         now[0] = seconds
-        publisher.tidy(named)
+        publisher.prune(named)
 
     assert set(api.data) == {"named", "later"}
 

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import msgspec
 
+from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import LedgerError, QuotaGrant
 from tests.cases import cases
@@ -19,15 +20,18 @@ def quota_of(bench: Bench) -> NamespaceQuota:
     return enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False)
 
 
-def counted(bench: Bench) -> None:
+def reserved(bench: Bench) -> None:
     bench.reserve("pod", gpus=3)
 
 
-def uncounted(bench: Bench) -> None:
-    found = bench.ledger.store.read(NAMESPACE, 1.0)
-    assert found is not None
-    never = msgspec.structs.replace(found, ledger=msgspec.structs.replace(found.ledger, used=None))
-    bench.store.read = lambda namespace, seconds: never  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
+def with_used(used: Vector | None) -> Callable[[Bench], None]:
+    def happens(bench: Bench) -> None:
+        found = bench.ledger.store.read(NAMESPACE, 1.0)
+        assert found is not None
+        changed = msgspec.structs.replace(found, ledger=msgspec.structs.replace(found.ledger, used=used))
+        bench.store.read = lambda namespace, seconds: changed  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
+
+    return happens
 
 
 def without_quota(bench: Bench) -> None:
@@ -43,8 +47,12 @@ def unreadable(bench: Bench) -> None:
 
 @cases(
     ("happens", "want"),
-    counted=(counted, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(3)})),
-    not_counted_yet=(uncounted, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, None)),
+    reserved=(reserved, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(3)})),
+    counted=(
+        with_used(vector(gpus=2)),
+        QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(2)}),
+    ),
+    not_counted_yet=(with_used(None), QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, None)),
     no_quota=(without_quota, None),
     a_ledger_that_cannot_be_read=(unreadable, None),
 )

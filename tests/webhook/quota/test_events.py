@@ -22,7 +22,7 @@ class Writer:
     def write(self, event_record: EventRecord) -> bool:
         self.answers.wait()
         self.requested.append(event_record)
-        return event_record.reason != "QuotaExceeded"
+        return event_record.reason != "Refused"
 
 
 class World:
@@ -71,7 +71,7 @@ def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:
 
 def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
     world.writer.answers.set()
-    world.warn(0, "QuotaExceeded")
+    world.warn(0, "Refused")
     world.warn(1)
     world.events.stop()
     assert (len(world.writer.requested), world.lost) == (2, 1)

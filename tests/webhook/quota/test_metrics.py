@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import quota_ledger
 from webhook.cluster.objects import Condition
-from webhook.quota.metrics import BATCHES, LedgerCollector
+from webhook.quota.metrics import LedgerCollector
 
 INVENTED = {"resources/example.com/invented": Fraction(1), "classes/nvidia-t4": Fraction(1)}
 
@@ -46,7 +46,3 @@ def test_conditions_are_those_that_people_see() -> None:
     name = "gpu_admission_quota_condition"
     assert registry.get_sample_value(name, {"namespace": "team", "condition": "Ready"}) == 1
     assert registry.get_sample_value(name, {"namespace": "team", "condition": "Exceeded"}) == 0
-
-
-def test_batches_are_counted_by_powers_of_two() -> None:
-    assert tuple(2**number for number in range(8)) == BATCHES

@@ -24,7 +24,9 @@ def make_site(serving: ServingCertificate, draining: Callable[[], bool]) -> Site
     def answer(request: Request) -> Response:
         return call_wsgi(application, request)
 
-    return Site(answer, at_once=lambda request: request.path == "/at-once", probes=frozenset({"/healthz"}))
+    return Site(
+        answer, only_computes=lambda request: request.path == "/at-once", probes=frozenset({"/healthz"})
+    )
 
 
 def respond(

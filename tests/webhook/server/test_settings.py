@@ -2,10 +2,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from tests.cases import cases
-from webhook.commands import main
 from webhook.server.settings import ServerSettings, StartupError
 
 
@@ -40,16 +38,3 @@ def test_all_problems_are_named_at_once() -> None:
 
 def test_ports_that_the_system_picks_do_not_collide() -> None:
     assert settings(port=0, metrics_port=0).port == 0
-
-
-@cases(
-    ("option", "value", "want"),
-    port=("--port", "65536", "65536 is not in the range 0<=x<=65535"),
-    no_threads=("--threads", "0", "0 is not in the range 1<=x<=1000"),
-    threads_without_connections=("--threads", "1001", "1001 is not in the range 1<=x<=1000"),
-    drain=("--drain-seconds", "-1", "-1.0 is not in the range x>=0"),
-)
-def test_impossible_option_is_refused(option: str, value: str, want: str) -> None:
-    result = CliRunner().invoke(main, ["serve", "--standalone", option, value])
-    assert result.exit_code == 2
-    assert f"Invalid value for '{option}': {want}" in result.stderr

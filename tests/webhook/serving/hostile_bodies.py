@@ -13,6 +13,7 @@ import msgspec
 
 from policies.pods import annotations
 from tests.builders import JSON, container, gpu_container, pod
+from tests.webhook.serving import served
 from tests.webhook.serving.hostile_values import (
     ANNOTATIONS,
     BROKEN,
@@ -30,9 +31,6 @@ from tests.webhook.serving.hostile_values import (
 
 LONG = 100_000
 """Bytes by which one mutation may make a body longer; objects of megabytes have tests of their own."""
-
-UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
-
 
 DOUBTFUL = (b"\\ud", b"[[[[[[", b'{"a":{"a":{"a":', b'{"spec":{"spec":{"spec":')
 """Half surrogates and deep nesting: JSON by its grammar, but not every decoder takes them."""
@@ -195,24 +193,15 @@ def workload(kind: str, template: JSON) -> JSON:
 
 
 def review(group: str, kind: str, document: JSON | None, **tweaks: Any) -> bytes:
-    user = {"username": "system:node:n", "groups": ["system:nodes"]}
-    request: JSON = {
-        "uid": UID,
+    fields: JSON = {
         "kind": {"group": group, "version": "v1", "kind": kind},
-        "operation": "CREATE",
         "namespace": "ml",
-    }
-    request |= {
         "name": "",
-        "userInfo": user,
-        "object": document,
+        "userInfo": {"username": "system:node:n", "groups": ["system:nodes"]},
         "oldObject": None,
         "dryRun": False,
-        **tweaks,
     }
-    return msgspec.json.encode(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    )
+    return msgspec.json.encode(served.review(document, **{**fields, **tweaks}))
 
 
 # ---- mutation

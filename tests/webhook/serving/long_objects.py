@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from policies.pods import annotations, limits
-from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS
+from policies.quota.claims import MAX_ALTERNATIVES, MAX_REQUESTS
 from tests.builders import JSON, container, gpu_container, pod
 from tests.webhook.serving.hostile_bodies import review, workload
 
@@ -125,9 +125,9 @@ LISTS: tuple[Long, ...] = (
 
 
 def long_pods() -> Iterator[tuple[str, JSON]]:
-    """Yield pods, each with one list as long as it may be, or with what no rule reads, up to `limits.MOST_VALUES` in all."""
+    """Yield pods, each with one list as long as it may be, or with what no rule reads, up to `limits.MAX_VALUES` in all."""
     yield from ((name, make(limit)) for name, make, limit, _ in LISTS)
-    plain, labelled = limits.MOST_VALUES - 100, gpu_pod()
+    plain, labelled = limits.MAX_VALUES - 100, gpu_pod()
     labelled["metadata"] |= {"labels": keyed(plain)}
     yield from (("arguments", pod(gpu_container(args=["x"] * plain))), ("labels", labelled))
 
@@ -168,7 +168,7 @@ def claim(requests: int, alternatives: int) -> JSON:
 def other_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
     group = "resource.k8s.io"
     for name, made in (
-        ("a-claim", claim(MOST_REQUESTS, MOST_ALTERNATIVES)),
+        ("a-claim", claim(MAX_REQUESTS, MAX_ALTERNATIVES)),
         ("a-longer-claim", claim(1000, 5)),
     ):
         template = {"metadata": {"name": "t"}, "spec": made}

@@ -90,11 +90,7 @@ print(sum(lost))
     assert done.stdout == "1\n"
 
 
-@cases(
-    ("text", "lines"),
-    of_short_lines=("", 10_000),
-    of_long_lines=("x" * (65_536 - 15), 256),
-)
+@cases(("text", "lines"), of_short_lines=("", 10_000), of_long_lines=("x" * (65_536 - 15), 256))
 def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: int) -> None:
     read_end, write_end = os.pipe()
     lost: list[int] = []
@@ -105,6 +101,18 @@ def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: 
     assert sum(lost) == 5
     os.close(read_end)
     os.close(write_end)
+
+
+def test_what_is_written_makes_room(tmp_path: Path) -> None:
+    path, lost = tmp_path / "audit.jsonl", list[int]()
+    log = AuditLog.to(str(path), lost.append)
+    for _ in range(2):
+        for _ in range(256):
+            log.write({"message": "x" * (65_536 - 15)})
+        log._flush()
+    log.stop()
+
+    assert (lost, path.stat().st_size) == ([], 2 * 256 * 65_536)
 
 
 def test_a_long_line_goes_without_its_longest_fields(tmp_path: Path) -> None:
@@ -130,7 +138,7 @@ def test_no_line_is_longer_than_it_may_be_or_obeyed_by_a_terminal(record: dict[s
     log = AuditLog(write_end, ignored)
     log.write(record)
 
-    (line,) = log._waiting
+    (line,) = log._queued
     assert len(line) <= 65_536
     assert line.endswith(b"}\n")
     assert line[:-1].decode().isprintable()

@@ -1,6 +1,7 @@
 """What an audit line says of an object: its demand, class, owner and quota, the id of its creation, and nothing secret."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.builders import JSON, gpu_container, pod, uid
+from tests.builders import CLASSES, JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import lines_of, request
 from webhook.configuration.documents import Document
@@ -17,6 +18,7 @@ from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
+from webhook.serving.audit_line import demand_fields
 
 QUOTA = Document("GPUQuota", "default", {"hard": {"gpus": "2"}}, "team")
 
@@ -70,6 +72,18 @@ def test_a_line_has_the_demand_of_a_pod(
         line = reviewed(created(label, **spec), namespace=namespace)
 
         assert (line["demand"], line.get("class")) == (demand, of_class)
+
+
+@cases(
+    ("names", "want"),
+    a_class_and_its_family=(["nvidia-a100", "nvidia-a100-80gb"], {"class": "nvidia-a100-80gb"}),
+    a_family=(["nvidia-a100"], {"class": "nvidia-a100"}),
+    several_classes=(["nvidia-a100-80gb", "nvidia-t4"], {}),
+)
+def test_the_class_of_a_demand(names: list[str], want: JSON) -> None:
+    demand = {f"classes/{name}": Fraction(1) for name in names}
+
+    assert demand_fields(demand, CLASSES) == {"demand": dict.fromkeys(demand, "1"), **want}
 
 
 def test_a_line_has_the_quota_after_the_decision(reviewed: Reviewed) -> None:

@@ -151,7 +151,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JS
     def decided(of: JSON) -> tuple[Any, ...]:
         by = Evaluator(engine=ENGINE, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
         decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
-        return tuple((each.operations, each.evaluated) for each in decisions)
+        return tuple((each.operations, each.violations) for each in decisions)
 
     assert decided(document) == decided(without_claims(document))
 

@@ -16,7 +16,8 @@ from policies.quota.quota_request import ReservationOutcome
 from policies.reason import Reason
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from webhook.cluster.events import EventRecord, EventWriter
+from tests.webhook.quota.test_events import Writer
+from webhook.cluster.events import EventWriter
 from webhook.quota.events import QuotaEvents
 from webhook.serving.denials import Denial, DenialReports, denial_of
 from webhook.serving.engine import Decision, Outcome, Violation
@@ -46,7 +47,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> DenialReports:
 
 def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(57):
-        reports.take(denial(message=f"pod team/train-{number}: exceeded quota"))
+        reports.add(denial(message=f"pod team/train-{number}: exceeded quota"))
     reports.stop()
     assert caplog.messages == [
         "team: 57 requests of ReplicaSet/train denied within 0 s; the last: pod team/train-56: exceeded quota"
@@ -59,7 +60,7 @@ def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest
     of_a_person=("", "team: 1 request denied: pod team/train-x: exceeded quota"),
 )
 def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner: str, line: str) -> None:
-    reports.take(denial(owner))
+    reports.add(denial(owner))
     reports.stop()
     assert caplog.messages == [line]
 
@@ -72,7 +73,7 @@ def by_quota(reason: Reason) -> list[Any]:
     """Return the decisions on a request that a quota denied."""
     violation = Violation(Finding(rule="gpu-quota", reason=reason, message=TOO_MANY), Outcome.DENIED)
     reservation = ReservationOutcome(cast("Any", SimpleNamespace(quota_uid="q")))
-    return [Decision(policy=cast("Any", None), evaluated=(violation,), reservation=reservation)]
+    return [Decision(policy=cast("Any", None), violations=(violation,), reservation=reservation)]
 
 
 @cases(
@@ -113,10 +114,10 @@ def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptu
     caplog.set_level("INFO", "gpu_admission.denials")
     reports = DenialReports(window=3600)
     reports.start()
-    reports.take(denial())
+    reports.add(denial())
     assert eventually(lambda: caplog.messages)
     for _ in range(9):
-        reports.take(denial())
+        reports.add(denial())
     reports.stop()
     assert [message.split(" denied")[0] for message in caplog.messages] == [
         "team: 1 request of ReplicaSet/train",
@@ -128,9 +129,9 @@ def test_after_a_window_without_a_denial_the_next_one_comes_at_once(caplog: pyte
     caplog.set_level("INFO", "gpu_admission.denials")
     reports = DenialReports(window=0.1)
     reports.start()
-    reports.take(denial())
+    reports.add(denial())
     assert eventually(lambda: len(caplog.messages) == 1)
-    reports.take(denial())
+    reports.add(denial())
     assert eventually(lambda: len(caplog.messages) == 2)
     reports.stop()
     assert len(caplog.messages) == 2
@@ -140,8 +141,8 @@ def test_owners_that_a_tenant_makes_up_are_bounded(
     reports: DenialReports, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(520):
-        reports.take(denial(f"ReplicaSet/train-{number}"))
-    reports.take(denial("Job/other", namespace="neighbour"))
+        reports.add(denial(f"ReplicaSet/train-{number}"))
+    reports.add(denial("Job/other", namespace="neighbour"))
     reports.stop()
     assert len(caplog.messages) == 22
     assert caplog.messages[-2].startswith("team: 500 requests of others denied")
@@ -150,11 +151,11 @@ def test_owners_that_a_tenant_makes_up_are_bounded(
 
 def test_owners_that_fell_silent_make_room(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(20):
-        reports.take(denial(f"ReplicaSet/train-{number}"))
+        reports.add(denial(f"ReplicaSet/train-{number}"))
     for moment in (monotonic(), monotonic() + 1e6):
         reports._take_due(moment)
 
-    reports.take(denial("ReplicaSet/late"))
+    reports.add(denial("ReplicaSet/late"))
     reports.stop()
 
     assert [message.split(" denied")[0] for message in caplog.messages] == [
@@ -164,7 +165,7 @@ def test_owners_that_fell_silent_make_room(reports: DenialReports, caplog: pytes
 
 def test_what_is_gathered_is_bounded(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(505):
-        reports.take(denial(namespace=f"team-{number}"))
+        reports.add(denial(namespace=f"team-{number}"))
     reports.stop()
     assert len(caplog.messages) == 500
 
@@ -175,52 +176,39 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
     reports.start()
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: reports.take(denial()), range(2000)))
+        list(pool.map(lambda _: reports.add(denial()), range(2000)))
     reports.stop()
     assert sum(int(message.split()[1]) for message in caplog.messages) == 2000
 
 
-class Written:
-    """Stands for the API server: takes Events as soon as `answers` is set."""
-
-    def __init__(self) -> None:
-        self.answers = threading.Event()
-        self.answers.set()
-        self.events: list[EventRecord] = []
-
-    def write(self, event_record: EventRecord) -> bool:
-        self.answers.wait()
-        self.events.append(event_record)
-        return True
-
-
 @pytest.fixture
-def written() -> Iterator[Written]:
-    written = Written()
+def written() -> Iterator[Writer]:
+    written = Writer()
+    written.answers.set()
     yield written
     written.answers.set()
 
 
-def reports_with(written: Written, *, window: float = 60.0) -> tuple[DenialReports, QuotaEvents]:
+def reports_with(written: Writer, *, window: float = 60.0) -> tuple[DenialReports, QuotaEvents]:
     events = QuotaEvents(cast(EventWriter, written), lambda: None)
     events.start()
     return DenialReports(events, window=window), events
 
 
-def test_what_a_quota_denied_is_one_event_of_each_owner(written: Written) -> None:
+def test_what_a_quota_denied_is_one_event_of_each_owner(written: Writer) -> None:
     before = datetime.now(UTC)
     reports, events = reports_with(written)
     for number in range(3):
-        reports.take(denied_by_quota("ReplicaSet/train", f"pod train-{number}: exceeded quota"))
-    reports.take(denied_by_quota(""))
-    reports.take(denial("Job/of-a-rule"))
+        reports.add(denied_by_quota("ReplicaSet/train", f"pod train-{number}: exceeded quota"))
+    reports.add(denied_by_quota(""))
+    reports.add(denial("Job/of-a-rule"))
     reports.stop()
     events.stop()
-    assert [(each.reason, each.cause, each.message, each.count) for each in written.events] == [
+    assert [(each.reason, each.cause, each.message, each.count) for each in written.requested] == [
         ("QuotaExceeded", "ReplicaSet/train", "ReplicaSet/train: pod train-2: exceeded quota", 3),
         ("QuotaExceeded", "", TOO_MANY, 1),
     ]
-    train = written.events[0]
+    train = written.requested[0]
     assert (train.regarding.namespace, train.regarding.uid) == ("team", "quota-of-team")
     assert before <= train.first <= train.last <= datetime.now(UTC)
 
@@ -246,18 +234,18 @@ def test_what_is_being_written_when_it_stops_is_written(
 
 
 def test_an_api_server_that_does_not_answer_delays_no_line(
-    written: Written, caplog: pytest.LogCaptureFixture
+    written: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
     written.answers.clear()
     reports, events = reports_with(written, window=0.01)
     reports.start()
     for owner in ("Job/x", "Job/y", "Job/z"):
-        reports.take(denied_by_quota(owner))
+        reports.add(denied_by_quota(owner))
         assert eventually(lambda: caplog.messages), f"the line of {owner}"
         caplog.clear()
     reports.stop()
-    assert written.events == []
+    assert written.requested == []
     written.answers.set()
     events.stop()
-    assert [each.cause for each in written.events] == ["Job/x", "Job/y", "Job/z"]
+    assert [each.cause for each in written.requested] == ["Job/x", "Job/y", "Job/z"]

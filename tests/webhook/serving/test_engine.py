@@ -20,7 +20,7 @@ from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import Decision, Engine, Outcome, OutOfTime
+from webhook.serving.engine import DeadlineExceeded, Decision, Engine, Outcome
 from webhook.serving.evaluator import Evaluator, engine_in_force
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -234,7 +234,7 @@ def test_the_deadline_is_looked_at_before_each_rule() -> None:
 
     held = policy((taking_all_the_time("first"), Mode.ENFORCE), (taking_all_the_time("second"), Mode.ENFORCE))
     deadline = monotonic() + 0.3
-    with pytest.raises(OutOfTime):
+    with pytest.raises(DeadlineExceeded):
         decide(Phase.VALIDATE, held, deadline=deadline)
 
     assert requested == ["first"]
@@ -242,7 +242,7 @@ def test_the_deadline_is_looked_at_before_each_rule() -> None:
 
 @pytest.mark.parametrize("phase", Phase)
 def test_no_rule_runs_after_the_deadline(phase: Phase) -> None:
-    with pytest.raises(OutOfTime):
+    with pytest.raises(DeadlineExceeded):
         decide(phase, policy((TOLERATE, Mode.ENFORCE)), deadline=monotonic())
 
 
@@ -290,7 +290,7 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
 
     workload = Workload.of("apps", "Deployment", "ml-training", {}, pods)
 
-    assert Evaluator(engine=ENGINE, now=NOW).check_workload(held, workload, is_update=False).evaluated == ()
+    assert Evaluator(engine=ENGINE, now=NOW).check_workload(held, workload, is_update=False).violations == ()
 
 
 @cases(

@@ -17,7 +17,7 @@ from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
 from tests.builders import context
 from tests.cases import cases
 from webhook.configuration.loader import load_objects
-from webhook.serving.engine import Decision, Engine, Outcome, OutOfTime
+from webhook.serving.engine import DeadlineExceeded, Decision, Engine, Outcome
 from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -59,10 +59,10 @@ def evaluated(
 ) -> list[tuple[str, Outcome]]:
     decision = Decision(policy=held)
     for finding, mode in before:
-        decision = decision.adding([finding], mode)
+        decision = decision.with_findings([finding], mode)
     by = Evaluator(engine=ENGINE, now=NOW, deadline=deadline, quota_of=lambda _namespace: quota)
     decision = by.reserve(decision, REQUEST)
-    return [(each.finding.message, each.outcome) for each in decision.evaluated]
+    return [(each.finding.message, each.outcome) for each in decision.violations]
 
 
 @cases(
@@ -117,6 +117,6 @@ def test_findings_of_one_outcome_are_bounded(others: int, is_found: bool) -> Non
 
 def test_no_quota_is_asked_after_the_deadline() -> None:
     quota = Quota()
-    with pytest.raises(OutOfTime):
+    with pytest.raises(DeadlineExceeded):
         evaluated(quota, policy(), deadline=monotonic())
     assert quota.requests == 0

@@ -112,7 +112,7 @@ def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     engine, policy = Engine(CONFIGURATION), counted.policy()
     for _ in range(2):
         assert [
-            each.finding.message for each in decide(engine, Phase.VALIDATE, TRAIN, policy=policy).evaluated
+            each.finding.message for each in decide(engine, Phase.VALIDATE, TRAIN, policy=policy).violations
         ] == [quote]
     assert counted.runs == 2
 
@@ -144,7 +144,7 @@ def test_what_is_remembered_is_bounded() -> None:
     engine, sizes = Engine(CONFIGURATION), []
     for number in range(257):
         decide(engine, Phase.MUTATE, pod(gpu_container(), nodeSelector={"number": f"{number}"}))
-        sizes.append(len(engine.remembered))
+        sizes.append(len(engine.decisions))
     assert sizes == [*range(1, 257), 1]
 
 

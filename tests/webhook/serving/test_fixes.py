@@ -33,12 +33,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 JSON = dict[str, Any]
 CLASS = "gpu-admission.dev/gpu-class"
 GPU, SHARED, AMD = "nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu"
-SLICES = (
-    "nvidia.com/mig-1g.5gb",
-    "nvidia.com/mig-1g.10gb",
-    "nvidia.com/mig-3g.20gb",
-    "nvidia.com/mig-9g.99gb",
-)
+SLICES = tuple(f"nvidia.com/mig-{profile}" for profile in ("1g.5gb", "1g.10gb", "3g.20gb", "9g.99gb"))
 NODES: tuple[dict[str, str], ...] = (
     {"accelerator": "nvidia-l4", "nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.count": "2"},
     {"accelerator": "nvidia-a100-80gb", "nvidia.com/gpu.count": "8"},
@@ -52,73 +47,27 @@ POOLS = (
     NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN, "h100"),
     NodeOffer({}, OPEN, "any"),
 )
-RULES: tuple[tuple[str, tuple[JSON, ...]], ...] = (
-    (
-        "gpu-class",
-        (
-            {"allowed": ["nvidia-l4", "nvidia-t4"]},
-            {"allowed": ["nvidia-a100"]},
-            {"default": "nvidia-l4"},
-            {"default": "nvidia-a100"},
-            {"autoscaledClasses": ["nvidia-h100"]},
-        ),
-    ),
-    (
-        "gpu-requests",
-        (
-            {"maxPerContainer": 1},
-            {"maxPerPod": 2},
-            {"maxPerContainer": 4, "maxPerPod": 4},
-            {"completeLimits": True},
-            {"knownProfilesOnly": True},
-            {"gpusPerNode": 8},
-        ),
-    ),
-    ("gpu-isolation", ({"mode": "enforce"},)),
+REQUESTS: tuple[JSON, ...] = (
+    {"maxPerContainer": 1},
+    {"maxPerPod": 2},
+    {"maxPerContainer": 4, "maxPerPod": 4},
+    {"completeLimits": True},
+    {"knownProfilesOnly": True},
+    {"gpusPerNode": 8},
 )
-AMOUNTS: tuple[Any, ...] = (
-    1,
-    2,
-    "3",
-    4,
-    8,
-    16,
-    17,
-    100,
-    "500m",
-    "0.3",
-    1.5,
-    "2500m",
-    0,
-    -1,
-    "1e30",
-    "one",
-    None,
+PINS: tuple[JSON, ...] = (
+    {"allowed": ["nvidia-l4", "nvidia-t4"]},
+    {"allowed": ["nvidia-a100"]},
+    {"default": "nvidia-l4"},
+    {"default": "nvidia-a100"},
+    {"autoscaledClasses": ["nvidia-h100"]},
 )
-NAMES = (
-    GPU,
-    GPU,
-    GPU,
-    GPU,
-    *SLICES,
-    SHARED,
-    AMD,
-    "nvidia.com/gpus",
-    "nvidia/gpu",
-    "gpu",
-    "nvidia.com/mig1g.10gb",
-)
-CLASSES_NAMED = (
-    "nvidia-l4",
-    "nvidia-a100",
-    "nvidia-a100-80gb",
-    "nvidia-a10O",
-    "nvidia-h100",
-    "amd-mi300x",
-    "amd",
-    "gpu",
-    "",
-)
+RULES = (("gpu-class", PINS), ("gpu-requests", REQUESTS), ("gpu-isolation", ({"mode": "enforce"},)))
+AMOUNTS = (1, 2, "3", 4, 8, 16, 17, 100, "500m", "0.3", 1.5, "2500m", 0, -1, "1e30", "one", None)
+MISSPELT = ("nvidia.com/gpus", "nvidia/gpu", "gpu", "nvidia.com/mig1g.10gb")
+NAMES = (GPU, GPU, GPU, GPU, *SLICES, SHARED, AMD, *MISSPELT)
+NVIDIA = ("nvidia-l4", "nvidia-a100", "nvidia-a100-80gb", "nvidia-a10O", "nvidia-h100")
+CLASSES_NAMED = (*NVIDIA, "amd-mi300x", "amd", "gpu", "")
 ANNOTATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (CLASS, CLASSES_NAMED),
     ("gpu-admission.dev/gpu-clas", CLASSES_NAMED),
@@ -312,10 +261,7 @@ def test_each_rule_that_denies_has_a_fix_or_says_why_not() -> None:
 
 @pytest.mark.parametrize(
     ("cases", "least"),
-    [
-        pytest.param(300, 200, id="some"),
-        pytest.param(5_000, 3_000, id="many", marks=pytest.mark.slow),
-    ],
+    [pytest.param(300, 200, id="some"), pytest.param(5_000, 3_000, id="many", marks=pytest.mark.slow)],
 )
 def test_a_fix_removes_its_finding_and_brings_no_other(cases: int, least: int) -> None:
     count, failed = tried(range(cases))

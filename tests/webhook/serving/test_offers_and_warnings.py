@@ -92,16 +92,6 @@ UNTOLERATED = (
         [node(T4)],
         pending("amd.com/gpu", "request nvidia.com/gpu; "),
     ),
-    a_share=(
-        pod(gpu_container(resource="nvidia.com/gpu.shared")),
-        [node(T4)],
-        pending("nvidia.com/gpu.shared", "request nvidia.com/gpu; "),
-    ),
-    a_slice=(
-        pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
-        [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
-        pending("nvidia.com/mig-1g.5gb", "request nvidia.com/mig-1g.10gb; "),
-    ),
     a_slice_where_no_node_has_any=(
         pod(gpu_container(resource="nvidia.com/mig-1g.5gb")),
         [node(T4)],
@@ -139,11 +129,6 @@ UNTOLERATED = (
         deployment("web", gpu_container(), annotations={CLASS: "nvidia-t4"}),
         [node(T4, taints=(RESERVED,)), node(A100)],
         [UNTOLERATED.removeprefix("spec.")],
-    ),
-    the_class_s_nodes_are_tainted=(
-        on("nvidia-t4"),
-        [node(T4, taints=(RESERVED,)), node(A100)],
-        [UNTOLERATED],
     ),
 )
 def test_a_warning_says_why_no_node_takes_the_pod_now(
@@ -267,3 +252,15 @@ def test_three_gpus_where_a_class_grants_two() -> None:
     assert edit == Edit(annotation_path(CLASS), "nvidia-a10"), denied.finding.sentence()
     fixed = with_edit(document, path_parts(edit.path), edit.value)
     assert not seen(fixed, {}, (), grant=grant), "the class that is named takes the pod"
+
+
+def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() -> None:
+    """The catalogue has a class that holds it on one card, but no node is of that class."""
+    model = {"gpu-admission.dev/model-params": "70b"}
+    nodes = (node(T4), node(A100))
+
+    assert warned(pod(gpu_container(), annotations=model), *nodes) == [
+        "request 4 GPUs of 80 GB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
+        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
+    ]
+    assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []

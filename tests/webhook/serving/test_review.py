@@ -15,11 +15,11 @@ POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", 
 
 
 def decision(*findings: tuple[str, Outcome]) -> Decision:
-    evaluated = tuple(
+    violations = tuple(
         Violation(Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=text), outcome)
         for text, outcome in findings
     )
-    return Decision(policy=POLICY, evaluated=evaluated)
+    return Decision(policy=POLICY, violations=violations)
 
 
 def wire(response: review.AdmissionResponse) -> dict[str, object]:
@@ -86,10 +86,10 @@ def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], wa
     findings = [
         Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=text) for text in denied
     ] or [ASKING]
-    evaluated = tuple(Violation(finding, Outcome.DENIED) for finding in findings)
+    violations = tuple(Violation(finding, Outcome.DENIED) for finding in findings)
 
     response = review.decided(
-        "u", [Decision(policy=CONTACT, evaluated=evaluated)], subject="pod ml/train", patch=True
+        "u", [Decision(policy=CONTACT, violations=violations)], subject="pod ml/train", patch=True
     )
 
     assert response.status is not None
@@ -151,7 +151,7 @@ def test_a_warning_without_a_remedy_is_cut_with_its_object_to_what_the_api_serve
 )
 def test_the_object_of_a_warning(metadata: dict[str, str], sent: str, want: str) -> None:
     document = msgspec.Raw(msgspec.json.encode({"metadata": metadata}))
-    kind = review.GroupVersionKind("apps", "v1", "Deployment")
+    kind = review.GroupKind("apps", "Deployment")
     asked = review.AdmissionRequest(uid="u", kind=kind, namespace="ml", name=sent, object=document)
 
     assert review.subject_of(asked) == want

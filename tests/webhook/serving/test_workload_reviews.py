@@ -5,14 +5,14 @@ from typing import Any
 
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
-from tests.webhook.quota.test_admission import Served, claim, gpu_pod
-from tests.webhook.serving.served import admission, request
+from tests.webhook.quota.test_admission import Served, claim
+from tests.webhook.serving.long_objects import keyed
+from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.handling import ClusterState
 from webhook.workloads.autoscalers import ScaleTarget
 
-DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
 HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}
 SCALED_OBJECT = {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"}
 
@@ -60,20 +60,6 @@ def test_warnings(document: JSON, mode: str, tweaks: Any, want: tuple[str, ...] 
 
     assert (response.allowed, response.warnings) == (True, want)
     assert served.held() == []
-
-
-def test_what_is_reserved_is_not_free() -> None:
-    served = Served()
-    assert served.validate(gpu_pod("one")).allowed
-
-    response = served.validate(deployment(2), kind=DEPLOYMENT)
-
-    assert response.warnings == (
-        (
-            "Deployment team/chat: spec.replicas: set replicas: 1; needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods "
-            "will start [gpu-quota]"
-        ),
-    )
 
 
 def test_a_quota_that_cannot_be_asked_says_nothing() -> None:
@@ -191,8 +177,8 @@ WARNING = (
 )
 
 
-def template(count: int, device_class: str = "gpu.nvidia.com") -> JSON:
-    return {"metadata": {"name": "cards"}, "spec": {"spec": claim("", device_class, count)["spec"]}}
+def template(count: int) -> JSON:
+    return {"metadata": {"name": "cards"}, "spec": {"spec": claim("", count=count)["spec"]}}
 
 
 QUOTA_KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
@@ -209,8 +195,9 @@ NO_EFFECT = (
     created=(SILENT, {}, (NO_EFFECT,)),
     applied_again=(SILENT, {"operation": "UPDATE"}, (NO_EFFECT,)),
     its_status_is_the_controllers=(SILENT, {"subResource": "status"}, None),
-    enforced=({"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}, {}, None),
     no_keys=({"spec": {"hard": None}}, {}, None),
+    the_last_key_that_is_read=({"spec": {"hard": keyed(999) | SILENT["spec"]["hard"]}}, {}, (NO_EFFECT,)),
+    one_more=({"spec": {"hard": keyed(1000) | SILENT["spec"]["hard"]}}, {}, None),
     unreadable_is_the_api_servers_to_refuse=({"spec": {"hard": 3}}, {}, None),
 )
 def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str, ...] | None) -> None:
@@ -222,8 +209,6 @@ def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str
 @cases(
     ("document", "mode", "tweaks", "want"),
     never_fits=(template(3), "enforce", {}, (WARNING,)),
-    may_fit=(template(2), "enforce", {}, None),
-    no_gpus=(template(3, "dra.net"), "enforce", {}, None),
     advice_in_every_mode=(template(3), "audit", {}, (WARNING,)),
     no_quota_holds=(template(3), "disabled", {}, None),
     no_quota=(template(3), "enforce", {"namespace": "elsewhere"}, None),

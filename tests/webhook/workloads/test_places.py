@@ -10,7 +10,7 @@ from tests.builders import JSON, gpu_container
 from webhook.configuration.decoding import Problem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import PodForm
-from webhook.workloads.places import MOST_PLACES, PodPlace, pod_places, workload_pods
+from webhook.workloads.places import MAX_PLACES, PodPlace, pod_places, workload_pods
 
 KINDS = load_directory(None).workload_kinds
 SPEC: JSON = {"containers": [gpu_container()]}
@@ -97,7 +97,7 @@ def test_errors_carry_the_path_in_the_object() -> None:
 def test_an_object_with_endless_pods_is_looked_at_in_part() -> None:
     groups = [{"template": TEMPLATE}] * 100_000
 
-    assert len(found("ray.io", "RayCluster", {"spec": {"workerGroupSpecs": groups}})) == MOST_PLACES
+    assert len(found("ray.io", "RayCluster", {"spec": {"workerGroupSpecs": groups}})) == MAX_PLACES
 
 
 def test_what_a_pod_becomes_is_put_in_its_place() -> None:

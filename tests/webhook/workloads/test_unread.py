@@ -13,7 +13,7 @@ from tests.webhook.serving.served import admission, request
 from webhook.commands import main
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
-from webhook.workloads.unread import MOST_VALUES, unread_gpus
+from webhook.workloads.unread import MAX_VALUES, unread_gpus
 
 MAPPING = load_directory(None).resource_mapping
 KIND = {"group": "example.com", "version": "v1", "kind": "TrainingJob"}
@@ -60,7 +60,7 @@ def test_values_of_a_chart_are_for_the_chart_to_place(kind: str) -> None:
 
 
 def test_only_so_many_values_are_searched() -> None:
-    before = {str(number): 0 for number in range(MOST_VALUES)}
+    before = {str(number): 0 for number in range(MAX_VALUES)}
 
     assert unread_gpus("T", {**before, "nvidia.com/gpu": 1}, MAPPING) == []
     assert unread_gpus("T", {**dict(list(before.items())[1:]), "nvidia.com/gpu": 1}, MAPPING) == []

@@ -28,7 +28,7 @@ from policies.rules.ineffective_fields import GROUPS
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.namespaces import NamespaceUnknown
-from webhook.serving.review import GroupVersionKind
+from webhook.serving.review import GroupKind
 from webhook.serving.workload_reviews import evaluate_autoscaler
 from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -198,7 +198,7 @@ class Run:
         places = [()] if is_built_in else [place.at for place, _ in manifest.pods if not place.is_partial]
         found = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
         known = {each.finding.path for pod in pods for each in pod.findings}
-        for each in Decision.on(policy, found, Mode.WARN).evaluated:
+        for each in Decision.of_findings(policy, found, Mode.WARN).violations:
             if each.finding.path not in known:
                 yield each
 
@@ -216,21 +216,21 @@ class Run:
         decisions = [decision or by.check_workload(policy, workload, is_update=stored is not None)]
         if is_quota(manifest):
             problems = quota_findings(manifest, configuration)
-            decisions.append(Decision.on(policy, problems, Mode.WARN))
+            decisions.append(Decision.of_findings(policy, problems, Mode.WARN))
         if quota is not None and target is None and not workload.metadata.is_owned:
             requested = demands(workload, configuration, quota.granted.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
-        is_unknown = kind not in configuration.workload_kinds and not decisions[0].evaluated
+        is_unknown = kind not in configuration.workload_kinds and not decisions[0].violations
         if is_unknown and kind not in ADVISED:
             unread = unread_gpus(manifest.kind, manifest.data, configuration.resource_mapping)
-            decisions.append(Decision.on(policy, unread, Mode.WARN))
+            decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
-        evaluated = (_as_known(each, quota) for decision in decisions for each in decision.evaluated)
+        evaluated = (_as_known(each, quota) for decision in decisions for each in decision.violations)
         shown = {Outcome.WARNED, Outcome.DENIED} if kind == CLAIM else {Outcome.WARNED}
         return tuple(each for each in evaluated if each.outcome in shown)
 
@@ -256,7 +256,7 @@ class Run:
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:
             return None
-        kind = GroupVersionKind(group=manifest.group, kind=manifest.kind)
+        kind = GroupKind(group=manifest.group, kind=manifest.kind)
         return evaluate_autoscaler(by, policy, kind, manifest.data, scales, stored, is_update=False)
 
     def _workload(
@@ -354,7 +354,7 @@ def _combined(place: PodPlace, decisions: list[Decision], quota: RunQuota | None
     return PodResult(
         place=place,
         findings=tuple(
-            dict.fromkeys(_as_known(each, quota) for decision in located for each in decision.evaluated)
+            dict.fromkeys(_as_known(each, quota) for decision in located for each in decision.violations)
         ),
         changes=() if place.is_partial else first.changes,
         data=place.data if place.is_partial else jsonpatch.apply_patch(place.data, operations),

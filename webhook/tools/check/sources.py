@@ -45,7 +45,7 @@ _AMOUNTS = {("limits",), ("requests",)}
 
 FIRST = "must be rendered first"
 
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 
 
 class Renderer(Enum):
@@ -76,9 +76,9 @@ def sentences(found: Iterable[ToRender]) -> Iterator[str]:
             for each in found
             if each.renderer is renderer
         ]
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         if names:
-            noun, shown = f"{renderer.noun}{'s' * (len(names) > 1)}", ", ".join(names[:_MOST_NAMES])
+            noun, shown = f"{renderer.noun}{'s' * (len(names) > 1)}", ", ".join(names[:_MAX_NAMES])
             yield f"{len(names)} {noun} not checked ({shown}{more}): {renderer.remedy}"
 
 
@@ -151,11 +151,11 @@ STDIN = "-"
 STDIN_NAME = "stdin"
 LARGEST_MIB = 64
 """Of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
-_MOST_BYTES = LARGEST_MIB * 2**20 + 1
+_MAX_BYTES = LARGEST_MIB * 2**20 + 1
 
 
 def read_stdin() -> bytes:
-    return sys.stdin.buffer.read(_MOST_BYTES)
+    return sys.stdin.buffer.read(_MAX_BYTES)
 
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
@@ -203,14 +203,14 @@ def texts_of(
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
                 with Path(file).open("rb") as stream:
-                    content = _decoded(stream.read(_MOST_BYTES))
+                    content = _decoded(stream.read(_MAX_BYTES))
                 if _may_hold_manifests(Path(file), content, is_named, found):
                     yield file, content, False
 
 
 def _decoded(content: bytes) -> str:
     """Return the text. Raises UnicodeDecodeError, OSError where it is too long."""
-    if len(content) == _MOST_BYTES:
+    if len(content) == _MAX_BYTES:
         raise OSError(EFBIG, f"must be at most {LARGEST_MIB} MiB")
     return content.decode("utf-8-sig")
 

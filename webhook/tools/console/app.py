@@ -93,7 +93,7 @@ class Observer(Generic[T]):
 
 SHOWN_DENIALS = 5
 """On the overview; their own page has all."""
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 """Of a list beside the subject of a page: findings, nodes, denials of a namespace."""
 
 FILTERS = {name: each for name, each in vars(views).items() if isfunction(each)}
@@ -110,7 +110,7 @@ def create_app(
         cluster=cluster,
         home=home,
         side=SIDE,
-        most=MOST_SHOWN,
+        most=MAX_SHOWN,
         LOOKS=views.LOOKS,
         OK=Health.OK,
         ORDERS=list(Order),

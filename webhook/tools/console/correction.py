@@ -9,7 +9,7 @@ from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation
 from webhook.tools.corrections import correct, is_better, last_items_last
 
-MOST_FIXES = 32
+MAX_FIXES = 32
 """Fixes that are tried in a round; each try takes about a millisecond."""
 
 
@@ -20,7 +20,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
 
     def wanted() -> list[Violation]:
         found = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
-        return [each for each in found if each.finding.fix and each.finding not in rejected][:MOST_FIXES]
+        return [each for each in found if each.finding.fix and each.finding not in rejected][:MAX_FIXES]
 
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal now, evaluation

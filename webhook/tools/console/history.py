@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from webhook.tools.status.report import QuotaRow
 
-MOST_STEPS = 240
+MAX_STEPS = 240
 """Of one dimension; a chart is about so many pixels wide that more would not show."""
 
 SIDE = 1000
@@ -29,7 +29,7 @@ Step = tuple[float, QuotaRow]
 class History:
     """The steps of many dimensions. A row that did not change adds no step; of too many steps every other one goes."""
 
-    def __init__(self, most: int = MOST_STEPS) -> None:
+    def __init__(self, most: int = MAX_STEPS) -> None:
         self._most = most
         self._steps: dict[QuotaDimension, list[Step]] = {}
 

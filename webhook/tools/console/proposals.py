@@ -28,7 +28,7 @@ from webhook.tools.status.report import DeniedOwner
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 
-MOST_PROPOSALS = 20
+MAX_PROPOSALS = 20
 LASTING_SECONDS = 30.0
 
 _METADATA = ("name", "namespace", "labels", "annotations")
@@ -116,7 +116,7 @@ class DenialProposals:
 
     def of(self, denials: Sequence[DeniedOwner], now: datetime) -> Mapping[DeniedOwner, Proposal | None]:
         """Return the proposals that could be made. Raises `errors.ApiError`."""
-        shown = denials[:MOST_PROPOSALS]
+        shown = denials[:MAX_PROPOSALS]
         with self._lock:
             if monotonic() - self._made_at > LASTING_SECONDS:
                 self._made, self._made_at = {}, monotonic()

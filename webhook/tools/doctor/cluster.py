@@ -1,6 +1,6 @@
-"""The installation that the checks examine. Each object is read once, and only a part of large objects is kept.
+"""Reads the installation for the checks. Each object is read once, and only a part of large objects is kept.
 
-SelfSubjectAccessReviews and SubjectAccessReviews tell who may do what.
+SelfSubjectAccessReviews and SubjectAccessReviews show who has which permission.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,12 +37,12 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 T = TypeVar("T")
 
 
-class Unknown(Exception):  # noqa: N818 - an answer, not a failure
-    """Something that cannot be determined; the message says why."""
+class Unknown(Exception):  # noqa: N818 - a result of a check
+    """A check has no result. The message says why."""
 
 
 class Right(msgspec.Struct, frozen=True):
-    """A verb on a resource, such as `list` `nodes`, optionally in one namespace, and of one object."""
+    """A permission: a verb on a resource, such as `list` `nodes`, optionally in one namespace, and for one object."""
 
     verb: str
     resource: str
@@ -52,7 +52,7 @@ class Right(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Return the right as `kubectl auth can-i` takes it."""
+        """Return the right as arguments of `kubectl auth can-i`."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         place = f" -n {self.namespace}" if self.namespace else ""
         return f"{self.verb} {resource}{f'/{self.name}' if self.name else ''}{place}"
@@ -71,9 +71,9 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Documents(msgspec.Struct, frozen=True):
-    """Where documents are from, the configuration in force, and the problems of the newest documents.
+    """The source of the documents, the configuration in force, and the problems of the newest documents.
 
-    `configuration` is None for a directory with a problem: what the webhook has in force cannot be known.
+    `configuration` is None if a directory has a problem: the configuration that the webhook still uses is then unknown.
     """
 
     source: str
@@ -82,7 +82,7 @@ class Documents(msgspec.Struct, frozen=True):
 
 
 class InstalledCluster:
-    """One installation at one moment. All its readers raise `errors.ApiError` or `Unknown`."""
+    """One installation at one moment. All methods that read may raise `errors.ApiError` or `Unknown`."""
 
     def __init__(self, api: ApiClient, names: Names, *, config: Path | None, now: datetime) -> None:
         self.api = api
@@ -92,7 +92,7 @@ class InstalledCluster:
         self._found: dict[object, Any] = {}
 
     def is_allowed(self, right: Right, account: str = "") -> bool:
-        """Return whether the ServiceAccount of that name has the right; without one, whether the caller has it."""
+        """Return whether a ServiceAccount has the right. Without `account`, whether the caller has it."""
         spec: dict[str, Any] = {"resourceAttributes": right.attributes()}
         kind = "SelfSubjectAccessReview"
         if account:
@@ -107,7 +107,7 @@ class InstalledCluster:
         return bool(self._found[key])
 
     def get(self, *path: str) -> Any:
-        """Return an object by the parts of its path (`api_path`); None if it, or its API, does not exist."""
+        """Return the object at this path (`api_path`). None if the object, or its API, does not exist."""
         key = "/".join(path)
         if key not in self._found:
             try:
@@ -117,25 +117,25 @@ class InstalledCluster:
         return self._found[key]
 
     def items(self, path: str) -> list[dict[str, Any]]:
-        """Return a collection of small objects; empty if its API does not exist."""
+        """Return the objects of a collection as JSON. Empty if its API does not exist."""
         if path not in self._found:
-            self._found[path] = self.listed(path, msgspec.json.decode)
+            self._found[path] = self.decoded(path, msgspec.json.decode)
         found: list[dict[str, Any]] = self._found[path]
         return found
 
-    def listed(self, path: str, project: Callable[[msgspec.Raw], T | None]) -> list[T]:
-        """Return what `project` keeps of a collection of large objects; empty if its API does not exist."""
+    def decoded(self, path: str, decode: Callable[[msgspec.Raw], T | None]) -> list[T]:
+        """Return the objects of a collection, as far as `decode` reads them. Empty if its API does not exist."""
         try:
-            return self.api.list(path, project).items
+            return self.api.list(path, decode).items
         except errors.NotFound:
             return []
 
     def webhook_configuration(self, kind: str) -> Any:
-        """Return our configuration of that kind, such as `mutatingwebhookconfigurations`; None if it does not exist."""
+        """Return our object of this resource, such as `mutatingwebhookconfigurations`. None if it does not exist."""
         return self.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}")
 
-    def entries(self, kind: str) -> list[dict[str, Any]]:
-        """Return the webhooks of our configuration of that kind."""
+    def webhooks(self, kind: str) -> list[dict[str, Any]]:
+        """Return the list `webhooks` of our object of this resource."""
         return list((self.webhook_configuration(kind) or {}).get("webhooks") or ())
 
     @cached_property
@@ -146,11 +146,11 @@ class InstalledCluster:
 
     @cached_property
     def nodes(self) -> list[StoredNode]:
-        return self.listed("/api/v1/nodes", decode_node)
+        return self.decoded("/api/v1/nodes", decode_node)
 
     @cached_property
     def gpu_nodes(self) -> list[StoredNode]:
-        """Return the nodes that have a resource which the resource mapping counts as GPU or part of one."""
+        """Return the nodes with a resource that is a GPU, or a part of one, in the resource mapping."""
         is_gpu = self.usable_configuration.resource_mapping.resource
         return [
             node
@@ -160,7 +160,7 @@ class InstalledCluster:
 
     @property
     def configuration(self) -> Configuration:
-        """Return what is in force. Raises Unknown."""
+        """Return the configuration in force. Raises Unknown."""
         found = self.documents.configuration
         if found is None:
             raise Unknown("the configuration cannot be used: see check `documents`")
@@ -168,16 +168,16 @@ class InstalledCluster:
 
     @cached_property
     def usable_configuration(self) -> Configuration:
-        """Return what is in force; the built-in configuration where that cannot be used."""
+        """Return the configuration in force, or else the built-in one."""
         return self.documents.configuration or load_directory(None)
 
     @cached_property
     def claims(self) -> dict[ClaimName, DeviceClassNames | None]:
-        """Return the DeviceClasses that ResourceClaims and templates request; empty where the caller may not read them."""
+        """Return the DeviceClasses that ResourceClaims and templates request. Empty if the caller may not read them."""
         return read_claims(self.api)
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
-        """Whether the pod requests a GPU, or devices of an unknown kind."""
+        """Whether the pod requests a GPU, or devices that may be GPUs."""
         mapping = self.usable_configuration.resource_mapping
         if pod.spec.resource_claims:
             pod, _ = as_rules_see_it(pod, requested_by(pod, namespace, self.claims.get), mapping)

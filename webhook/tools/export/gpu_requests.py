@@ -1,8 +1,9 @@
-"""gpu-requests in CEL: how many GPUs a container and a pod may have.
+"""Rule gpu-requests in CEL: how many GPUs a container and a pod may request.
 
 The API server validates a pod before it evaluates these policies. It rejects amounts of extended resources that are negative or
-not whole, and requests that differ from their limit or have none (`ValidateResourceRequirements`), so they are not repeated here.
-Only amounts of names in kubernetes.io (`deviceclass.resource.kubernetes.io/…`) may still not be whole: it does not check these.
+not whole, and requests without a limit or with another limit (`ValidateResourceRequirements`). So these checks are not repeated
+here. Only resource names in kubernetes.io (`deviceclass.resource.kubernetes.io/…`) may have fractional amounts: the API server
+does not check them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,8 +29,8 @@ from webhook.tools.export.cel import (
 )
 from webhook.tools.export.objects import PODS, Fragment
 
-MOST = "9223372036854775807m"
-"""Validation counts in thousandths (`MilliValue()`), which overflow beyond it."""
+MAX_AMOUNT = "9223372036854775807m"
+"""The largest amount whose thousandths (`MilliValue()`) the API server can compute without an overflow."""
 
 PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
@@ -51,10 +52,10 @@ def fragment(
 def _variables(
     resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
 ) -> Iterator[Named]:
-    """Yield the variables, of which `amounts` and `totals` are the sentences."""
+    """Yield the variables. `amounts` and `totals` are lists of findings."""
     yield gpu_names(CONTAINERS, resource_mapping)
     counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
-    # Each name once, at its first index: CEL has no sets.
+    # CEL has no sets, so keep each name only at its first index.
     yield (
         "counted",
         "variables.gpus.transformList(i, name, i == variables.gpus.indexOf(name) && (\n"
@@ -64,13 +65,13 @@ def _variables(
     yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
     yield "amounts", _amounts(options, catalogue)
     if options.max_per_pod is not None:
-        yield "totals", _totals(_most(options.max_per_pod, catalogue))
+        yield "totals", _totals(_limit_expression(options.max_per_pod, catalogue))
 
 
-def _most(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
-    """Return the expression for the most of the resource `name`, -1 for no limit.
+def _limit_expression(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
+    """Return a CEL expression for the limit of the resource `name`. It is -1 without a limit.
 
-    Where the limit depends on the class of the pod it is the largest of all.
+    If the limit depends on the class of the pod, it is the largest limit of all classes.
     """
     if not isinstance(limits, Mapping):
         return str(-1 if limits is None else limits)
@@ -79,15 +80,15 @@ def _most(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
     by_class = {each.resource for each in catalogue if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
-        having = [[each] for each in catalogue if each.resource == resource]
-        stated = [limit_of(limits, requested, classes) for classes in (*having, [])]
-        known = [most for most in stated if most is not None]
-        cases.insert(0, (fits("name", [resource]), max(known) if len(known) == len(stated) else -1))
+        each_class = [[each] for each in catalogue if each.resource == resource]
+        class_limits = [limit_of(limits, requested, classes) for classes in (*each_class, [])]
+        known = [most for most in class_limits if most is not None]
+        cases.insert(0, (fits("name", [resource]), max(known) if len(known) == len(class_limits) else -1))
     return " ".join([*(f"{condition} ? {most} :" for condition, most in cases), "-1"])
 
 
 def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
-    """Return the sentences about amounts by themselves: of each limit, and of a request that has none."""
+    """Return a CEL expression for the findings about single amounts: each limit, and each request without a limit."""
     finding = sentence(
         "'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
@@ -108,14 +109,14 @@ def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
 
 
 def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
-    """Return the expression for what is wrong with an `amount` of resource `name`; '' for nothing."""
+    """Return a CEL expression for the problem of an `amount` of resource `name`. It is '' for a valid amount."""
     over = "quantity(amount).isGreaterThan(quantity('{}'))".format
     whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
     too_large, too_much = ("; ".join(reversed(each[1:])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
     lines = [
-        f"{over(MOST)} ? {_named(too_large)} :",
-        f"!quantity(amount).isInteger() ? {_named(whole)} :",
-        f"name in variables.percentages && {over(100)} ? {_named(too_much)} :",
+        f"{over(MAX_AMOUNT)} ? {_message(too_large)} :",
+        f"!quantity(amount).isInteger() ? {_message(whole)} :",
+        f"name in variables.percentages && {over(100)} ? {_message(too_much)} :",
     ]
     if options.max_per_container is None:
         return "\n".join([*lines, "''"])
@@ -124,23 +125,23 @@ def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str
         [
             *lines,
             "!(name in variables.counted) ? '' :",
-            f"[{_most(options.max_per_container, catalogue)}].filter(most,",
+            f"[{_limit_expression(options.max_per_container, catalogue)}].filter(most,",
             "  most >= 0 && quantity(amount).isGreaterThan(quantity(string(most)))).map(most,",
             f"  {too_many}).join('')",
         ]
     )
 
 
-def _named(message: str) -> str:
-    """Return the expression for a text in which NAME stands for the resource's."""
+def _message(message: str) -> str:
+    """Return a CEL expression for the message, with the name of the resource in place of NAME."""
     return " + name + ".join(text(part) for part in message.split(NAME))
 
 
 def _totals(most: str) -> str:
-    """Return the sentences about more than `most` (an expression) of one resource at one time, once all amounts are in order.
+    """Return a CEL expression for the findings about a pod that needs more than `most`, itself an expression, at one time.
 
-    By the scheduler's arithmetic: app containers and sidecars add up, an init step runs beside the sidecars before it, overhead
-    comes on top.
+    It is evaluated only if every amount is valid. As in the scheduler, app containers and sidecars are added; an init container
+    runs together with the sidecars before it; overhead is added at the end.
     """
     apps, steps = (f"{POD}.spec.?{each}.orValue([])" for each in ("containers", "initContainers"))
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"

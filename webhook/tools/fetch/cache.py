@@ -18,10 +18,10 @@ from typing import TextIO
 import msgspec
 
 from policies.models.warming.model_uri import ModelURI
-from webhook.tools.fetch.report import FetchReport, LastingError
+from webhook.tools.fetch.report import FetchReport, PermanentError
 from webhook.tools.fetch.sources import RemoteFile, safe
 
-SAY_EVERY = 10  # seconds
+PROGRESS_SECONDS = 10  # seconds
 
 
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,11 +56,11 @@ class ModelCache:
     def lock(self, wait: float, report: FetchReport) -> TextIO:
         """Lock the model, and return the lock file, which names the holder. The lock lasts until the file is closed.
 
-        Raises `LastingError` if another pod still holds the lock after `wait` seconds.
+        Raises `PermanentError` if another pod still holds the lock after `wait` seconds.
         """
         self._state.mkdir(parents=True, exist_ok=True)
         file = (self._state / "lock").open("a+", encoding="utf-8")
-        began, say_at = time.monotonic(), 0.0
+        began, log_at = time.monotonic(), 0.0
         while True:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,10 +68,10 @@ class ModelCache:
             file.seek(0)
             holder, waited = file.read() or "another pod", time.monotonic() - began
             if waited > wait:
-                raise LastingError(f"{self.directory} is locked by {holder}; gave up after {waited:.0f} s")
-            if waited >= say_at:
-                report.say(f"waiting for {holder}, which fetches into {self.directory}")
-                say_at = waited + SAY_EVERY
+                raise PermanentError(f"{self.directory} is locked by {holder}; gave up after {waited:.0f} s")
+            if waited >= log_at:
+                report.log(f"waiting for {holder}, which fetches into {self.directory}")
+                log_at = waited + PROGRESS_SECONDS
             time.sleep(0.5)
         file.truncate(0)
         file.write(f"{socket.gethostname()} (since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ})")
@@ -79,7 +79,7 @@ class ModelCache:
         return file
 
     def partial_file(self, file: RemoteFile) -> Path:
-        """Return the path of a file while it is fetched. Raises `LastingError` if the file would be outside the directory."""
+        """Return the path of a file while it is fetched. Raises `PermanentError` if the file would be outside the directory."""
         return self._partial(file.path, file.size, file.tag)
 
     def fetched(self, files: Iterable[RemoteFile]) -> int:
@@ -118,7 +118,7 @@ class ModelCache:
         for file in files:
             target = self.directory / file.path
             if self.directory.resolve() not in (target.parent / "-").resolve().parents:
-                raise LastingError(f"would have {file.path} written through a link")
+                raise PermanentError(f"would have {file.path} written through a link")
             target.parent.mkdir(parents=True, exist_ok=True)
             self.partial_file(file).replace(target)
         new = self._marker.with_suffix(".new")

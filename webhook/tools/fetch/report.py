@@ -12,8 +12,8 @@ TERMINATION_LOG = "/dev/termination-log"
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
 
 
-class LastingError(Exception):
-    """A problem that another attempt would meet again."""
+class PermanentError(Exception):
+    """A problem for which a retry is of no use."""
 
 
 class FetchReport:
@@ -25,16 +25,16 @@ class FetchReport:
         # Words of up to five letters are too common to be hidden.
         self._secrets = [word for text in (query, *values) for word in text.split() if word[5:]]
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         os.write(1, f"{self._redacted(text)}\n".encode())  # safe in a signal handler, unlike print
 
     def end(self, code: int, text: str) -> NoReturn:
-        """Leave without waiting for other threads: partial files are on disk, and the kernel drops the lock."""
-        self.say(text)
+        """Exit without waiting for other threads. Partial files are on disk, and the kernel releases the lock."""
+        self.log(text)
         os._exit(code)
 
     def fail(self, problem: str, code: int = FAILED) -> NoReturn:
-        """End with a line that `kubectl describe pod` shows as well."""
+        """End the run as failed. `kubectl describe pod` also shows the line."""
         text = self._redacted(f"failed: {self.shown}: {problem}")
         log = Path(os.environ.get("MODEL_TERMINATION_LOG", TERMINATION_LOG))
         with contextlib.suppress(OSError), log.open("r+", encoding="utf-8") as file:
@@ -49,11 +49,11 @@ class FetchReport:
         return " ".join(line.split())
 
 
-def described(error: BaseException) -> str:
-    """Return an error as one phrase; those of libraries are named by their type as well."""
-    return str(error) if isinstance(error, LastingError) else f"{type(error).__name__}: {error}"
+def describe(error: BaseException) -> str:
+    """Return an error as one phrase. Errors of libraries begin with their type."""
+    return str(error) if isinstance(error, PermanentError) else f"{type(error).__name__}: {error}"
 
 
-def human(size: float) -> str:
+def human_size(size: float) -> str:
     power = min(max(int(size).bit_length() - 1, 0) // 10, 4)
     return f"{size / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from policies.models.warming.model_uri import ModelURI
-from webhook.tools.fetch.report import LastingError
+from webhook.tools.fetch.report import PermanentError
 
 HUB = "https://huggingface.co"
 GOOGLE = "https://storage.googleapis.com"
@@ -41,7 +41,7 @@ class RemoteFile(NamedTuple):
 
 
 def list_files(uri: ModelURI, endpoint: str | None, claim_mount: Path) -> list[RemoteFile]:
-    """Return the files of a model. Raises `LastingError` and whatever the client library of the source raises."""
+    """Return the files of a model. Raises `PermanentError` and whatever the client library of the source raises."""
     if uri.scheme == "pvc":
         return list(_claim_files(uri, claim_mount))
     if uri.scheme == "https":
@@ -55,7 +55,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, request: Any, *arguments: Any) -> Any:
         new = super().redirect_request(request, *arguments)
         if new and request.type == "https" and new.type != "https":
-            raise LastingError("redirects away from https")
+            raise PermanentError("redirects away from https")
         authorization = request.unredirected_hdrs.get("Authorization")
         if new and authorization and (new.type, new.host) == (request.type, request.host):
             new.add_unredirected_header("Authorization", authorization)
@@ -174,10 +174,10 @@ def _claim_files(uri: ModelURI, mount: Path) -> Iterator[RemoteFile]:
     top = root / uri.path.strip("/")
     found = [top] if top.is_file() else sorted(top.rglob("*"))
     if linked := [file for file in found if file.is_symlink() and not file.is_file()]:
-        raise LastingError(f"has {str(linked[0])!r}, a link to no file, which is not followed")
+        raise PermanentError(f"has {str(linked[0])!r}, a link to no file, which is not followed")
     closed = [file for file in found if file.is_dir() and not os.access(file, os.R_OK | os.X_OK)]
     if any(file.name != "lost+found" for file in closed):  # which every ext4 volume has
-        raise LastingError(f"has folders that user {os.getuid()} may not read: {closed[0].name!r}")
+        raise PermanentError(f"has folders that user {os.getuid()} may not read: {closed[0].name!r}")
 
     def pull(source: Path, offset: int, file: BinaryIO) -> None:
         with source.open("rb") as stream:
@@ -187,13 +187,13 @@ def _claim_files(uri: ModelURI, mount: Path) -> Iterator[RemoteFile]:
     for file in filter(Path.is_file, found):
         source, path = file.resolve(), str(file.relative_to(top.parent if file == top else top))
         if root not in source.parents:
-            raise LastingError(f"has {path!r}, which leads out of claim {uri.host}")
+            raise PermanentError(f"has {path!r}, which leads out of claim {uri.host}")
         about = source.stat()
         yield RemoteFile(path, about.st_size, str(about.st_mtime_ns), partial(pull, source))
 
 
 def safe(path: str) -> str:
-    """Return a path that stays in the directory it is appended to. Raises `LastingError`."""
+    """Return a path that stays in the directory it is appended to. Raises `PermanentError`."""
     if {"", ".", ".."} & set(path.split("/")) or re.search(r"[\\\x00-\x1f]", path):
-        raise LastingError(f"has an object named {path!r}, which could lead out of the destination")
+        raise PermanentError(f"has an object named {path!r}, which could lead out of the destination")
     return path

@@ -16,10 +16,11 @@ from policies.quota.spec import QuotaSpec
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, api_path
 from webhook.cluster.objects import decode_metadata
+from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import QUOTAS
-from webhook.quota.documents import GROUP, PLURAL, decode_quota
+from webhook.quota.documents import PLURAL, decode_quota
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import UnusedQuota

@@ -45,8 +45,8 @@ class FoundProblem(msgspec.Struct, kw_only=True, rename="camel"):
     is_written: bool = False
 
 
-MOST_NAMESPACES = 50
-MOST_FINDINGS = 20
+MAX_NAMESPACES = 50
+MAX_FINDINGS = 20
 """Rows of the page; a click shows the others."""
 
 
@@ -151,7 +151,7 @@ def page(report: ScanReport) -> str:
         Effect=Effect,
         effects=list(Effect),
         by_sentence=by_sentence,
-        shown=MOST_NAMESPACES,
-        shown_findings=MOST_FINDINGS,
+        shown=MAX_NAMESPACES,
+        shown_findings=MAX_FINDINGS,
     )
     return printable_lines(html)

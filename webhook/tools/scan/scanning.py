@@ -43,7 +43,7 @@ from webhook.tools.why.discovery import ServedKinds
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
-MOST_TRIALS = 4
+MAX_TRIALS = 4
 """Trials of the proposal: each may show another rule that must be relaxed."""
 JOB = ("batch", "Job")
 
@@ -127,7 +127,7 @@ class Scan:
     def _try_out(self, draft: Draft) -> int:
         """Relax the proposal; return how many pods it would still refuse."""
         refused = 0
-        for _ in range(MOST_TRIALS):
+        for _ in range(MAX_TRIALS):
             tally = Tally()
             self._evaluate(tally, Kinds(), draft.configuration())
             refused = tally.pod_effects[Effect.REFUSED]

@@ -13,9 +13,9 @@ from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 """Listed findings of one effect, and listed changes: some hundred bytes each."""
-MOST_LEVELS = 4
+MAX_LEVELS = 4
 """Levels of controllers above a pod: ReplicaSet, Deployment, and two kinds of operators."""
 
 _EFFECT_OF = {Outcome.DENIED: Effect.REFUSED, Outcome.WARNED: Effect.WARNED, Outcome.AUDITED: Effect.LOGGED}
@@ -78,7 +78,7 @@ class Tally:
         for rule, effect in by_rule:
             self.rules[rule][effect] += 1
         owner = evaluation.owner or f"Pod/{evaluation.name}"
-        for _ in range(MOST_LEVELS):
+        for _ in range(MAX_LEVELS):
             owner = self._owners.get((evaluation.namespace, owner), owner)
         self._add(evaluation, owner, is_pod=True)
 
@@ -89,7 +89,7 @@ class Tally:
 
     def _add(self, evaluation: Evaluation, owner: str, *, is_pod: bool) -> None:
         namespace = evaluation.namespace
-        if evaluation.verdict is Verdict.UNREADABLE and len(self.unreadable) < MOST_LISTED:
+        if evaluation.verdict is Verdict.UNREADABLE and len(self.unreadable) < MAX_LISTED:
             self.unreadable[f"{namespace}/{evaluation.kind}/{evaluation.name}"] = evaluation.unreadable
         of_stack = owner.startswith("DaemonSet/") or any(
             is_of_the_gpu_stack(pod.submitted) for pod in evaluation.pods
@@ -100,7 +100,7 @@ class Tally:
             if finding.severity is Severity.DENIAL:
                 denials.add((namespace, finding.rule))
             key = (namespace, owner, finding.rule, effect, _about(finding, place))
-            if key not in self._problems and self._listed[effect] >= MOST_LISTED:
+            if key not in self._problems and self._listed[effect] >= MAX_LISTED:
                 self.left_out += 1
                 continue
             if key not in self._problems:
@@ -116,7 +116,7 @@ class Tally:
             self._problems[key].is_written |= not is_pod
         for rule, what in {(each.rule, each.what) for pod in evaluation.pods for each in pod.changes}:
             change = (namespace, owner, rule, what)
-            if change in self._changes or len(self._changes) < MOST_LISTED:
+            if change in self._changes or len(self._changes) < MAX_LISTED:
                 self._changes[change] += is_pod
             else:
                 self.left_out += 1
@@ -169,7 +169,7 @@ def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
 def _placed(evaluation: Evaluation) -> Iterator[tuple[str, Violation]]:
     """Yield each finding with the path of its pod in the object, "" where it is about the object itself."""
     for pod in evaluation.pods:
-        for evaluated in pod.evaluated:
+        for evaluated in pod.violations:
             yield pod.place.path, evaluated
     for evaluated in evaluation.advice:
         yield "", evaluated

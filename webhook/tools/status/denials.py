@@ -15,7 +15,7 @@ from policies.rules import gpu_quota
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
-from webhook.quota.documents import GROUP, KIND
+from webhook.configuration.documents import GROUP, QUOTA
 from webhook.tools.audit import AuditLine, Counts, Finding, audit_lines
 from webhook.tools.status.report import DeniedOwner
 
@@ -85,7 +85,7 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
     def is_of_quota(self) -> bool:
         """Whether it is ours, about denials by a GPUQuota: its reason is that of the finding, and its message names the owner."""
         about = self.involved_object
-        return about.kind == KIND and about.api_version.startswith(GROUP)
+        return about.kind == QUOTA and about.api_version.startswith(GROUP)
 
     @property
     def denial(self) -> str:

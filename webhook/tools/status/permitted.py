@@ -15,10 +15,10 @@ from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
-from webhook.configuration.documents import POLICY
+from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota, quota_path
+from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 

@@ -43,7 +43,7 @@ from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
-MOST_PODS = 20
+MAX_PODS = 20
 UNREADABLE = "unreadable"
 OUTLOOKS = frozenset({Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT})
 
@@ -121,7 +121,7 @@ class _Case:
         """
         spec = self.quota.spec if self.quota else None
         held: dict[str, str] = {}
-        for each in terminating[:MOST_PODS]:
+        for each in terminating[:MAX_PODS]:
             try:
                 pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, each.metadata.name)))
             except (errors.Forbidden, errors.NotFound):
@@ -201,7 +201,7 @@ class _Case:
         request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
         request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
         decision = by.demand(each.policy, request)
-        denied = (found.finding for found in decision.evaluated if found.outcome is Outcome.DENIED)
+        denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
 
@@ -255,7 +255,7 @@ class _Case:
             classes=classes,
             quota=quota_fit(pod, self.quota, self.index, configuration, is_held=is_stored),
             nodes=fits,
-            pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
+            pods=tuple(map(_pod_state, ordered[:MAX_PODS])),
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
             events=tuple(observed_events(situation.events)),

@@ -111,7 +111,7 @@ class Explanation(Shown, frozen=True):
 
     requested: by one pod, by resource name. classes: on which it can run; empty where it pins none.
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
-    pods: at most MOST_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
+    pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
     nodes: the GPU nodes of its classes; None where they cannot be read.
     omitted: what the caller may not read.
     """

@@ -23,7 +23,7 @@ from webhook.tools.why.discovery import ServedKind, ServedKinds
 
 _ATTEMPTS = re.compile(r"[.,] (?:no new claims to deallocate|preemption:)")
 """Where the scheduler's message goes on to what it tried in vain (`FitError` and `PostFilter` of v1.36)."""
-MOST_LEVELS = 5
+MAX_LEVELS = 5
 """Owners above a pod: a Pod of a Job of a JobSet of a TrainJob has three."""
 
 
@@ -152,7 +152,7 @@ def read_author(
     reader: Permitted, kinds: ServedKinds, namespace: str, served: ServedKind, document: bytes
 ) -> tuple[ServedKind, bytes]:
     """Return the object that people wrote: the last controller above this one that is served and readable, else this one."""
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         owner = _OWNED.decode(document).metadata.owner
         above = kinds.of_reference(owner.api_version, owner.kind) if owner else None
         if owner is None or not owner.controller or above is None:
@@ -185,7 +185,7 @@ def read_family(
     for event in denied:
         about = event.involved_object
         unknown[about.uid] = about.api_version, about.kind
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         unknown = {each: of for each, of in unknown.items() if each not in parents and each != uid}
         if not unknown:
             break
@@ -222,7 +222,7 @@ def _follow(
 
 
 def _belongs(each: str, uid: str, parents: Mapping[str, str]) -> bool:
-    for _ in range(MOST_LEVELS + 1):
+    for _ in range(MAX_LEVELS + 1):
         if each == uid:
             return True
         each = parents.get(each, "")

@@ -18,7 +18,7 @@ from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
 from webhook.tools.why.family import StoredPod
 
-MOST_EVENTS = 10
+MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
 """The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.36)."""
 _COMBINED = "(combined from similar events): "
@@ -209,7 +209,7 @@ def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
             count=each.times + (newer.count if newer else 0),
             last=newer.last if newer else each.last,
         )
-    yield from islice(merged.values(), MOST_EVENTS)
+    yield from islice(merged.values(), MAX_EVENTS)
 
 
 def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:

@@ -67,7 +67,6 @@ LONG = "s3://" + "m/" * 1100
     bad_checksum=("https://h/m#sha256=12", "not a checksum", "64 hexadecimal"),
     expansion=("s3://models/$(HF_TOKEN)", NO_CHARACTER, "rename"),
     space=("s3://models/a b", NO_CHARACTER, "%-encoded"),
-    newline=("s3://models/a\nb", NO_CHARACTER, "%-encoded"),
     not_ascii=("s3://models/ä", NO_CHARACTER, "%-encoded"),
     long=(LONG, "is longer than 2048", "shorter"),
 )

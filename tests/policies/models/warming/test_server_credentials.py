@@ -22,12 +22,6 @@ KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
 @cases(
     ("uri", "server", "want_env", "want_from"),
     token_from_a_secret=("hf://meta/llama", {"env": [TOKEN]}, [TOKEN], None),
-    token_as_text=(
-        "hf://meta/llama",
-        {"env": [{"name": "HF_TOKEN", "value": "hf_literal"}]},
-        [{"name": "HF_TOKEN", "value": "hf_literal"}],
-        None,
-    ),
     token_in_a_whole_secret=("hf://meta/llama", {"envFrom": [MINE_ALL]}, [], [MINE_ALL]),
     token_beside_a_secret=("hf://meta/llama", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [TOKEN], None),
     prefix_and_optional_stay_and_config_maps_do_not_come=(
@@ -64,7 +58,6 @@ KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
     ),
     key_file_of_the_servers_image=("gs://models/llama", {"env": [KEY_FILE]}, [], None),
     nothing_over_https=("https://host/m.bin", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
-    nothing_for_a_claim=("pvc://claim/m", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
 )
 def test_the_servers_own_credentials(
     uri: str, server: JSON, want_env: list[JSON], want_from: list[JSON] | None

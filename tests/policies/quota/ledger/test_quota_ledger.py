@@ -5,7 +5,7 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON
 from tests.cases import cases
@@ -33,6 +33,11 @@ def test_is_full(used: int | None, reserved: int, want: bool) -> None:
 
     assert ledger.is_full is want
     assert ledger.reserved_shown == ({"gpus": reserved} if reserved else {})
+
+
+def test_no_list_is_older_than_a_ledger_that_was_never_counted() -> None:
+    assert LEDGER.revisions == Revisions(0, 0, 0)
+    assert not LEDGER.revisions.reaches(Revisions(0, 0, 1))
 
 
 @cases(

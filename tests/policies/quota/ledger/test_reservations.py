@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from policies.quota.amounts import Vector, total
 from policies.quota.ledger.decide import ReservationRequest
-from policies.quota.ledger.reservations import (
-    LIMIT,
-    Reservation,
-    Reservations,
-    _remembered,
-)
+from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, _remembered
 from tests.cases import cases
 
 ids = st.uuids().map(str)

@@ -5,18 +5,13 @@ from typing import Any
 
 import yaml
 
-from tests.builders import JSON, gpu_container
+from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
 from tests.webhook.commands.test_check import document
 
 
 def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {"name": name, "namespace": "ml", **metadata},
-        "spec": spec,
-    }
+    return manifest(api_version, kind, name, spec, **{"namespace": "ml", **metadata})
 
 
 def quota(**hard: Any) -> JSON:

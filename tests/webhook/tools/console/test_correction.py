@@ -70,14 +70,8 @@ def changes(before: Any, after: Any) -> list[str]:
 
 @cases(
     ("document", "want"),
-    a_mistyped_class=(
-        job(gpus("1"), "nvidia-a10O"),
-        [f"- {CLASS}: nvidia-a10O", f"+ {CLASS}: nvidia-a10"],
-    ),
-    more_than_the_quota_grants_in_all=(
-        job(gpus("4")),
-        ["- nvidia.com/gpu: '4'", "+ nvidia.com/gpu: 2"],
-    ),
+    a_mistyped_class=(job(gpus("1"), "nvidia-a10O"), [f"- {CLASS}: nvidia-a10O", f"+ {CLASS}: nvidia-a10"]),
+    more_than_the_quota_grants_in_all=(job(gpus("4")), ["- nvidia.com/gpu: '4'", "+ nvidia.com/gpu: 2"]),
     half_a_gpu=(pytorch_job(gpus("500m")), ["- nvidia.com/gpu: 500m", "+ nvidia.com/gpu: 1"]),
     a_request_below_its_limit=(
         pytorch_job(gpus("2", request="1")),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -13,7 +14,7 @@ from tests.cases import cases
 from webhook.cluster.api import ApiClient
 from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
-from webhook.tools.console.app import Observer, create_app
+from webhook.tools.console.app import create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.proposals import DenialProposals, Proposal
 from webhook.tools.doctor.check import failure, warning
@@ -76,16 +77,8 @@ def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
     )
 
 
-class Seen:
-    def __init__(self, status: ClusterStatus) -> None:
-        self._status = status
-
-    def observation(self) -> tuple[ClusterStatus, str]:
-        return self._status, ""
-
-
 def shown(path: str, query: Mapping[str, str], found: ClusterStatus | None = None) -> str:
-    observer = cast("Observer[ClusterStatus]", Seen(found or status()))
+    observer: Any = SimpleNamespace(observation=lambda: (found or status(), ""))
     app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home")
     answer = app.test_client().get(path, query_string=query, base_url="http://127.0.0.1")
     assert answer.status_code == 200
@@ -115,10 +108,7 @@ BY_NAME = {"sort": "by namespace"}
     nothing_found=({"search": "<b>"}, []),
     only_problems=({"problems": "1", **BY_NAME}, teams(495, 496, 497, 499)),
     only_problems_the_worst_first=({"problems": "1"}, teams(497, 495, 499, 496)),
-    the_fullest_of_those_found=(
-        {"search": "49", "sort": "fullest first"},
-        teams(499),
-    ),
+    the_fullest_of_those_found=({"search": "49", "sort": "fullest first"}, teams(499)),
     of_an_order_that_is_not_known=({"sort": "x", "search": "49"}, teams(497, 495, 499, 496, 494)),
     the_most_pending_first=({"sort": "most pending first"}, teams(494, 0)),
 )

@@ -121,27 +121,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         store = self.server.store
         with store.lock:
             store.pouring += 1
+        at, end = 0, len(body) if probe or not store.cuts else min(store.cuts.pop(0), len(body))
         try:
-            self.pour_all(body, probe=probe)
+            while at < end:
+                until = min(at + PIECE, end)
+                if not probe and store.pause_at is not None and at >= store.pause_at:
+                    store.paused.set()
+                    store.resume.wait(120)
+                self.wfile.write(body[at:until])
+                with store.lock:
+                    store.sent += until - at
+                at = until
+            self.close_connection = self.close_connection or at < len(body)
         finally:
             with store.lock:
                 store.pouring -= 1
-
-    def pour_all(self, body: bytes, *, probe: bool) -> None:
-        store = self.server.store
-        cut = len(body) if probe or not store.cuts else store.cuts.pop(0)
-        at = 0
-        while at < min(cut, len(body)):
-            until = min(at + PIECE, cut, len(body))
-            if not probe and store.pause_at is not None and at >= store.pause_at:
-                store.paused.set()
-                store.resume.wait(120)
-            self.wfile.write(body[at:until])
-            with store.lock:
-                store.sent += until - at
-            at = until
-        if at < len(body):
-            self.close_connection = True
 
 
 class S3Handler(Handler):

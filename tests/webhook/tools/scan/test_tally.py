@@ -102,7 +102,7 @@ def test_problems_begin_with_the_worst_effect_and_the_most_pods() -> None:
 
 
 def test_so_many_are_listed_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallies, "MOST_LISTED", 2)
+    monkeypatch.setattr(tallies, "MAX_LISTED", 2)
     tally = Tally()
     for index in range(5):
         tally.add_pod(evaluated_pod(f"typo-{index}", annotations=UNKNOWN), {}, requests_gpus=True)

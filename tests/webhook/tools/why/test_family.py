@@ -125,13 +125,7 @@ SETS = [owned("set"), owned("other")]
         {"set"},
         ["list jobs.batch -n team"],
     ),
-    an_owner_that_is_not_served=(
-        {"pods": [owned("of-unserved", by="x", kind="Cow")]},
-        [],
-        [],
-        {"set"},
-        [],
-    ),
+    an_owner_that_is_not_served=({"pods": [owned("of-unserved", by="x", kind="Cow")]}, [], [], {"set"}, []),
     pods_are_forbidden=({"pods": None}, [], [], {"set"}, ["list pods -n team"]),
 )
 def test_the_family_of_a_job_set(

@@ -38,18 +38,8 @@ class Cluster:
         raise errors.NotFound(f"{path} not found")
 
 
-NOTHING: dict[str, list[JSON]] = {
-    plural: []
-    for plural in (
-        "deployments",
-        "replicasets",
-        "replicationcontrollers",
-        "statefulsets",
-        "jobs",
-        "events",
-        "pods",
-    )
-}
+OWNERS = "deployments replicasets replicationcontrollers statefulsets jobs"
+NOTHING: dict[str, list[JSON]] = {plural: [] for plural in f"{OWNERS} events pods".split()}
 
 
 def found(namespace: str = "ml", **objects: list[JSON]) -> Problems:
@@ -116,10 +106,6 @@ JOB = {"parallelism": 3, "completions": 3}
         {"events": [event("Job/train", count=4)], "jobs": [owner("train", JOB, active=2)]},
         [("refused", "Job/train", 4, "08:10", "no")],
     ),
-    of_a_kind_that_is_not_known=(
-        {"events": [event("PyTorchJob/train")]},
-        [("refused", "PyTorchJob/train", 1, "08:10", "no")],
-    ),
     somebody_else_denied_them=(
         {"events": [event("PyTorchJob/train", "exceeded quota: compute")]},
         [("refused", "PyTorchJob/train", 1, "08:10", "exceeded quota: compute")],
@@ -137,10 +123,7 @@ JOB = {"parallelism": 3, "completions": 3}
     ),
     it_is_gone=({"events": [event("StatefulSet/chat")]}, []),
     a_stateful_set_lacks_a_pod=(
-        {
-            "events": [event("StatefulSet/chat")],
-            "statefulsets": [owner("chat", {"replicas": 2}, replicas=1)],
-        },
+        {"events": [event("StatefulSet/chat")], "statefulsets": [owner("chat", {"replicas": 2}, replicas=1)]},
         [("refused", "StatefulSet/chat", 1, "08:10", "no")],
     ),
     a_condition_outlives_the_events=(
@@ -167,15 +150,7 @@ JOB = {"parallelism": 3, "completions": 3}
                 pod("c", "08:30:00", by="train"),
             ]
         },
-        [
-            (
-                "pending",
-                "Job/train",
-                3,
-                "08:30",
-                "Pod a (and 1 more) finds no node: 0/3 nodes are available",
-            )
-        ],
+        [("pending", "Job/train", 3, "08:30", "Pod a (and 1 more) finds no node: 0/3 nodes are available")],
     ),
     running_or_ended=(
         {"pods": [pod("a", "07:00:00", phase="Running"), pod("b", "07:00:00", phase="Failed")]},
@@ -196,13 +171,7 @@ JOB = {"parallelism": 3, "completions": 3}
             ("refused", "X/few", 1, "08:10", "no"),
             ("pending", "Pod/early", 1, "07:30", "Pod early finds no node: 0/3 nodes are available"),
             ("pending", "Pod/late", 1, "08:00", "Pod late finds no node: 0/3 nodes are available"),
-            (
-                "gated",
-                "Pod/gated",
-                1,
-                "07:00",
-                "Pod gated waits for its scheduling gates to be removed: a/b",
-            ),
+            ("gated", "Pod/gated", 1, "07:00", "Pod gated waits for its scheduling gates to be removed: a/b"),
         ],
     ),
 )

@@ -70,11 +70,7 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         Answer.ENDED,
         "it has ended",
     ),
-    suspended=(
-        {"data": {"spec": {"suspend": True}}, "wanted": 0},
-        Answer.STOPPED,
-        "spec.suspend is true",
-    ),
+    suspended=({"data": {"spec": {"suspend": True}}, "wanted": 0}, Answer.STOPPED, "spec.suspend is true"),
     scaled_to_zero=(
         {"zero": "scaled to zero: spec.replicas is 0", "wanted": 0},
         Answer.STOPPED,
@@ -163,22 +159,14 @@ def test_a_finding_keeps_its_words_and_its_reason() -> None:
     assert cause.message == (
         "spec.parallelism: needs 12 GPUs; ml has 8 of 8 free: 8 of 12 pods will start [gpu-quota]"
     )
-    assert (cause.source, cause.remedy, cause.reason) == (
-        Source.QUOTA,
-        "set parallelism: 8",
-        "QuotaExceeded",
-    )
+    assert (cause.source, cause.remedy, cause.reason) == (Source.QUOTA, "set parallelism: 8", "QuotaExceeded")
 
 
 @cases(
     ("data", "events", "want"),
     denied_by_its_condition=({**UPDATE, "status": FAILED}, [], Answer.REFUSED),
     denied_by_an_event=({**UPDATE, "status": ONE}, [event(WEBHOOK + "no")], Answer.REFUSED),
-    all_are_updated=(
-        {**UPDATE, "status": {**FAILED, "updatedReplicas": 1}},
-        [],
-        Answer.RUNNING,
-    ),
+    all_are_updated=({**UPDATE, "status": {**FAILED, "updatedReplicas": 1}}, [], Answer.RUNNING),
     a_pod_that_was_never_created_is_not_outdated=(
         {**UPDATE, "spec": {"replicas": 2}, "status": {**FAILED, "updatedReplicas": 1}},
         [],
@@ -427,12 +415,7 @@ def fits(name: str, *against: str, remedy: str = "") -> NodeFit:
 @cases(
     ("given", "message", "remedy"),
     the_nearest_node=(
-        {
-            "nodes": [
-                fits("a", "is cordoned", remedy="uncordon it"),
-                fits("b", "is cordoned", "is not Ready"),
-            ]
-        },
+        {"nodes": [fits("a", "is cordoned", remedy="uncordon it"), fits("b", "is cordoned", "is not Ready")]},
         "none of the 2 nodes with GPUs can take it: Node a is cordoned",
         "uncordon it",
     ),

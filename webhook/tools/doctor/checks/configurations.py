@@ -92,7 +92,7 @@ def _stored_service(cluster: InstalledCluster) -> Any:
 def _service_reference(cluster: InstalledCluster) -> Iterator[Observation]:
     names = cluster.names
     for kind, expected in expected_objects(names.namespace).configurations.items():
-        for entry in cluster.entries(kind):
+        for entry in cluster.webhooks(kind):
             if entry["name"] not in expected:
                 continue
             client = entry.get("clientConfig") or {}
@@ -142,7 +142,7 @@ def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
     for kind, expected in expected_objects(own).configurations.items():
         if cluster.webhook_configuration(kind) is None:
             continue
-        installed = {entry["name"]: entry for entry in cluster.entries(kind)}
+        installed = {entry["name"]: entry for entry in cluster.webhooks(kind)}
         for name, meant in expected.items():
             if name in installed:
                 yield from _differences(place(kind, name), installed[name], meant, own)
@@ -159,7 +159,7 @@ def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
         identity, message, remedy = FAILURE_POLICIES[policy]
         more, has = (f" and {len(places) - 1} more", "have") if len(places) > 1 else ("", "has")
         yield warning(identity, places[0] + more, f"{has} {message}", remedy)
-    if not any(cluster.entries(kind) for kind in KINDS):
+    if not any(cluster.webhooks(kind) for kind in KINDS):
         yield NotChecked(f"there is no configuration {WEBHOOK_CONFIGURATION}")
 
 
@@ -241,7 +241,7 @@ def _comparable(field: str, value: Any) -> Any:
 
 @doctor_check("workload-kinds", "Kinds of workloads that documents name are sent to the webhook", *READS)
 def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
-    entries = cluster.entries("validatingwebhookconfigurations")
+    entries = cluster.webhooks("validatingwebhookconfigurations")
     sent = {
         (group, resource)
         for entry in entries
@@ -261,7 +261,7 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
 
 @doctor_check("fraction-annotations", "Annotations that documents count are sent to the webhook", *READS)
 def _fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
-    conditions = match_conditions(entry for kind in KINDS for entry in cluster.entries(kind))
+    conditions = match_conditions(entry for kind in KINDS for entry in cluster.webhooks(kind))
     for name, spec in cluster.configuration.resource_mappings.items():
         for path, key in unregistered(spec, conditions):
             message = f"{path} {key} {UNREGISTERED}"

@@ -17,7 +17,7 @@ from webhook.workloads.autoscalers import SCALED_RESOURCES
 
 OLDEST = (1, 30)
 """The first version where matchConditions are GA: without them every pod of the cluster would come to the webhook."""
-MOST_RIGHTS = 6
+MAX_RIGHTS = 6
 """Missing rights that a finding names; without an installation all of some fifty are missing."""
 LATE = 2
 """After this many durations the Lease was certainly not renewed."""
@@ -144,7 +144,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bo
 )
 def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
     karpenter = cluster.get("/apis/karpenter.sh") is not None
-    entries = cluster.entries("validatingwebhookconfigurations")
+    entries = cluster.webhooks("validatingwebhookconfigurations")
     rights_of = needed(
         cluster.names,
         karpenter=karpenter,
@@ -155,8 +155,8 @@ def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
         missing = [right.words for right in rights if not cluster.is_allowed(right, account)]
         if missing:
             where = f"ServiceAccount/{account} in {cluster.names.namespace}"
-            more = len(missing) - MOST_RIGHTS
-            message = f"must be allowed to {'; '.join(missing[:MOST_RIGHTS])}"
+            more = len(missing) - MAX_RIGHTS
+            message = f"must be allowed to {'; '.join(missing[:MAX_RIGHTS])}"
             message += f"; {more} more rights are missing" if more > 0 else ""
             yield failure("right-missing", where, message, f"{APPLY}, which has its ClusterRole and Role")
 

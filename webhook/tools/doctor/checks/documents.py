@@ -90,12 +90,12 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     Right("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
-    for record in cluster.listed(QUOTAS.path(), decode_quota):
+    for record in cluster.decoded(QUOTAS.path(), decode_quota):
         where = f"GPUQuota/default in {record.namespace}"
         edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
         spec = record.spec
         if spec is None:
-            remedy = f"{edit}; GPU pods are refused until then"
+            remedy = f"{edit}; until then its last valid version holds, and the GPUs of ended pods are not released"
             yield failure("quota-unreadable", where, record.problem, remedy)
             continue
         yield from _conditions(record, where)
@@ -135,9 +135,9 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
     ledgers = {
-        each.namespace: each for each in cluster.listed(ledger_objects_path(installation), ledger_record)
+        each.namespace: each for each in cluster.decoded(ledger_objects_path(installation), ledger_record)
     }
-    for quota in cluster.listed(QUOTAS.path(), decode_quota):
+    for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
         if record is None:
             message = f"has no {LEDGER} in {installation}, so replicas deny GPU pods there"

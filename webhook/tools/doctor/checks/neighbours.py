@@ -96,19 +96,23 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
 )
 def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
-    for quota in cluster.listed(QUOTAS.path(), decode_quota):
+    for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
+            labels = "the labels of webhooks.namespaceSelector of the chart"
+            remedy = f"give the namespace {labels}, or take it from excludedNamespaces"
+            if quota.namespace in SYSTEM | {cluster.names.namespace}:
+                remedy = f"kubectl -n {quota.namespace} delete gpuquota default: pods of this namespace are never reviewed"
             yield warning(
                 "unseen-quota",
                 f"GPUQuota/default in {quota.namespace}",
                 f"does not hold: {place(MUTATING, PODS_ENTRY)} does not choose the namespace, so its pods are not reviewed",
-                "give the namespace the labels of webhooks.namespaceSelector of the chart, or take it from excludedNamespaces",
+                remedy,
             )
 
 
 def _selector(cluster: InstalledCluster) -> dict[str, Any] | None:
     """Return the namespaceSelector for pods; None if that webhook is not installed."""
-    entry = next((each for each in cluster.entries(MUTATING) if each["name"] == PODS_ENTRY), None)
+    entry = next((each for each in cluster.webhooks(MUTATING) if each["name"] == PODS_ENTRY), None)
     return None if entry is None else entry.get("namespaceSelector") or {}
 
 
@@ -116,7 +120,7 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
     """Yield a finding for every excluded namespace that is not `known`, and the first webhook that excludes it."""
     excluding: dict[str, str] = {}
     for kind in KINDS:
-        for entry in cluster.entries(kind):
+        for entry in cluster.webhooks(kind):
             for name in excluded_by_name(entry.get("namespaceSelector") or {}):
                 excluding.setdefault(name, place(kind, entry["name"]))
     for name, where in sorted(excluding.items()):

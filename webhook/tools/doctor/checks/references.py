@@ -62,7 +62,7 @@ def _references(cluster: InstalledCluster) -> Iterator[Observation]:
     found: list[Workload] = []
     for kind, (group, plural) in KINDS.items():
         reader = _reader(cluster, group, kind)
-        found += cluster.listed(f"/apis/{group}/v1/{plural}", reader)
+        found += cluster.decoded(f"/apis/{group}/v1/{plural}", reader)
     yield from _runtime_classes(cluster, found)
     yield from _claims(cluster, found)
     yield from _credentials(cluster, found)
