@@ -167,7 +167,8 @@ def _is_accepted(
     fixed = replace(pod, metadata=replace(pod.metadata or Metadata(), annotations=annotations))
     case = _case(fixed, options, context)
     known = {each.reason for each in found if each is not finding}
-    if any(each.reason not in known for each in _findings(case, options, context)):
+    to_pin = replace(context, phase=Phase.TEMPLATE)  # once it is applied again, /mutate pins it
+    if any(each.reason not in known for each in _findings(case, options, to_pin)):
         return False
     availability = Availability(fixed, context.classes, class_use(context), context.nodes)
     mapping = context.resource_mapping

@@ -115,8 +115,8 @@ def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
             reason=Reason.NO_NODE,
             severity=Severity.WARNING,
             path="spec.tolerations",
-            message=f"no node with {' and '.join(sorted(names))} can take the pod now: each has a taint that the pod does not "
-            f"tolerate, such as {describe_toleration(taint)}",
+            message=f"each node with {' and '.join(sorted(names))} that the pod selects has a taint that it does not "
+            f"tolerate, such as {describe_toleration(taint)}, so the pod stays pending",
             remedy=f"add {toleration_of(taint)} if the pod may run there",
         )
 
