@@ -23,7 +23,7 @@ from policies.pods.annotations import MODEL_PHASE, SPOT, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Pod, Toleration
+from policies.pods.pod import Pod, PodSpec, Toleration
 from policies.pods.tolerations import toleration_problems
 from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
@@ -115,7 +115,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
         )
     if may_serve(pod) and not options.serving:
         phase = f'declare {MODEL_PHASE}: "training" where it does not serve'
-        return "the pod restarts always, so it may", phase, "for serving: true"
+        return "the pod restarts always, so it may serve", phase, "for serving: true"
     selected = pod.node_selector
     constrained = {each.key for term in pod.required_terms for each in term.match_expressions or ()}
     for key, value in options.node_selector.items():
@@ -125,6 +125,14 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
         moved = PodPatch(pod)
         _move(moved, options)
         if not context.nodes.could_take(moved.pod, "", ()):
+            pool = Pod(given_spec=PodSpec(node_selector=options.node_selector))
+            if not context.nodes.could_take(pool, "", ()):
+                labels = ", ".join(f"{key}={value}" for key, value in options.node_selector.items())
+                return (
+                    f"no node has the labels of the spot pool ({labels})",
+                    "",
+                    "for nodes with these labels",
+                )
             return "no node of the spot pool meets the pod's own constraints", "remove one of them", ""
     return None
 

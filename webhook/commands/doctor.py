@@ -14,9 +14,8 @@ from rich.console import Console
 from webhook.commands.cluster_options import ClusterChoice, cluster_options
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
-from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity, run_check
-from webhook.tools.doctor.checks import CHECKS
-from webhook.tools.doctor.checks.configurations import NOT_INSTALLED
+from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
+from webhook.tools.doctor.checks import CHECKS, run_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 UNHEALTHY = 1
@@ -50,15 +49,13 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, Names(**names), config=config, now=datetime.now(UTC))
-    console, results = Console(stderr=True, highlight=False), []
+    console = Console(stderr=True, highlight=False)
     status = console.status("")
     # Only a terminal shows which check is running.
     with status if console.is_terminal else nullcontext():
-        for number, check in enumerate(CHECKS, start=1):
-            status.update(f"{number}/{len(CHECKS)} {check.title}")
-            results.append(run_check(check, installed))
-            if any(finding.id == NOT_INSTALLED for finding in results[-1].findings):
-                break
+        results = list(
+            run_checks(installed, lambda number, title: status.update(f"{number}/{len(CHECKS)} {title}"))
+        )
     if output == "json":
         print_json(document(results))
     else:

@@ -258,7 +258,9 @@ def _policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicySt
 
 def _policy(policy: PolicyStatus) -> str:
     since = f" since {policy.since:%Y-%m-%d %H:%M}" if policy.since else ""
-    state = f"in force{since}" if policy.in_force else f"not in force: {policy.message}"
+    # The message has a line for each problem.
+    why = policy.message.removeprefix("it is not in force").lstrip(":; \n").replace("\n", " ")
+    state = f"in force{since}" if policy.in_force else f"not in force: {why}"
     if policy.paused_until is not None:
         state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
     rules = ", ".join(f"{len(found)} {mode}" for mode, found in policy.modes.items())

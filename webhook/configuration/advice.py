@@ -55,7 +55,11 @@ def _conflicts(policy: Policy, other: Policy, *, first: Policy, second: Policy) 
     if not any(globs_meet(a, b) for a in policy.spec.match.namespaces for b in other.spec.match.namespaces):
         return
     if _covers(first.spec.match, second.spec.match):
-        yield "spec.match", f"{second.name} never governs: {first.name} comes first wherever it matches"
+        remedy = f"give {second.name} a spec.priority above {first.spec.priority}, or delete it"
+        yield (
+            "spec.match",
+            f"{second.name} never governs: {first.name} comes first wherever it matches; {remedy}",
+        )
     elif first.spec.priority == second.spec.priority:
         same = f"{policy.spec.priority} is also the priority of {other.name}, which can match the same namespaces"
         yield "spec.priority", f"{same}: {first.name} governs them, by name"

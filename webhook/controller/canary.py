@@ -38,15 +38,19 @@ log = logging.getLogger("gpu_admission.canary")
 _ADDED_BY_THE_API_SERVER = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 """Tolerations that every pod gets (admission plugin DefaultTolerationSeconds)."""
 
+FAILS_OPEN = (
+    "with failurePolicy Ignore, start the webhook (kubectl -n gpu-admission get pods) or correct the caBundle"
+)
+"""The API server admits the pod then, and does not say that it could not call."""
 REMEDIES = {
     "api-server": "check whether the API server answers: kubectl get --raw /readyz",
     "namespace": "kubectl create namespace {namespace}",
     "forbidden": "allow it to create pods in namespace {namespace}: apply the RBAC of deploy/ again",
     "refused": "remove what rejects the pod in namespace {namespace}, or name another --canary-namespace",
     "call-failed": "kubectl -n gpu-admission get pods,endpointslices",
-    "not-called": "apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
+    "not-called": f"{FAILS_OPEN}; else apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
     "its namespaceSelector must not exclude {namespace}",
-    "not-validated": "apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
+    "not-validated": f"{FAILS_OPEN}; else apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
     "its namespaceSelector must not exclude {namespace}",
     "not-patched": "find the mutating webhook that runs after zz-gpu-admission and removes annotations: "
     "kubectl get mutatingwebhookconfigurations",

@@ -160,7 +160,7 @@ class Finding(NamedTuple):
 
 MUTATE, VALIDATE = "pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"
 PLACEMENT, WORKLOADS = "pod-placement.validate.gpu-admission.dev", "workloads.validate.gpu-admission.dev"
-REPAIRED = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds"
+REPAIRED = "a controller with --certificate-secret repairs it within seconds"
 SERVICE = "Service/gpu-admission in gpu-admission"
 DEFAULT = "GPUPolicy/default"
 API = "/apis/gpu-admission.dev/v1alpha1"

@@ -98,7 +98,7 @@ def test_amounts(vector: Mapping[str, int], want: str) -> None:
         pod(gpu_container("16")),
         ({GPUS: 8}, {GPUS: 8}),
         Reason.QUOTA_CAN_NEVER_FIT,
-        "set nvidia.com/gpu: 8 or less, and wait until others release it; exceeded quota: team/default, 16 GPUs can never "
+        "set nvidia.com/gpu: 8 or less, and wait until that much is free; exceeded quota: team/default, 16 GPUs can never "
         "fit: the quota grants 8; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
     ),
     two_containers_share_it=(
@@ -141,7 +141,7 @@ SLICES: JSON = pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "3"
         1,
         Fraction(5, 7),
         "Deployment/chat 5/7",
-        "Deployment/chat releases 1 nvidia.com/mig-1g.10gb",
+        "others release room for 1 nvidia.com/mig-1g.10gb",
     ),
     a_card_of_which_another_holds_slices=(
         pod(gpu_container("1")),

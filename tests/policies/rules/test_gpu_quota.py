@@ -161,7 +161,7 @@ WAIT = "wait until Deployment/chat releases 2 GPUs"
     its_own_replicas_hold_all=(
         ("Deployment", "chat"),
         "4",
-        "set rollingUpdate.maxUnavailable: 1 or replicas: 2, or wait until one of its own pods has ended",
+        "set rollingUpdate.maxUnavailable: 1 for an update, or replicas: 2, or wait until one of its own pods has ended",
     ),
     others_hold_what_it_lacks=(("StatefulSet", "chat"), "2", WAIT),
     all_is_held_by_another=(("Deployment", "train"), "4", WAIT),

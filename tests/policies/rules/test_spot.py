@@ -87,6 +87,7 @@ def test_a_claim_of_gpus_is_moved() -> None:
     assert moved(CLAIMING, ALL, claimed=("gpu.nvidia.com",)) == MOVED
 
 
+NO_POOL = NodeFacts(keys=frozenset({KEY}), label_sets=frozenset({()}))
 NO_ROOM = NodeFacts(
     keys=frozenset({KEY, "zone"}), label_sets=frozenset({((KEY, "true"), ("zone", "b")), (("zone", "a"),)})
 )
@@ -116,7 +117,7 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
     server=(
         pod(gpu_container(), annotations={SPOT: "true"}),
         {},
-        f'declare {PHASE}: "training" where it does not serve; has no effect: the pod restarts always, so it may; '
+        f'declare {PHASE}: "training" where it does not serve; has no effect: the pod restarts always, so it may serve; '
         "or ask the platform team for serving: true",
     ),
     constrained=(
@@ -128,6 +129,11 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
         job(nodeName="node-1"),
         {},
         "set the tolerations and the nodeSelector of the pool there; has no effect: somebody else places the pod",
+    ),
+    no_spot_node=(
+        job(),
+        {"nodes": NO_POOL},
+        f"has no effect: no node has the labels of the spot pool ({KEY}=true); ask the platform team for nodes with these labels",
     ),
     no_spot_node_in_its_zone=(
         job(nodeSelector={"zone": "a"}),

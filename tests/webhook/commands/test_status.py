@@ -87,7 +87,7 @@ POLICIES = (
         exemptions=("sandbox: every rule (experiments)",),
     ),
     PolicyStatus(
-        name="broken", version="", priority=0, where="*", in_force=False, message="it is not in force: x"
+        name="broken", version="", priority=0, where="*", in_force=False, message="it is not in force:\nx"
     ),
 )
 QUOTAS = (
@@ -176,8 +176,7 @@ policies                   configuration abc
   research                 PAUSED until 2026-11-22 12:00 UTC, every rule only
                            audits; priority 5, matches research-*
                            exempt: sandbox: every rule (experiments)
-  broken                   not in force: it is not in force: x; priority 0,
-                           matches *
+  broken                   not in force: x; priority 0, matches *
 
 GPUs
   of 2 quotas              ████████▄▄▄▄▄▄▄▄▄▄▄▄···· 10 + 0 of 12, 6 pending

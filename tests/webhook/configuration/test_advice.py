@@ -30,14 +30,17 @@ def advice(
     overlap=({"match": ML, "priority": 2}, ("other", {"match": {"namespaces": ["*-a"]}, "priority": 1}),
         ["spec.match: other can match the same namespaces: this governs them, by priority"]),
     this_is_shadowed=({"match": ML}, ("default", {}),
-        ["spec.match: this never governs: default comes first wherever it matches"]),
+        ["spec.match: this never governs: default comes first wherever it matches; "
+         "give this a spec.priority above 0, or delete it"]),
     this_shadows=({"priority": 3}, ("other", {"match": ML}),
-        ["spec.match: other never governs: this comes first wherever it matches"]),
+        ["spec.match: other never governs: this comes first wherever it matches; "
+         "give other a spec.priority above 3, or delete it"]),
     a_selector_leaves_room=({"match": ML}, ("default", {"match": {"namespaceSelector": TEAM}, "priority": 1}),
         ["spec.match: default can match the same namespaces: default governs them, by priority"]),
     the_same_selector_does_not=({"match": {**ML, "namespaceSelector": TEAM}},
         ("default", {"match": {"namespaceSelector": TEAM}, "priority": 1}),
-        ["spec.match: this never governs: default comes first wherever it matches"]),
+        ["spec.match: this never governs: default comes first wherever it matches; "
+         "give this a spec.priority above 1, or delete it"]),
     apart=({"match": ML}, ("other", {"match": {"namespaces": ["web-*"]}}), []),
     paused=({"pausedUntil": "2026-11-21T12:30:00Z"}, ("zz", {"match": ML, "priority": 1}),
         ["spec.pausedUntil: until 2026-11-21T12:30:00Z every rule of this policy only audits"]),

@@ -26,8 +26,8 @@ from webhook.controller.document_status import statuses
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
-from webhook.tools.doctor.check import CheckResult, run_check
-from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.check import CheckResult
+from webhook.tools.doctor.checks import is_not_installed, run_checks
 from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
@@ -314,7 +314,13 @@ CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")
 
 def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     """Run the checks, which takes some seconds, and read the state of the parts. Raises nothing that a check can report."""
-    results = [run_check(check, cluster) for check in CHECKS]
+    results = list(run_checks(cluster))
+    if is_not_installed(results[-1]):
+        findings = results[-1].findings
+        text = f"{findings[0].object} {findings[0].message}: no policy and no quota has an effect"
+        return InstallationStatus(
+            parts=(Part(name="webhook", health=Health.FAILED, text=text),), findings=findings
+        )
     return InstallationStatus(
         parts=(
             _webhook(cluster),

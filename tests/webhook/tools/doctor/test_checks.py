@@ -150,6 +150,15 @@ def test_quotas_of_unseen_namespaces(excluded: str, want: list[str], tmp_path: P
     assert_found("unseen-quotas", objects, want, tmp_path)
 
 
+def test_a_quota_in_a_namespace_that_is_never_reviewed(tmp_path: Path) -> None:
+    system = quota()
+    system["metadata"]["namespace"] = "kube-system"
+    objects = {OURS: excluding("kube-system"), NAMESPACES: [namespace("kube-system")], QUOTAS: [system]}
+    (finding,) = checked("unseen-quotas", objects, tmp_path).findings
+
+    assert finding.remedy.startswith("kubectl -n kube-system delete gpuquota default")
+
+
 BOUNDED: JSON = {f"{POLICY}/{CONTROLLER}": {"spec": {}}}
 
 

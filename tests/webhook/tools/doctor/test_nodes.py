@@ -11,6 +11,7 @@ from webhook.tools.doctor.check import CheckResult, run_check
 GPU = {"nvidia.com/gpu": "8"}
 T4 = {"accelerator": "nvidia-t4"}
 NVIDIA = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+SPOT = {"spot": {"mode": "enforce", "nodeSelector": {"cloud.google.com/gke-spot": "true"}}}
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 
 
@@ -63,6 +64,12 @@ def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict
         [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)],
         ["unknown-class: Nodes n0, n1, n2 and 2 more have GPUs of an unknown class"],
     ),
+    a_node_of_two_classes=(
+        "unknown-classes",
+        [node("a", {"accelerator": "nvidia-l4", "nvidia.com/gpu.product": "Tesla-T4"})],
+        ["node-of-several-classes: Node a has labels of several classes: nvidia-l4, nvidia-t4"],
+    ),
+    two_classes_of_a_family=("unknown-classes", [node("a", {"accelerator": "nvidia-a100"})], []),
     a_resource_of_no_mapping=(
         "unmapped",
         [
@@ -94,6 +101,34 @@ def test_deleted_pods(is_ready: bool, want: list[str], tmp_path: Path) -> None:
     holder["status"]["conditions"] = [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]
     pods = [deleted("train"), deleted("idle", gpus=0), deleted("kept", at=None)]
     assert_found("deleted-pods", {"/api/v1/nodes": [holder], "/api/v1/pods": pods}, want, tmp_path)
+
+
+@cases(
+    ("rules", "labels", "want"),
+    no_node_has_the_labels=(
+        SPOT,
+        {},
+        ["spot-pool-without-nodes: GPUPolicy/p names a spot pool, and no node has its labels"],
+    ),
+    a_node_has_them=(SPOT, {"cloud.google.com/gke-spot": "true"}, []),
+    disabled=({"spot": {**SPOT["spot"], "mode": "disabled"}}, {}, []),
+)
+def test_spot_pools(rules: JSON, labels: dict[str, str], want: list[str], tmp_path: Path) -> None:
+    objects = {"/api/v1/nodes": [node("a", {**T4, **labels})], POLICIES: [stored({"rules": rules})]}
+    assert_found("spot-pools", objects, want, tmp_path)
+
+
+@cases(
+    ("rules", "want"),
+    by_the_default_label=({}, "kubectl label nodes a accelerator=CLASS"),
+    # Pods are pinned by another label, so this one would bring none.
+    by_the_product=({"gpu-class": {"labelKey": "nvidia.com/gpu.product"}}, "install GPU Feature Discovery"),
+)
+def test_how_a_node_gets_a_class(rules: JSON, want: str, tmp_path: Path) -> None:
+    objects = {"/api/v1/nodes": [node("a", {})], POLICIES: [stored({"rules": rules})]}
+    (finding,) = checked("unknown-classes", objects, tmp_path).findings
+
+    assert finding.remedy.endswith(want)
 
 
 def test_device_classes_of_unknown_drivers(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """All checks in the order in which they run and are printed: first those whose findings explain the findings of others."""
 
-from webhook.tools.doctor.check import DoctorCheck
+from collections.abc import Callable, Iterator
+
+from webhook.tools.doctor.check import CheckResult, DoctorCheck, run_check
 from webhook.tools.doctor.checks import (
     callers,
     certificates,
@@ -11,6 +13,7 @@ from webhook.tools.doctor.checks import (
     nodes,
     references,
 )
+from webhook.tools.doctor.cluster import InstalledCluster
 
 CHECKS: tuple[DoctorCheck, ...] = (
     *configurations.CHECKS,
@@ -23,3 +26,19 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *references.CHECKS,
     *documents.QUOTA_CHECKS,
 )
+
+
+def run_checks(
+    cluster: InstalledCluster, begins: Callable[[int, str], object] = lambda _number, _title: None
+) -> Iterator[CheckResult]:
+    """Run the checks in order, and none after the one that finds no installation. `begins` is called with number and title."""
+    for number, check in enumerate(CHECKS, start=1):
+        begins(number, check.title)
+        result = run_check(check, cluster)
+        yield result
+        if is_not_installed(result):
+            return
+
+
+def is_not_installed(result: CheckResult) -> bool:
+    return any(finding.id == configurations.NOT_INSTALLED for finding in result.findings)

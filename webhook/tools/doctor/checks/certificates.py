@@ -25,7 +25,10 @@ from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, d
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
-REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
+REPAIR = (
+    "a controller with --certificate-secret repairs it within seconds; if none does, see "
+    "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+)
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
 OVERDUE = 0.8
 """Share of the lifetime: renewal is due after two thirds, and a running controller renews at once."""

@@ -98,11 +98,15 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
+            labels = "the labels of webhooks.namespaceSelector of the chart"
+            remedy = f"give the namespace {labels}, or take it from excludedNamespaces"
+            if quota.namespace in SYSTEM | {cluster.names.namespace}:
+                remedy = f"kubectl -n {quota.namespace} delete gpuquota default: pods of this namespace are never reviewed"
             yield warning(
                 "unseen-quota",
                 f"GPUQuota/default in {quota.namespace}",
                 f"does not hold: {place(MUTATING, PODS_ENTRY)} does not choose the namespace, so its pods are not reviewed",
-                "give the namespace the labels of webhooks.namespaceSelector of the chart, or take it from excludedNamespaces",
+                remedy,
             )
 
 

@@ -8,15 +8,15 @@ import msgspec
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import of_all
-from policies.placement.class_choice import is_covered
+from policies.placement.class_choice import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
-from policies.rule import Context, Phase
-from policies.rules import gpu_class, gpu_toleration
+from policies.rule import Context, Mode, Phase
+from policies.rules import gpu_class, gpu_toleration, spot
 from webhook.configuration.documents import CLASS
 from webhook.controller.unmapped_resources import unmapped_resources
 from webhook.serving.node_watch import node_pools
@@ -32,6 +32,7 @@ TEMPORARY = (
 )
 """Temporary taints that Kubernetes and autoscalers add and remove; nothing should tolerate them."""
 PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
+LABEL_KEY = gpu_class.GPUClassOptions().label_key
 FEW = 3
 MAX_IN_COMMAND = 20
 """Nodes; a shell takes more, but nobody reads them."""
@@ -237,7 +238,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
 
 
 def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
-    return any(is_covered(each, options.autoscaled_classes) for options in _class_options(cluster))
+    return any(class_matches(each, options.autoscaled_classes) for options in _class_options(cluster))
 
 
 def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
@@ -253,18 +254,51 @@ def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
 def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
     classes = cluster.configuration.classes
     products: dict[tuple[str, str], list[str]] = defaultdict(list)
+    claimed: dict[str, list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
-        if not classes_of_node(node.labels, classes):
+        found = classes_of_node(node.labels, classes)
+        if len({each.family for each in classes if each.name in found}) > 1:
+            claimed[", ".join(sorted(found))].append(node.name)
+        elif not found:
             key = next((key for key in PRODUCT_LABELS if key in node.labels), "")
             products[key, node.labels.get(key, "")].append(node.name)
     for (key, value), names in sorted(products.items()):
         has = "has" if len(names) == 1 else "have"
         message = f"{has} GPUs, and no label names their class"
-        remedy = f"install GPU Feature Discovery, or {_command('label', names, 'accelerator=CLASS')}"
+        remedy = "install GPU Feature Discovery"
+        if LABEL_KEY in {options.label_key for options in _class_options(cluster)}:
+            remedy += f", or {_command('label', names, f'{LABEL_KEY}=CLASS')}"
         if key:
             message = f"{has} GPUs of an unknown class ({key}={value})"
             remedy = f"write a GPUClass with nodeLabels [{{key: {key}, values: [{value}]}}]"
         yield warning("unknown-class", _subject(names), message, remedy)
+    for each, names in sorted(claimed.items()):
+        has = "has" if len(names) == 1 else "have"
+        message = f"{has} labels of several classes: {each}"
+        remedy = "name a label in nodeLabels of one class only; a GPUClass with the name of a built-in class replaces it"
+        yield warning("node-of-several-classes", _subject(names), message, remedy)
+
+
+@doctor_check("spot-pools", "The spot pool of every policy has nodes", READ)
+def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
+    policies = cluster.configuration.policies
+    for source, options in {
+        binding.source: binding.options
+        for binding in (policies.binding(spot.RULE, policy) for policy in policies.policies)
+        if binding.options.mode is not Mode.DISABLED
+    }.items():
+        wanted = options.node_selector if isinstance(options, spot.SpotOptions) else {}
+        label_sets = frozenset(
+            tuple(sorted((key, value) for key, value in node.labels.items() if key in wanted))
+            for node in cluster.nodes
+        )
+        keys = frozenset(wanted)
+        facts = NodeFacts(keys=keys, label_sets=label_sets, pools=tuple(node_pools(cluster.api, keys)))
+        if not facts.could_take(Pod(given_spec=PodSpec(node_selector=wanted)), "", ()):
+            labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
+            message = f"names a spot pool, and no node has its labels ({labels}): no pod is moved there"
+            remedy = "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule"
+            yield warning("spot-pool-without-nodes", f"GPUPolicy/{source}", message, remedy)
 
 
 @doctor_check(
@@ -287,4 +321,4 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("unmapped-device-class", f"DeviceClass/{name}", message, remedy)
 
 
-CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _unmapped_resources)
+CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _spot_pools, _unmapped_resources)
