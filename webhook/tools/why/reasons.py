@@ -162,10 +162,20 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     summary = f"{running} of {wanted or len(situation.current)} pods run"
     if situation.outdated:
         summary += f", {situation.outdated} of them not updated"
-    if answer is not Answer.RUNNING:
-        why = reasons[0].message if reasons else "nothing that can be read says why"
-        summary = f"{summary}: {why}"
+    if reasons and answer is not Answer.RUNNING:
+        summary = f"{summary}: {reasons[0].message}"
+    elif answer is Answer.UNKNOWN:
+        summary = _without_pods(situation)
     return answer, summary, reasons
+
+
+def _without_pods(situation: Situation) -> str:
+    """Return why there is nothing to explain about an object that has no pods, and does not say that it makes some."""
+    target = _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef"))
+    if target:
+        scaled = f"{target.get('kind')}/{target.get('name')}"
+        return f"it makes no pods, but scales {scaled}: gpu-admission why {scaled} explains its pods"
+    return "it has no pods, and objects of its kind are not known to make any"
 
 
 def _end(situation: Situation) -> str:

@@ -102,6 +102,16 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         "0 of 1 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
     ),
     nobody_says_why=({}, Answer.UNKNOWN, "0 of 1 pods run: pods are missing, and no Event says why"),
+    a_kind_that_makes_no_pods=(
+        {"wanted": None},
+        Answer.UNKNOWN,
+        "it has no pods, and objects of its kind are not known to make any",
+    ),
+    an_autoscaler=(
+        {"data": {"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "chat"}}}, "wanted": None},
+        Answer.UNKNOWN,
+        "it makes no pods, but scales Deployment/chat: gpu-admission why Deployment/chat explains its pods",
+    ),
     just_created=({"pods": [pod()]}, Answer.PENDING, NEW),
     another_scheduler=({"pods": [pod(spec={"schedulerName": "volcano"})]}, Answer.PENDING, NEW),
     gated=(
