@@ -73,8 +73,8 @@ class Edit(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem of a pod, or advice.
 
-    path: relative to the pod (`spec.containers[0]…`). value: the value of the field; reads: its meaning, if it is written
-      otherwise ("500m" is 0.5).
+    path: relative to the pod (`spec.containers[0]…`). value: the value of the field; decimal: the same amount as a
+      decimal number, if the value has a suffix (0.5 for "500m").
     message: what must hold and why. fix: edits of the object that remove the finding, and bring no other.
     remedy: what to write, in words; "" if the fix says it. ask: what the people who run the cluster can do, as an infinitive
       ("to raise spec.hard.gpus"); the engine fills in their `contact`.
@@ -88,7 +88,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str = ""
     container: str | None = None
     value: str | None = None
-    reads: str = ""
+    decimal: str = ""
     fix: tuple[Edit, ...] = ()
     remedy: str = ""
     ask: str = ""
@@ -142,6 +142,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             subject += f' (container "{self.container}")'
         if self.value is not None:
             subject += f' = "{truncate(self.value)}"'
-        if self.reads:
-            subject += f" ({self.reads})"
+        if self.decimal:
+            subject += f" ({self.decimal})"
         return f"{subject.strip()}: {text} [{self.rule}]" if subject else f"{text} [{self.rule}]"

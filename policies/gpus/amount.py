@@ -59,7 +59,7 @@ class Amount(msgspec.Struct, frozen=True):
             path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",
             container=self.place.container.name,
             value="null" if self.raw is None else truncate(str(self.raw), QUOTED),
-            reads=self.reads,
+            decimal=self.decimal,
             message=message,
             fix=self._fix(amount, name),
             remedy=remedy.replace(NAME, self.resource.name),
@@ -74,7 +74,7 @@ class Amount(msgspec.Struct, frozen=True):
         return () if amount is None else tuple(Edit(path, amount) for path in paths_of(own))
 
     @property
-    def reads(self) -> str:
+    def decimal(self) -> str:
         """The amount as a decimal number, if it has a suffix, as in 500m for 0.5. Else empty."""
         quantity = self.quantity
         is_plain = self.raw is None or str(self.raw)[-1:].isdecimal()

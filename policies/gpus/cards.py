@@ -146,7 +146,7 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     for name, limit in without_devices.items():
         # Only these measures can request more than one card.
         multiples = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
-        found[next(iter(limit))] = max([shares[name], *multiples])
+        found[next(iter(limit))] = max([shares[name], *multiples])  # under the first resource of the vendor
     return found
 
 

@@ -59,5 +59,5 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
         return number if isinstance(number, BadAnnotation) else None
     if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
         return None
-    remedy = 'set the part of one GPU, such as "0.5", or request a whole GPU in the resources of a container'
+    remedy = 'set the part of one GPU, such as "0.5", or remove it and request whole GPUs in resources.limits'
     return BadAnnotation(key.key, text, "must be a decimal number between 0 and 1", remedy)

@@ -24,7 +24,7 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import ANY, OPEN_POD, few, is_covered, offers
+from policies.placement.class_choice import ANY, OPEN_POD, class_matches, few, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
@@ -102,7 +102,7 @@ class Availability:
         return self._allowed(self.pinned or default or self.classes)
 
     def _allowed(self, classes: Sequence[GPUClass]) -> Sequence[GPUClass]:
-        return [gpu_class for gpu_class in classes if is_covered(gpu_class, self.use.allowed)]
+        return [gpu_class for gpu_class in classes if class_matches(gpu_class, self.use.allowed)]
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
@@ -196,7 +196,9 @@ class Availability:
         if self._nodes is None or name in self._nodes.resources:
             return False
         globs = self.use.autoscaled_classes
-        if globs and any(vendor(c.resource) == vendor(name) and is_covered(c, globs) for c in self.classes):
+        if globs and any(
+            vendor(c.resource) == vendor(name) and class_matches(c, globs) for c in self.classes
+        ):
             return False
         if self._gpus_on_nodes:
             return True
@@ -325,7 +327,7 @@ class Availability:
     def _has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class exist or can be created; True if the nodes are not known."""
         nodes = self._nodes
-        if nodes is None or is_covered(gpu_class, self.use.autoscaled_classes):
+        if nodes is None or class_matches(gpu_class, self.use.autoscaled_classes):
             return True
         labels = gpu_class.node_labels
         return any(nodes.could_take(OPEN_POD, each.key, (*each.values, gpu_class.family)) for each in labels)

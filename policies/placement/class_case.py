@@ -8,7 +8,7 @@ from policies.finding import Finding
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, advice, model_need
-from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, few, is_covered
+from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, class_matches, few
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS
@@ -125,7 +125,7 @@ class ClassCase:
         )
 
     def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
-        return any(is_covered(gpu_class, self.selection.autoscaled_classes) for gpu_class in classes)
+        return any(class_matches(gpu_class, self.selection.autoscaled_classes) for gpu_class in classes)
 
     def lacking_values(self) -> tuple[str, ...]:
         """Return the values that the pod lacks to be on the choice."""

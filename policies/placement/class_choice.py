@@ -31,7 +31,7 @@ OPEN_POD = Pod()
 warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
 
 
-def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
+def class_matches(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
     """Whether one of the globs matches the name of the class or of its family."""
     return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
 
@@ -80,7 +80,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         return ANY not in self.allowed
 
     def allows(self, gpu_class: GPUClass) -> bool:
-        return is_covered(gpu_class, self.allowed)
+        return class_matches(gpu_class, self.allowed)
 
     def allowed_of(self, classes: Iterable[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
@@ -96,7 +96,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class exist or can be created. False if the nodes are not known."""
-        if is_covered(gpu_class, self.autoscaled_classes):
+        if class_matches(gpu_class, self.autoscaled_classes):
             return True
         values = label_values_of(gpu_class, self.label_key)
         return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
@@ -105,7 +105,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the class or family is sure to take the pod: it may, and where the nodes are known there are some."""
         named = self.catalogue.resolve(name)
         is_there = self.nodes is None or any(
-            is_covered(each, self.autoscaled_classes)
+            class_matches(each, self.autoscaled_classes)
             or self.nodes.could_take(self.pod, self.label_key, label_values_of(each, self.label_key))
             for each in named
         )
@@ -140,7 +140,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         """
         family = self.catalogue.family(gpu_class.family)
         found = [self._label_value((gpu_class,), gpu_class.name)]
-        if is_covered(gpu_class, self.autoscaled_classes):
+        if class_matches(gpu_class, self.autoscaled_classes):
             return found[0]
         if self.nodes is None:
             return None

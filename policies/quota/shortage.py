@@ -32,7 +32,7 @@ MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
-AND_WAIT = "and wait until others release it"
+AND_WAIT = "and wait until that much is free"
 NAMES_LISTED = 2
 """Classes and resources in one amount; the line is short."""
 
@@ -183,7 +183,8 @@ def _remedies(
         return
     if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
         if request.controlled_by.startswith("Deployment/"):
-            yield f"set rollingUpdate.maxUnavailable: 1 or replicas: {replicas}, or wait until one of its own pods has ended"
+            own = f"rollingUpdate.maxUnavailable: 1 for an update, or replicas: {replicas}"
+            yield f"set {own}, or wait until one of its own pods has ended"
         else:
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
@@ -195,7 +196,7 @@ def _remedies(
 def _release(
     request: QuotaRequest, shortfalls: Sequence[Shortfall], holders: Mapping[str, Sequence[Holder]]
 ) -> str:
-    """Return who must release what: `Job/train releases 2 GPUs`, `others release 3 nvidia.com/mig-1g.10gb`.
+    """Return who must release what: `Job/train releases 2 GPUs`, `others release room for 3 nvidia.com/mig-1g.10gb`.
 
     The amounts are whole: cards, or slices of the pod's own profile.
     """
@@ -208,7 +209,7 @@ def _release(
     if request.pod and (own := _only_request(request.pod, request.catalogues.resource_mapping)):
         slices = max(ceil(missing[each.key] * own.quantity.value / each.requested) for each in shortfalls)
         if scarcest.requested < own.quantity.value:
-            return f"{who} {slices} {own.resource.name}"
+            return f"{who} room for {slices} {own.resource.name}"
     whole = {key: Fraction(ceil(amount)) for key, amount in missing.items()}
     if all(whole[each.key] <= each.used + each.reserved for each in shortfalls):
         return f"{who} {amounts_in_words(whole)}"

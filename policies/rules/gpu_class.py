@@ -32,8 +32,8 @@ from policies.placement.class_choice import (
     RULE_ID,
     ClassSelection,
     about_annotation,
+    class_matches,
     few,
-    is_covered,
     suggestion,
     warning,
 )
@@ -81,7 +81,7 @@ class GPUClassOptions(RuleOptions, frozen=True):
         if self.label_key not in catalogue.label_keys:
             yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
         for path, glob in self._globs():
-            if not any(is_covered(gpu_class, (glob,)) for gpu_class in catalogue):
+            if not any(class_matches(gpu_class, (glob,)) for gpu_class in catalogue):
                 yield path, f'"{glob}" matches no class{suggestion(glob, catalogue, ": ")}'
         default = self.default
         named = catalogue.resolve(default) if default else ()
@@ -90,7 +90,7 @@ class GPUClassOptions(RuleOptions, frozen=True):
                 "default",
                 f'must be a class or a family, not "{default}"{suggestion(default, catalogue, ": ")}',
             )
-        elif default and not any(is_covered(gpu_class, self.allowed) for gpu_class in named):
+        elif default and not any(class_matches(gpu_class, self.allowed) for gpu_class in named):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
@@ -167,7 +167,8 @@ def _is_accepted(
     fixed = replace(pod, metadata=replace(pod.metadata or Metadata(), annotations=annotations))
     case = _case(fixed, options, context)
     known = {each.reason for each in found if each is not finding}
-    if any(each.reason not in known for each in _findings(case, options, context)):
+    to_pin = replace(context, phase=Phase.TEMPLATE)  # once it is applied again, /mutate pins it
+    if any(each.reason not in known for each in _findings(case, options, to_pin)):
         return False
     availability = Availability(fixed, context.classes, class_use(context), context.nodes)
     mapping = context.resource_mapping

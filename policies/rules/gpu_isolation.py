@@ -37,7 +37,10 @@ VARIABLE = NVIDIA_VISIBLE_DEVICES
 
 # The texts of findings that `gpu-admission export` says in the API server, too; of a pair, what depends on the pod goes between.
 REQUEST_GPUS = "request nvidia.com/gpu: 1 in resources.limits"
-EXPOSED = " must be ", " or unset in a container that requests no GPU: its GPUs belong to other pods"
+EXPOSED = (
+    " must be ",
+    " or unset in a container that requests no GPU: the GPUs that it sees belong to other pods",
+)
 EXPOSED_REMEDY = f"{REQUEST_GPUS} or remove the variable"
 REQUEST_INSTEAD = f"{REQUEST_GPUS} instead"
 REPLACED = " must be ", " or unset beside a GPU request: it replaces the GPUs that the node assigns"

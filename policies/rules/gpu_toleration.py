@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import vendor
-from policies.placement.class_choice import is_covered
+from policies.placement.class_choice import class_matches
 from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
@@ -100,7 +100,7 @@ def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes
-    if globs and any(is_covered(gpu_class, globs) for gpu_class in classes):
+    if globs and any(class_matches(gpu_class, globs) for gpu_class in classes):
         return
     tolerations, taint = pod.spec.tolerations or (), None
     for state in context.nodes.states_for(pod) or ():
@@ -115,8 +115,8 @@ def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
             reason=Reason.NO_NODE,
             severity=Severity.WARNING,
             path="spec.tolerations",
-            message=f"no node with {' and '.join(sorted(names))} can take the pod now: each has a taint that the pod does not "
-            f"tolerate, such as {describe_toleration(taint)}",
+            message=f"each node with {' and '.join(sorted(names))} that the pod selects has a taint that it does not "
+            f"tolerate, such as {describe_toleration(taint)}, so the pod stays pending",
             remedy=f"add {toleration_of(taint)} if the pod may run there",
         )
 

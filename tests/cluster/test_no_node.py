@@ -20,7 +20,7 @@ POLICY = default_policy({"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}})
 H200 = "class nvidia-h200: no node matches nodeSelector accelerator=nvidia-h200, so the pod stays pending"
 L4 = "label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator"
 CORDONED = "class nvidia-t4: all its nodes are cordoned now"
-TAINTED = "each has a taint that the pod does not tolerate, such as reserved=team-a:NoSchedule"
+TAINTED = "has a taint that it does not tolerate, such as reserved=team-a:NoSchedule"
 NO_AMD = "no schedulable node has amd.com/gpu now"
 """Of the warnings; whole they are in the tests of the rules."""
 

@@ -78,7 +78,7 @@ def test_a_long_value_is_cut() -> None:
         "set a: 1; must hold; or ask the platform team for more [r]",
     ),
     after_the_field=(
-        {"path": "spec.x", "container": "main", "value": "500m", "reads": "0.5", "remedy": "set a: 1"},
+        {"path": "spec.x", "container": "main", "value": "500m", "decimal": "0.5", "remedy": "set a: 1"},
         'spec.x (container "main") = "500m" (0.5): set a: 1; must hold [r]',
     ),
 )

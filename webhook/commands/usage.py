@@ -126,5 +126,7 @@ def _notes(lines: Counts, found: Usage) -> list[str]:
             f"{pods} admitted, but in no line of the controller, and not counted: never stored, or no controller led meanwhile."
         )
     if unreadable := lines.unreadable + found.unreadable:
-        notes.append(f"{unreadable} of {counted(lines.lines, 'line')} could not be read.")
+        notes.append(
+            f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
+        )
     return notes

@@ -221,7 +221,7 @@ def _policy(screen: Screen, found: Explanation) -> None:
 
 def _quota(screen: Screen, quota: QuotaFit) -> None:
     if not quota.rows:
-        _entry(screen, "quota", f"{quota.state.value}; the pod requests nothing that it limits")
+        _entry(screen, "quota", f"{quota.state.value}; the pod itself requests nothing that it limits")
     for index, demand in enumerate(quota.rows):
         _entry(screen, "" if index else "quota", _demand(demand, is_held=quota.is_held))
 

@@ -226,7 +226,9 @@ class Controller:
             self._usage.counted(holding)
 
     def _ended(self, digest: str, holding: Holding) -> None:
-        if self._usage is not None and digest == self.usage_cache.own.digest:
+        own = self.usage_cache.own
+        # Until our own counter has its first list, only an older one sees what ends.
+        if self._usage is not None and (digest == own.digest or not own.synced):
             self._usage.released(holding)
 
     def _work(self, stopping: threading.Event) -> None:

@@ -43,7 +43,7 @@ class UsageCache:
         self._new_counter = new_counter
         self._lock = threading.Lock()
         self.own = self._new_counter(catalogues)
-        self._all = {self.own.digest: self.own}
+        self._counters = {self.own.digest: self.own}
         self._published = PublishedCatalogues(api, namespace, lambda: self.own.catalogues)
 
     def start(self) -> None:
@@ -62,7 +62,7 @@ class UsageCache:
         Raises `errors.ApiError`.
         """
         with self._lock:
-            found = self._all.get(digest)
+            found = self._counters.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
             log.info("counting by class catalogue %s, too", digest)
             found = self._add(catalogues)
@@ -71,12 +71,12 @@ class UsageCache:
     def deleted(self, namespace: str) -> frozenset[str]:
         """Return the uids of objects that were deleted lately, by the watches of all counters: an older watch may know more."""
         with self._lock:
-            every = list(self._all.values())
+            every = list(self._counters.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
     def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
         """Verify objects and sums of a namespace by lists that began at these times or later. Raises `errors.ApiError`."""
-        for counter in list(self._all.values()):
+        for counter in list(self._counters.values()):
             if counter.synced:
                 counter.refresh(namespace, since=since, nodes_since=nodes_since)
                 counter.recount(namespace)
@@ -92,7 +92,7 @@ class UsageCache:
         ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
             named = ledger_digests | {self.own.digest}
-            gone = [self._all.pop(each) for each in self._all.keys() - named]
+            gone = [self._counters.pop(each) for each in self._counters.keys() - named]
         for counter in gone:
             counter.stop()
         summed = {
@@ -100,23 +100,23 @@ class UsageCache:
             for namespace, ledger in ledgers.items()
             for each in _unclassified_pods_of(ledger)
         }
-        for counter in list(self._all.values()):
+        for counter in list(self._counters.values()):
             counter.keep(summed)
         if is_leader:
             self._published.prune(named)
-            for counter in list(self._all.values()):
+            for counter in list(self._counters.values()):
                 self.publish(counter)
         else:
-            self._published.follow()
+            self._published.forget()
 
     def stop(self) -> None:
-        for counter in list(self._all.values()):
+        for counter in list(self._counters.values()):
             counter.stop()
 
     def _add(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
         counter = self._new_counter(catalogues)
         with self._lock:
-            kept = self._all.setdefault(counter.digest, counter)
+            kept = self._counters.setdefault(counter.digest, counter)
             if is_own:  # under the lock, because `prune` would stop a counter that no ledger names
                 self.own = kept
         if kept is counter:
@@ -146,9 +146,9 @@ def verify(
     while not stopping.is_set():
         current, waiting = namespaces(), frozenset(queue)
         queue.extend(name for name in current if name not in waiting)
-        rest = last + ROUND_SHARE * period / max(1, len(queue)) - monotonic()
-        if not queue or rest > 0:
-            stopping.wait(min(rest, POLL_SECONDS) if queue else POLL_SECONDS)
+        delay = last + ROUND_SHARE * period / max(1, len(queue)) - monotonic()
+        if not queue or delay > 0:
+            stopping.wait(min(delay, POLL_SECONDS) if queue else POLL_SECONDS)
             continue
         last = monotonic()
         namespace = queue.popleft()

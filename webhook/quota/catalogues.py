@@ -120,8 +120,8 @@ class PublishedCatalogues:
             self._change(version, dict.fromkeys(gone))
             self._published -= frozenset(gone)
 
-    def follow(self) -> None:
-        """Forget what is published and was named, because another process now leads and removes catalogues."""
+    def forget(self) -> None:
+        """Forget which catalogues are published or named: another process is now the leader, and removes catalogues."""
         self._published, self._named_at = frozenset(), {}
 
     def _warn(self, problem: str) -> None:

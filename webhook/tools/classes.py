@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from policies.gpus.classes import GPUClass
-from policies.placement.class_choice import ANY, OPEN_POD, is_covered, label_values_of
+from policies.placement.class_choice import ANY, OPEN_POD, class_matches, label_values_of
 from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING
@@ -156,7 +156,7 @@ def list_classes(
                 can_be_made=_can_be_made(each, options, pools),
                 named=each.name in own
                 or bool({each.name, each.family} & {*stated, options.default})
-                or (ANY not in options.allowed and is_covered(each, options.allowed)),
+                or (ANY not in options.allowed and class_matches(each, options.allowed)),
                 capacity=None if capacities is None else capacities.get(each.name, NO_CAPACITY),
             )
         )
@@ -172,7 +172,7 @@ def list_classes(
 
 
 def _can_be_made(each: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> bool:
-    if is_covered(each, options.autoscaled_classes):
+    if class_matches(each, options.autoscaled_classes):
         return True
     values = label_values_of(each, options.label_key)
     return bool(values) and pools.could_take(OPEN_POD, options.label_key, values)
@@ -186,7 +186,7 @@ def _use(
     if policy is not None:
         options, mode = policy.options_of(gpu_class.RULE.id), policy.mode_of(gpu_class.RULE.id, now)
         allowed = True
-        if isinstance(options, GPUClassOptions) and not is_covered(each, options.allowed):
+        if isinstance(options, GPUClassOptions) and not class_matches(each, options.allowed):
             allowed = mode is not Mode.ENFORCE
             because = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
             because += f"; it is in mode {mode.value} here" if allowed else ""

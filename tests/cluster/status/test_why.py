@@ -62,8 +62,8 @@ def _denied(name: str) -> tuple[str, str, str]:
             ("scheduler", "Pod tainted-0 finds no node: 0/3 nodes are available", ""),
             (
                 "nodes",
-                "tolerations: no node with nvidia.com/gpu can take the pod now: each has a taint that the pod does not tolerate, "
-                "such as dedicated=video:NoSchedule [gpu-toleration]",
+                "tolerations: each node with nvidia.com/gpu that the pod selects has a taint that it does not tolerate, such as "
+                "dedicated=video:NoSchedule, so the pod stays pending [gpu-toleration]",
                 "add {key: dedicated, operator: Equal, value: video, effect: NoSchedule} if the pod may run there",
             ),
         ],

@@ -170,6 +170,18 @@ def test_what_is_said(
         assert said == want
 
 
+@cases(
+    ("name", "why"),
+    not_allowed=("nvidia-a100-80gb", "must be a class that namespace ml-training may use"),
+    unknown=("rtx-5090", "must be a GPU class or a family of classes"),
+)
+def test_the_only_usable_class_is_named_also_where_pods_must_be_pinned(name: str, why: str) -> None:
+    """A pod that /mutate could not pin, because its annotation is wrong, is pinned once that is right."""
+    only_t4 = GPUClassOptions(allowed=("nvidia-t4", "nvidia-l4"))
+    said = reported(asking(name), T4, A100, options=only_t4, phase=Phase.VALIDATE)
+    assert said == [f'{ANNOTATION} = "{name}": {SET} nvidia-t4; {why} [gpu-class]']
+
+
 A100_IN_B = (("accelerator", "nvidia-a100-80gb"), (ZONE, "b"))
 T4_IN_A = (("accelerator", "nvidia-t4"), (ZONE, "a"))
 NOT_ADDED = (

@@ -158,7 +158,7 @@ def test_plain_counts(document: JSON, want: dict[str, str]) -> None:
     fraction_that_is_none_is_a_whole_card=(
         pod(annotations={"gpu-fraction": "half"}),
         {"gpus": "1"},
-        'metadata.annotations[gpu-fraction] = "half": set the part of one GPU, such as "0.5", or request',
+        'metadata.annotations[gpu-fraction] = "half": set the part of one GPU, such as "0.5", or remove',
     ),
     number_of_devices_that_is_none=(
         pod(annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "two"}),

@@ -100,7 +100,7 @@ def test_amounts(vector: Mapping[str, int], want: str) -> None:
         pod(gpu_container("16")),
         ({GPUS: 8}, {GPUS: 8}),
         Reason.QUOTA_CAN_NEVER_FIT,
-        "set nvidia.com/gpu: 8 or less, and wait until others release it; exceeded quota: team/default, 16 GPUs can never "
+        "set nvidia.com/gpu: 8 or less, and wait until that much is free; exceeded quota: team/default, 16 GPUs can never "
         "fit: the quota grants 8; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
     ),
     two_containers_share_it=(
@@ -143,7 +143,7 @@ SLICES: JSON = pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "3"
         1,
         Fraction(5, 7),
         "Deployment/chat 5/7",
-        "Deployment/chat releases 1 nvidia.com/mig-1g.10gb",
+        "others release room for 1 nvidia.com/mig-1g.10gb",
     ),
     a_card_of_which_another_holds_slices=(
         pod(gpu_container("1")),
@@ -259,7 +259,7 @@ WAIT = "wait until Deployment/chat releases 2 GPUs"
     its_own_replicas_hold_all=(
         ("Deployment", "chat"),
         "4",
-        "set rollingUpdate.maxUnavailable: 1 or replicas: 2, or wait until one of its own pods has ended",
+        "set rollingUpdate.maxUnavailable: 1 for an update, or replicas: 2, or wait until one of its own pods has ended",
     ),
     others_hold_what_it_lacks=(("StatefulSet", "chat"), "2", WAIT),
     all_is_held_by_another=(("Deployment", "train"), "4", WAIT),

@@ -113,8 +113,8 @@ def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str
         path="spec.containers[1].env[0]",
         container="web",
         value=value,
-        message='NVIDIA_VISIBLE_DEVICES must be "void" or unset in a container that requests no GPU: its GPUs belong '
-        "to other pods",
+        message='NVIDIA_VISIBLE_DEVICES must be "void" or unset in a container that requests no GPU: the GPUs '
+        "that it sees belong to other pods",
         fix=(
             Edit("spec.containers[1].env[0]")
             if value is None
@@ -141,7 +141,7 @@ def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
     assert (denied.container, denied.value) == ("main", value or None)
     assert denied.severity is Severity.DENIAL
     assert denied.message.startswith(
-        f'{name} must be "{harmless}" or unset in a container that requests no GPU: it'
+        f'{name} must be "{harmless}" or unset in a container that requests no GPU: the GPUs that it'
     )
     assert denied.remedy.endswith("remove the variable")
 
@@ -159,7 +159,7 @@ def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
 def test_values_beside(document: JSON, want: str) -> None:
     [denied] = findings(with_variable(document, {"name": VARIABLE, "value": "all"}))
 
-    assert denied.message.startswith(f'{VARIABLE} must be "void" or unset {want}: it')
+    assert denied.message.startswith(f'{VARIABLE} must be "void" or unset {want}: ')
     assert findings(with_variable(document, VOID)) == []
 
 

@@ -205,9 +205,9 @@ def test_problems(toleration: Toleration, want: list[tuple[str, str]]) -> None:
 
 RESERVED = Toleration(key="reserved", effect="NoSchedule")
 WANTS_RESERVED = [
-    "spec.tolerations: add {key: reserved, operator: Exists, effect: NoSchedule} if the pod may run there; no node with "
-    "nvidia.com/gpu can take the pod now: each has a taint that the pod does not tolerate, such as reserved:NoSchedule "
-    "[gpu-toleration]"
+    "spec.tolerations: add {key: reserved, operator: Exists, effect: NoSchedule} if the pod may run there; each node with "
+    "nvidia.com/gpu that the pod selects has a taint that it does not tolerate, such as reserved:NoSchedule, so the pod "
+    "stays pending [gpu-toleration]"
 ]
 
 

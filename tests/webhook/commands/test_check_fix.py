@@ -15,7 +15,7 @@ from tests.webhook.commands.test_check import DEPLOYMENT, GOOD, GPU_POD, HALF, c
 from tests.webhook.commands.test_check_reports import sarif
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
-from webhook.tools.check.fixing import INEFFECTIVE, NO_EDIT, write
+from webhook.tools.check.fixing import DENIED_THEN, INEFFECTIVE, NO_EDIT, write
 from webhook.tools.check.fixing import fix as fix_all
 from webhook.tools.check.manifests import read_manifests
 from webhook.tools.check.offline import Run
@@ -170,13 +170,17 @@ def test_a_chart_and_a_kustomization_are_named(tmp_path: Path) -> None:
 
 
 LIMIT = "limits[nvidia.com/gpu]"
+UNCOUNTABLE = DENIED_THEN.format(
+    f'spec.containers[0].resources.{LIMIT} (container "main") = "none": set nvidia.com/gpu: 1; must be a quantity that '
+    "Kubernetes can count [gpu-requests]"
+)
 
 
 @cases(
     ("text", "path", "value", "left"),
     right=(HALF, f"spec.containers[0].resources.{LIMIT}", 1, []),
     still_denied=(HALF, f"spec.containers[0].resources.{LIMIT}", "1.5", [INEFFECTIVE]),
-    denied_for_another_reason=(HALF, f"spec.containers[0].resources.{LIMIT}", "none", [INEFFECTIVE]),
+    denied_for_another_reason=(HALF, f"spec.containers[0].resources.{LIMIT}", "none", [UNCOUNTABLE]),
     without_its_pods=(DEPLOYMENT.replace("COUNT", "0.5"), "spec", None, [NO_EDIT]),
     the_pod_of_a_workload=(DEPLOYMENT.replace("COUNT", "0.5"), "spec.template", None, [NO_EDIT]),
 )
@@ -204,6 +208,19 @@ def test_a_fix_is_made_only_if_a_second_check_finds_nothing_worse(
     first, second = fixes.texts[str(file)].split("---\n")
     assert (first == text, "500m" in second) == (bool(left), False)
     assert [why for _, why in fixes.left()] == left
+
+
+def test_an_edit_that_would_be_denied_says_why(tmp_path: Path) -> None:
+    misspelt = "metadata:\n  annotations: {gpu-admission.dev/model-parameters: 1t}\n  name: train\n"
+    (tmp_path / "a.yaml").write_text(
+        f"apiVersion: v1\nkind: Pod\n{misspelt}spec:\n  containers:\n  - name: main\n    image: x\n"
+        "    resources: {limits: {nvidia.com/gpu: 1}}\n"
+    )
+    said = " ".join(check("--fix", "--yes", str(tmp_path)).stderr.split())
+    assert (
+        'its edit would be denied (metadata.annotations[gpu-admission.dev/model-params] = "1t": must fit'
+        in said
+    )
 
 
 def test_a_file_that_changed_meanwhile_is_not_written(tmp_path: Path) -> None:

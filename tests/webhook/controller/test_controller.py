@@ -171,16 +171,25 @@ def test_a_worker_that_hangs_is_unhealthy(controller: Controller) -> None:
     assert controller.unhealthy() == "busy for over 120 s: a, b"
 
 
-def test_what_ends_is_logged_by_the_catalogue_in_force(controller: Controller) -> None:
+@cases(
+    ("digest", "own_is_synced", "is_logged"),
+    by_the_catalogue_in_force=("own", True, True),
+    by_another_catalogue=("older", True, False),
+    # Our own counter never saw what ended before its first list.
+    by_another_catalogue_before_our_first_list=("older", False, True),
+)
+def test_what_ends_is_logged(
+    controller: Controller, digest: str, own_is_synced: bool, is_logged: bool
+) -> None:
     released: list[Any] = []
     ended: Any = object()
-    controller._ended(controller.usage_cache.own.digest, ended)
+    controller._ended(digest, ended)  # without an audit log
     controller._usage = SimpleNamespace(released=released.append)  # type: ignore[assignment]
-    controller._ended("another", ended)
-    assert released == []
+    controller.usage_cache.own = SimpleNamespace(digest="own", synced=own_is_synced)  # type: ignore[assignment]
 
-    controller._ended(controller.usage_cache.own.digest, ended)
-    assert released == [ended]
+    controller._ended(digest, ended)
+
+    assert released == [ended] * is_logged
 
 
 UNREADABLE = "the GPUQuota cannot be read: unknown field `gpu`"

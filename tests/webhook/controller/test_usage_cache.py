@@ -79,7 +79,7 @@ class Counter:
 
 def test_all_counters_are_verified_kept_and_stopped(usage_cache: Any) -> None:
     own, named, unnamed = Counter("a" * 16), Counter("b" * 16, synced=False), Counter("c" * 16)
-    usage_cache.own, usage_cache._all = own, {each.digest: each for each in (own, named, unnamed)}
+    usage_cache.own, usage_cache._counters = own, {each.digest: each for each in (own, named, unnamed)}
     usage_cache.verify("team", since=1.0, nodes_since=2.0)
     verified = [("refresh", "team", 1.0, 2.0), ("recount", "team")]
     assert [each.called for each in (own, named, unnamed)] == [verified, [], verified]

@@ -161,7 +161,7 @@ def test_an_api_server_that_is_away_may_publish_later() -> None:
 @cases(
     "notices",
     wiped=lambda publisher: publisher.prune({OUR_DIGEST}),
-    removed_by_another_leader=lambda publisher: publisher.follow(),
+    removed_by_another_leader=lambda publisher: publisher.forget(),
 )
 def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues], object]) -> None:
     api = ConfigMapApi()
@@ -183,7 +183,7 @@ def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
     api = ConfigMapApi(theirs="1")
     publisher = published(api)
     publisher.prune(set())
-    publisher.follow()
+    publisher.forget()
     now[0] = 601.0
 
     publisher.prune(set())

@@ -180,6 +180,14 @@ def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_pa
     assert {key for labels in facts.label_sets for key, _ in labels} == known
 
 
+def test_a_change_of_labels_is_known_at_once(tmp_path: Path) -> None:
+    cluster = Cluster(node("a", accelerator="t4"))
+    with watching(tmp_path, cluster) as (watch, _):
+        assert eventually(watch.facts)
+        cluster.events.append(event(node("a", accelerator="h100"), 6))
+        assert eventually(lambda: (found := watch.facts()) and found.values_of("accelerator") == {"h100"})
+
+
 def test_nodes_are_found_by_name_and_by_hostname(tmp_path: Path) -> None:
     t4, h100 = (("accelerator", "t4"),), (("accelerator", "h100"),)
     cluster = Cluster(

@@ -80,8 +80,8 @@ CORDONED = (
 )
 UNTOLERATED = (
     "spec.tolerations: add {key: reserved, operator: Equal, value: team-a, effect: NoSchedule} if "
-    "the pod may run there; no node with nvidia.com/gpu can take the pod "
-    "now: each has a taint that the pod does not tolerate, such as reserved=team-a:NoSchedule [gpu-toleration]"
+    "the pod may run there; each node with nvidia.com/gpu that the pod selects has a taint that it does not "
+    "tolerate, such as reserved=team-a:NoSchedule, so the pod stays pending [gpu-toleration]"
 )
 
 

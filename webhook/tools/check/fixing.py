@@ -17,7 +17,8 @@ from webhook.tools.check.offline import ManifestResult
 from webhook.tools.corrections import correct, is_better
 
 NO_EDIT = "for you to decide"
-INEFFECTIVE = "its edit would not remove it, or would be denied itself"
+INEFFECTIVE = "its edit would not remove it"
+DENIED_THEN = "its edit would be denied ({})"
 
 Checked = tuple[Sequence[ManifestResult], Manifests]
 Check = Callable[[Mapping[str, str]], Checked]
@@ -144,6 +145,10 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
             fixes.reasons.update({each.key: str(error) for each in repairs if len(repairs) == 1})
             return False
     results, found = check(texts)
+    if len(repairs) == 1 and len(results) == len(fixes.results):
+        old, new = (_denials(each[repairs[0].position]) for each in (fixes.results, results))
+        if denial := next((text for kind, text in new.items() if kind not in old), ""):
+            fixes.reasons[repairs[0].key] = DENIED_THEN.format(denial)
     if len(results) != len(fixes.results) or not all(
         len(old.pods) == len(new.pods)
         and is_better(
@@ -155,6 +160,12 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     fixes.results, fixes.found, fixes.texts, fixes.originals = results, found, texts, originals
     fixes.repaired += repairs
     return True
+
+
+def _denials(result: ManifestResult) -> dict[tuple[str, str], str]:
+    """Return the denials of an object, by rule and reason, in words."""
+    denied = (each.finding for each in result.findings() if each.outcome is Outcome.DENIED)
+    return {(each.rule, each.reason): each.sentence() for each in denied}
 
 
 def write(file: str, original: str, text: str) -> None:

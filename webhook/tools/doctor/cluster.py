@@ -89,7 +89,7 @@ class InstalledCluster:
         self.names = names
         self.now = now
         self._config = config
-        self._found: dict[object, Any] = {}
+        self._cache: dict[object, Any] = {}
 
     def is_allowed(self, right: Right, account: str = "") -> bool:
         """Return whether a ServiceAccount has the right. Without `account`, whether the caller has it."""
@@ -100,27 +100,27 @@ class InstalledCluster:
             spec["user"] = f"system:serviceaccount:{namespace}:{account}"
             group = "system:serviceaccounts"
             spec["groups"] = [group, f"{group}:{namespace}", "system:authenticated"]
-        if (key := (right, account)) not in self._found:
+        if (key := (right, account)) not in self._cache:
             body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
             answer = self.api.post(f"{AUTHORIZATION}/{kind.lower()}s", msgspec.json.encode(body))
-            self._found[key] = msgspec.json.decode(answer)["status"]["allowed"]
-        return bool(self._found[key])
+            self._cache[key] = msgspec.json.decode(answer)["status"]["allowed"]
+        return bool(self._cache[key])
 
     def get(self, *path: str) -> Any:
         """Return the object at this path (`api_path`). None if the object, or its API, does not exist."""
         key = "/".join(path)
-        if key not in self._found:
+        if key not in self._cache:
             try:
-                self._found[key] = msgspec.json.decode(self.api.get(api_path(*path)))
+                self._cache[key] = msgspec.json.decode(self.api.get(api_path(*path)))
             except errors.NotFound:
-                self._found[key] = None
-        return self._found[key]
+                self._cache[key] = None
+        return self._cache[key]
 
     def items(self, path: str) -> list[dict[str, Any]]:
         """Return the objects of a collection as JSON. Empty if its API does not exist."""
-        if path not in self._found:
-            self._found[path] = self.decoded(path, msgspec.json.decode)
-        found: list[dict[str, Any]] = self._found[path]
+        if path not in self._cache:
+            self._cache[path] = self.decoded(path, msgspec.json.decode)
+        found: list[dict[str, Any]] = self._cache[path]
         return found
 
     def decoded(self, path: str, decode: Callable[[msgspec.Raw], T | None]) -> list[T]:

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.placement.class_choice import ANY, is_covered
+from policies.placement.class_choice import ANY, class_matches
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, decode_pod
@@ -268,7 +268,7 @@ class _Case:
         allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
             found = self.configuration.classes.get(kind)
-            if found is not None and is_covered(found, allowed):
+            if found is not None and class_matches(found, allowed):
                 yield kind
 
 

@@ -116,6 +116,12 @@ class StoredPod(msgspec.Struct, frozen=True):
         return _ATTEMPTS.split(str(said))[0]
 
     @property
+    def is_unconsidered(self) -> bool:
+        """Whether no scheduler has considered it yet, as while one of its ResourceClaims is not there."""
+        is_over = self.spec.node_name or self.is_terminating or self.status.phase != "Pending"
+        return not (is_over or self.gates or self.unscheduled)
+
+    @property
     def waiting(self) -> tuple[str, ...]:
         """Why its containers wait on their node."""
         return tuple(filter(None, (each.waits_for for each in self._containers)))

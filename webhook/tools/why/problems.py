@@ -52,6 +52,14 @@ class Problem(Shown, frozen=True):
     message: str
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.owner
+
+    @property
+    def is_about_pod(self) -> bool:
+        return self.owner.startswith("Pod/")
+
+    @property
     def order(self) -> tuple[int, int, datetime, str, str]:
         """The sort key: denied ones first, then most pods, then the longest."""
         return _WORST.index(self.answer), -self.count, self.first, self.namespace, self.owner
@@ -122,7 +130,14 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     read_pods = partial(api.list, PODS.path(namespace), _unfinished)
     pods = reader.attempt_list("pods", namespace, read_pods)
     listed = pods.items if pods else []
-    found = [*_explained(_denied(denied, owners), listed, now), *pending(listed, now)]
+    refused = _explained(_denied(denied, owners), listed, now)
+    # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
+    without = {
+        (each.metadata.namespace, f"Pod/{each.metadata.name}") for each in listed if each.is_unconsidered
+    }
+    current = [each for each in refused if pods is None or not each.is_about_pod or each.key in without]
+    said = {each.key for each in current if each.is_about_pod}
+    found = [*current, *(each for each in pending(listed, now) if each.key not in said)]
     return Problems(
         namespace=namespace,
         at=now,

@@ -162,10 +162,20 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     summary = f"{running} of {wanted or len(situation.current)} pods run"
     if situation.outdated:
         summary += f", {situation.outdated} of them not updated"
-    if answer is not Answer.RUNNING:
-        why = reasons[0].message if reasons else "nothing that can be read says why"
-        summary = f"{summary}: {why}"
+    if reasons and answer is not Answer.RUNNING:
+        summary = f"{summary}: {reasons[0].message}"
+    elif answer is Answer.UNKNOWN:
+        summary = _without_pods(situation)
     return answer, summary, reasons
+
+
+def _without_pods(situation: Situation) -> str:
+    """Return why there is nothing to explain about an object that has no pods, and does not say that it makes some."""
+    target = _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef"))
+    if target:
+        scaled = f"{target.get('kind')}/{target.get('name')}"
+        return f"it makes no pods, but scales {scaled}: gpu-admission why {scaled} explains its pods"
+    return "it has no pods, and objects of its kind are not known to make any"
 
 
 def _end(situation: Situation) -> str:
@@ -195,10 +205,11 @@ def has_ended(status: Mapping[str, Any]) -> bool:
 
 
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
-    """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod."""
+    """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod or claim."""
     merged: dict[tuple[str, str, bool, str], ObservedEvent] = {}
     for each in sorted(events, key=_last, reverse=True):
-        is_ours, is_alike = bool(each.denial), each.reason == FAILED_CREATE  # but for the name of the pod
+        is_ours = bool(each.denial)
+        is_alike = is_ours or each.reason == FAILED_CREATE  # but for the name of the pod or claim
         key = (each.owner, each.reason, is_ours, "" if is_alike else each.message)
         newer = merged.get(key)
         merged[key] = ObservedEvent(
@@ -331,12 +342,22 @@ def _pod_reasons(situation: Situation) -> Iterator[Cause]:
     """Yield why pods do not run. A reason names one pod, and how many more it is true for."""
     pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
     for pod in situation.current:
-        reason = pod_cause(pod, situation.now)
+        reason = _claim_denial(pod, situation) or pod_cause(pod, situation.now)
         if reason is not None:
             pods_by_reason[reason].append(pod)
     for reason, pods in pods_by_reason.items():
         more = f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
         yield replace(reason, message=f"Pod {pods[0].metadata.name}{more} {reason.message}")
+
+
+def _claim_denial(pod: StoredPod, situation: Situation) -> Cause | None:
+    """Return our last denial of a ResourceClaim for a pod, without their names. No scheduler considers the pod without it."""
+    denials = (each for each in situation.denial_events if each.owner == f"Pod/{pod.metadata.name}")
+    last = next(denials, None)
+    if last is None or not pod.is_unconsidered:
+        return None
+    denial = last.denial.partition("\n")[0].partition(": ")[2]
+    return Cause(source=Source.EVENT, message=f"was denied a ResourceClaim: {denial}")
 
 
 def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:

@@ -251,5 +251,5 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
         "line has further lines.",
         "1 pod or claim was admitted, but in no line of the controller, and not counted: never stored, or no controller led "
         "meanwhile.",
-        "1 of 5 lines could not be read.",
+        "1 of 5 lines left out: they cannot be read as lines of an audit log.",
     ]

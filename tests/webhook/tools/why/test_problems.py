@@ -253,3 +253,18 @@ def test_what_may_not_be_read_is_said_and_then_events_count(namespace: str, wher
         f"list jobs.batch {where}",
         f"list pods {where}",
     )
+
+
+def test_a_pod_whose_claim_is_denied_is_one_problem_until_it_has_the_claim() -> None:
+    events = [event("Pod/has-it"), event("Pod/lacks-it")]
+    pods = [pod("lacks-it", "08:10:00"), pod("has-it", "08:10:00", spec={"nodeName": "t4-0"})]
+    assert lines(found(events=events, pods=pods)) == [
+        ("refused", "Pod/lacks-it", 1, "08:10", "no"),
+        (
+            "pending",
+            "Pod/has-it",
+            1,
+            "08:10",
+            "Pod has-it is on Node t4-0, whose kubelet has not started it yet",
+        ),
+    ]

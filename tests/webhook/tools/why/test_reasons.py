@@ -39,10 +39,12 @@ def unschedulable(name: str, message: str = "0/3 nodes are available") -> Stored
     return pod(name, conditions=[condition])
 
 
-def event(message: str, *, minute: int = 0, count: int = 1, owner: str = "train") -> ClusterEvent:
+def event(
+    message: str, *, minute: int = 0, count: int = 1, owner: str = "train", kind: str = "Job"
+) -> ClusterEvent:
     document = {
         "metadata": {},
-        "involvedObject": {"kind": "Job", "name": owner},
+        "involvedObject": {"kind": kind, "name": owner},
         "reason": "FailedCreate",
         "message": message,
         "count": count,
@@ -100,6 +102,16 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
         "0 of 1 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
     ),
     nobody_says_why=({}, Answer.UNKNOWN, "0 of 1 pods run: pods are missing, and no Event says why"),
+    a_kind_that_makes_no_pods=(
+        {"wanted": None},
+        Answer.UNKNOWN,
+        "it has no pods, and objects of its kind are not known to make any",
+    ),
+    an_autoscaler=(
+        {"data": {"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "chat"}}}, "wanted": None},
+        Answer.UNKNOWN,
+        "it makes no pods, but scales Deployment/chat: gpu-admission why Deployment/chat explains its pods",
+    ),
     just_created=({"pods": [pod()]}, Answer.PENDING, NEW),
     another_scheduler=({"pods": [pod(spec={"schedulerName": "volcano"})]}, Answer.PENDING, NEW),
     gated=(
@@ -188,6 +200,39 @@ def test_what_the_rules_deny_comes_first_and_is_said_once() -> None:
         ("spec: must be whole [gpu-requests]", "set 1, or ask the platform team to allow it"),
         ("Job/train was denied pods 5 times, last at 2026-11-22T08:05:00Z", ""),
     ]
+
+
+def claim_denial(pod_name: str) -> ClusterEvent:
+    denied = f"resourceclaim ml/{pod_name}-gpu-x7k2p: wait; exceeded quota: ml/default [gpu-quota]"
+    message = f'create ResourceClaim : admission webhook "resourceclaims.validate.gpu-admission.dev" denied the request: {denied}'
+    return event(message, owner=pod_name, kind="Pod")
+
+
+@cases(
+    ("waiting", "answer", "message"),
+    without_its_claim=(
+        [pod("train-0"), pod("train-1")],
+        Answer.REFUSED,
+        "Pod train-0 (and 1 more) was denied a ResourceClaim: wait; exceeded quota: ml/default [gpu-quota]",
+    ),
+    with_its_claim_by_now=(
+        [unschedulable("train-0"), unschedulable("train-1")],
+        Answer.PENDING,
+        "Pod train-0 (and 1 more) finds no node: 0/3 nodes are available",
+    ),
+)
+def test_a_pod_that_waits_for_a_claim_that_was_denied(
+    waiting: list[StoredPod], answer: Answer, message: str
+) -> None:
+    events = [claim_denial("train-0"), claim_denial("train-1")]
+    given = situation(pods=waiting, events=events, wanted=2)
+    assert (answer_of(given)[0], [each.message for each in answer_of(given)[2]]) == (answer, [message])
+
+
+def test_denied_claims_of_a_pod_are_one_event() -> None:
+    first = claim_denial("train-0")
+    second = msgspec.structs.replace(first, message=first.message.replace("x7k2p", "9qz4d"))
+    assert [each.count for each in observed_events([first, second])] == [2]
 
 
 @cases(

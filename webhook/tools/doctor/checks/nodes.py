@@ -8,7 +8,7 @@ import msgspec
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import of_all
-from policies.placement.class_choice import is_covered
+from policies.placement.class_choice import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
@@ -238,7 +238,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
 
 
 def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
-    return any(is_covered(each, options.autoscaled_classes) for options in _class_options(cluster))
+    return any(class_matches(each, options.autoscaled_classes) for options in _class_options(cluster))
 
 
 def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
