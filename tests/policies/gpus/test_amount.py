@@ -18,7 +18,7 @@ def written(limit: object, request: object = None) -> tuple[Amount, Amount]:
 
 
 @cases(
-    ("raw", "value", "reads"),
+    ("raw", "value", "decimal"),
     plain=("2", 2, ""),
     suffix=("500m", 1, "0.5"),
     zero=("0m", 0, "0"),
@@ -26,10 +26,10 @@ def written(limit: object, request: object = None) -> tuple[Amount, Amount]:
     no_quantity=("half", 0, ""),
     null=(None, 0, ""),
 )
-def test_how_an_amount_reads(raw: object, value: int, reads: str) -> None:
+def test_value_and_decimal_form(raw: object, value: int, decimal: str) -> None:
     amount, _ = written(raw)
 
-    assert (amount.value, amount.reads) == (value, reads)
+    assert (amount.value, amount.decimal) == (value, decimal)
 
 
 @cases(
