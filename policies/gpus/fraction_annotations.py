@@ -35,7 +35,7 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         if problem is not None:
             yield problem
     parts = [each for each in present if not each[0].measure.is_count]
-    for key, text in parts[1:]:
+    for key, text in parts:
         first = parts[0][0]
         if key.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"

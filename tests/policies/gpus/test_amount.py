@@ -1,6 +1,7 @@
 """One amount of a GPU resource in limits or requests."""
 
 from policies.gpus.amount import Amount, amounts, is_extended
+from policies.reason import Reason
 from tests.builders import RESOURCE_MAPPING, container, pod, view
 from tests.cases import cases
 
@@ -22,7 +23,7 @@ def written(limit: object, request: object = None) -> tuple[Amount, Amount]:
     plain=("2", 2, ""),
     suffix=("500m", 1, "0.5"),
     zero=("0m", 0, "0"),
-    negative=("-500m", 0, ""),
+    negative=("-2500m", 0, ""),
     no_quantity=("half", 0, ""),
     null=(None, 0, ""),
 )
@@ -30,6 +31,14 @@ def test_value_and_decimal_form(raw: object, value: int, decimal: str) -> None:
     amount, _ = written(raw)
 
     assert (amount.value, amount.decimal) == (value, decimal)
+
+
+@cases("fix", none=None, whole=2)
+def test_a_fix_is_written_wherever_the_amount_is(fix: int | None) -> None:
+    amount, _ = written("1.5")
+
+    found = amount.finding(Reason.FRACTIONAL_GPU, "must be whole", amount=fix)
+    assert [each.value for each in found.fix] == ([fix, fix] if fix else [])
 
 
 @cases(

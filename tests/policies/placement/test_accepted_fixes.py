@@ -50,6 +50,7 @@ def one(limits: JSON, requests: JSON | None = None, **fields: Any) -> JSON:
     another_slice=(of(f"1 {UNKNOWN_SLICE}"), [None, "1"], OF_A_SLICE),
     another_slice_beside_a_gpu=(of(f"1 {UNKNOWN_SLICE}", f"1 {GPU}"), [], OF_A_SLICE),
     another_slice_that_is_there=(one({UNKNOWN_SLICE: "1", "nvidia.com/mig-1g.5gb": "1"}), [], OF_A_SLICE),
+    another_slice_that_is_named=(one({UNKNOWN_SLICE: "1", "nvidia.com/mig-1g.5gb": "0"}), [], OF_A_SLICE),
     two_of_another_slice=(of(f"2 {UNKNOWN_SLICE}"), [], OF_A_SLICE),
     another_slice_under_a_constraint=(of(f"1 {UNKNOWN_SLICE}", nodeSelector={"zone": "a"}), [], OF_A_SLICE),
 )

@@ -7,7 +7,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.label_keys import known_keys
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.nodes import NodeFacts, NodeOffer, NodeState
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, node_affinity, pod, view
 from tests.cases import cases
@@ -154,6 +154,11 @@ def test_a_profile_that_a_class_lists_and_no_node_has(
     assert said(found.without_node(resource("nvidia.com/mig-1g.5gb"), RESOURCE_MAPPING)) == want
 
 
+SHARING = NodeFacts(
+    keys=(), states={(): frozenset({NodeState(resources=frozenset({"nvidia.com/gpu.shared"}))})}
+)
+
+
 @cases(
     ("nodes", "want"),
     nodes_are_not_known=(
@@ -161,6 +166,7 @@ def test_a_profile_that_a_class_lists_and_no_node_has(
         ["nvidia.com/mig-3g.20gb: 1 (a slice)", "nvidia.com/gpu.shared: 1 (a time-sliced share)"],
     ),
     only_what_a_node_has=(sliced("7g.80gb"), ["nvidia.com/mig-7g.80gb: 1 (a slice)"]),
+    only_what_a_schedulable_node_has=(SHARING, ["nvidia.com/gpu.shared: 1 (a time-sliced share)"]),
     no_node_has_a_slice_that_is_large_enough=(sliced("1g.10gb"), []),
 )
 def test_a_part_of_a_gpu_is_offered_where_a_node_has_it(nodes: NodeFacts | None, want: list[str]) -> None:

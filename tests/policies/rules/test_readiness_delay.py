@@ -174,6 +174,7 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
     every_10_s=({**READY, "failureThreshold": 4}, 30, 9),
     defaults_of_the_api=(READY, 20, 9),
     zero_means_default=({**READY, "periodSeconds": 0, "failureThreshold": 0}, 20, 9),
+    every_second=({**READY, "periodSeconds": 1, "failureThreshold": 30}, 29, 73),
     five_seconds_too_soon=(
         {**READY, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 8},
         55,

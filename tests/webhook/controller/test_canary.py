@@ -47,7 +47,12 @@ class Cluster:
         nonce = document["metadata"]["annotations"][CANARY]
         traces = tuple(
             CanaryTrace(
-                nonce=nonce, phase=call, patched=patched, enforces=("gpu-requests",), injects=self.injects
+                nonce=nonce,
+                phase=call,
+                patched=patched,
+                enforces=("gpu-requests",),
+                injects=self.injects,
+                replica="webhook-1",
             ).text()
             for call, patched in ((call, self.patched and call == VALIDATE) for call in self.calls)
         )
@@ -101,6 +106,7 @@ def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> Non
     called = (f"{MUTATING} is called", f"{VALIDATING} is called")
     assert result.proved == (*called, "patches are applied", "half a GPU is rejected with our message")
     assert result.open == ("that injections persist: the policy of team injects nothing",)
+    assert result.answered_by == ("webhook-1 (version ?)",)
 
 
 def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,9 @@ def test_a_ledger_that_cannot_be_read_is_shown_on_the_quota(world: World) -> Non
 
 
 def test_silent_watches_are_shown_on_every_quota_without_a_change_of_it(world: World) -> None:
+    world.wait(1.0)
+    world.wait(1.0)
+    assert world.writes == 0, "nothing has changed"
     world.change()
     assert world.shown["Stale"]["status"] == "False"
     world.stale = "no message about pods for 200 s"

@@ -23,7 +23,7 @@ from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import RIVAL_SECONDS, VANISHED_SECONDS, ReservationBatcher
+from webhook.quota.batcher import FIRST_PAUSE, RIVAL_SECONDS, VANISHED_SECONDS, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -313,6 +313,20 @@ def test_pauses_until_a_catalogue_is_there_double_up_to_the_longest(monkeypatch:
     assert reason(bench.batches.reserve(NAMESPACE, request_of, monotonic() + 60)) is VerdictReason.RESERVED
     assert drawn == [(0, min(0.004 * 2**number, 0.25)) for number in range(8)]
     assert given == [published], "nothing is charged before the catalogues are there"
+
+
+@cases(("seconds", "tries"), not_at_the_deadline=(FIRST_PAUSE, 1), not_twice_as_long=(1.5 * FIRST_PAUSE, 2))
+def test_no_pause_ends_after_the_deadline(seconds: float, tries: int) -> None:
+    bench, tried = Bench(gpus=1, clock=lambda: 100.0), list[float]()
+
+    def catalogues_of(_ledger: QuotaLedger, left: float) -> dict[str, PublishedCatalogue]:
+        tried.append(left)
+        raise LedgerError("not published yet", transient=True)
+
+    bench.batches._catalogues_of = catalogues_of
+    with pytest.raises(LedgerError, match="not published yet"):
+        bench.batches.reserve(NAMESPACE, bench.ask("pod"), 100.0 + seconds)
+    assert len(tried) == tries
 
 
 def test_each_review_computes_its_demand_in_its_own_thread_and_once_for_each_catalogue() -> None:

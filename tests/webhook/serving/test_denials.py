@@ -89,6 +89,13 @@ def by_quota(reason: Reason) -> list[Any]:
         by_quota(Reason.QUOTA_EXCEEDED),
         ("", TOO_MANY, "QuotaExceeded", "q"),
     ),
+    by_a_full_quota_beside_another_policy=(
+        "Pod",
+        None,
+        SAID,
+        [*by_quota(Reason.QUOTA_EXCEEDED), Decision(policy=cast("Any", None), violations=())],
+        ("", TOO_MANY, "QuotaExceeded", "q"),
+    ),
     by_a_small_quota=(
         "Pod",
         None,
