@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 from policies.gpus.cards import (
+    MAX_RESOURCES,
     UNKNOWN_CARD,
     Card,
     amounts,
@@ -11,6 +12,7 @@ from policies.gpus.cards import (
     cards,
     container_amounts,
     is_shared,
+    too_many_resources,
     weight,
 )
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -123,3 +125,33 @@ def test_annotated_cards(annotations: dict[str, str], card: Card, want: list[Fra
     found = annotated_cards(view(pod(annotations=annotations)), card, RESOURCE_MAPPING)
 
     assert list(found.values()) == want
+
+
+def slices(number: int, first: int = 0) -> dict[str, str]:
+    return {f"nvidia.com/mig-{1 + n % 7}g.{5 + n}gb": "1" for n in range(first, first + number)}
+
+
+@cases(
+    ("containers", "want"),
+    the_most=([slices(MAX_RESOURCES)], []),
+    one_more=(
+        [slices(MAX_RESOURCES + 1)],
+        [
+            'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
+        ],
+    ),
+    over_several_containers=(
+        [slices(20), slices(20, 20), slices(20, 40)],
+        [
+            'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
+        ],
+    ),
+    the_same_names_count_once=([slices(20), slices(20)], []),
+    no_gpus=([{f"example.com/dongle-{n}": "1" for n in range(60)}], []),
+)
+def test_so_many_names_are_refused(containers: list[dict[str, str]], want: list[str]) -> None:
+    made = (container(f"c{n}", resources={"limits": each}) for n, each in enumerate(containers))
+
+    found = too_many_resources(view(pod(*made)), RESOURCE_MAPPING)
+
+    assert [each.sentence() for each in found] == want

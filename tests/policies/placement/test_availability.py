@@ -278,6 +278,14 @@ def test_a_catalogue_that_knows_no_slices_judges_none() -> None:
     assert availability(ANYWHERE, catalogue).unknown_slice(resource("nvidia.com/mig-1g.99gb")) is None
 
 
+def test_the_names_of_eight_slices_are_compared() -> None:
+    found = availability(ANYWHERE)
+    complaints = [found.unknown_slice(resource(f"nvidia.com/mig-9g.9{n}gb")) for n in range(9)]
+
+    whole = [each and each.remedy == "request whole GPUs (nvidia.com/gpu)" for each in complaints]
+    assert whole == [*[False] * 8, True]
+
+
 def test_whole_cards_are_no_slices() -> None:
     assert availability(T4).unknown_slice(resource("nvidia.com/gpu")) is None
     assert availability(T4).too_many_slices(resource("nvidia.com/gpu"), 10**9, 8) is None
@@ -312,6 +320,22 @@ def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, is_to
 )
 def test_the_other_vendor_s_resource(selector: dict[str, str], name: str, want: Said | None) -> None:
     assert said(availability(selector).other_vendor(resource(name))) == want
+
+
+@cases(
+    ("nodes", "use", "is_suggested"),
+    its_nodes_are_there=("amd-mi300x", ANY, True),
+    only_nodes_of_others_are_there=("nvidia-t4", ANY, False),
+    made_on_demand=("nvidia-t4", ClassUse(autoscaled_classes=("amd-mi300x",)), True),
+)
+def test_a_class_is_suggested_where_it_has_nodes(nodes: str, use: ClassUse, is_suggested: bool) -> None:
+    facts = NodeFacts(keys=CLASSES.label_keys, label_sets=frozenset({(("accelerator", nodes),)}))
+    found = Availability(view(pod(nodeSelector=T4)), CLASSES, use, facts).other_vendor(
+        resource("amd.com/gpu")
+    )
+
+    assert found
+    assert ("amd-mi300x" in found.remedy) is is_suggested
 
 
 def test_the_other_vendor_s_slices_are_complained_of_once() -> None:

@@ -1,9 +1,11 @@
 """What decides on the classes of a pod: its annotation, else the default of the policy if the pod chooses nothing itself."""
 
 from policies.gpus.classes import ClassCatalogue
+from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
 from policies.placement.class_choice import Choice, ClassSelection, choose, few, label_values, suggestion
 from policies.placement.label_keys import LabelKeys
+from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
 from tests.cases import cases
@@ -106,6 +108,40 @@ def test_the_choice_of_a_pod(tweaks: JSON, default: str | None, is_pinned: bool,
         assert family + ", ".join(sorted(chosen.names)) == want
     else:
         assert (chosen and chosen.sentence()) == want
+
+
+ONLY_T4 = NodeFacts(keys=CLASSES.label_keys, label_sets=frozenset({(("accelerator", "nvidia-t4"),)}))
+WHOLE = "request nvidia.com/gpu: 1"
+
+
+@cases(
+    ("resource", "allowed", "nodes", "want"),
+    no_class_has_it=(
+        "google.com/tpu",
+        "*",
+        None,
+        ("request amd.com/gpu or nvidia.com/gpu: 1", "for a GPUClass with google.com/tpu"),
+    ),
+    no_node_has_it=("amd.com/gpu", "*", ONLY_T4, (WHOLE, "for nodes of amd-mi300x")),
+    nothing_else_is_there=("amd.com/gpu", "amd-*", ONLY_T4, ("", "for nodes of amd-mi300x")),
+    not_allowed=("amd.com/gpu", "nvidia-t4", None, (WHOLE, "to allow amd-mi300x in namespace team")),
+)
+def test_without_a_usable_class(
+    resource: str, allowed: str, nodes: NodeFacts | None, want: tuple[str, str]
+) -> None:
+    selection = ClassSelection(
+        pod=view(pod(gpu_container())),
+        catalogue=CLASSES,
+        namespace="team",
+        allowed=(allowed,),
+        default=None,
+        label_key="accelerator",
+        resources=(GPUResource(resource, Measure.DEVICES),),
+        hardware=LabelKeys(frozenset()),
+        nodes=nodes,
+    )
+
+    assert selection.remedy_without_usable_class() == want
 
 
 def test_what_may_be_meant() -> None:

@@ -7,7 +7,7 @@ from time import process_time
 import msgspec
 import pytest
 
-from policies.gpus.cards import MAX_RESOURCES, too_many_resources
+from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
 from policies.quota.catalogue import PublishedCatalogue
@@ -15,15 +15,12 @@ from policies.quota.claims import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
+from tests.policies.gpus.test_cards import slices
 from webhook.configuration.loader import load_directory
 
 BUILT_IN = load_directory(None)
 CLASSES, MAPPING = BUILT_IN.classes, BUILT_IN.resource_mapping
 ROUNDS = 5
-
-
-def slices(number: int, first: int = 0) -> dict[str, str]:
-    return {f"nvidia.com/mig-{1 + n % 7}g.{5 + n}gb": "1" for n in range(first, first + number)}
 
 
 def of_slices(number: int) -> Pod:
@@ -85,32 +82,6 @@ def test_a_stored_pod_with_more_names_is_counted_no_less_than_by_name() -> None:
     assert {key for key in whole if key.startswith("resources/")} == {
         f"resources/{name}" for name in slices(40)
     }
-
-
-@cases(
-    ("containers", "want"),
-    the_most=([slices(MAX_RESOURCES)], []),
-    one_more=(
-        [slices(MAX_RESOURCES + 1)],
-        [
-            'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
-        ],
-    ),
-    over_several_containers=(
-        [slices(20), slices(20, 20), slices(20, 40)],
-        [
-            'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
-        ],
-    ),
-    the_same_names_count_once=([slices(20), slices(20)], []),
-    no_gpus=([{f"example.com/dongle-{n}": "1" for n in range(60)}], []),
-)
-def test_so_many_names_are_refused(containers: list[dict[str, str]], want: list[str]) -> None:
-    made = (container(f"c{n}", resources={"limits": each}) for n, each in enumerate(containers))
-
-    found = too_many_resources(view(pod(*made)), MAPPING)
-
-    assert [each.sentence() for each in found] == want
 
 
 def claim(requests: int, alternatives: int) -> JSON:

@@ -5,7 +5,7 @@ from typing import Any
 
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.fit import TemplateDemand, able_to_start
+from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
@@ -258,3 +258,13 @@ def test_pods_that_can_start_on_an_empty_quota(gpus: int, want: list[str]) -> No
         TemplateDemand("alone", {"gpus": Fraction(9)}, PodCount()),
     )
     assert [each.path for each in able_to_start(requested, {"gpus": Fraction(gpus)})] == want
+
+
+@cases(("free", "want"), all_start=(11, 11), half_of_the_gang=(5, 5), none_of_the_gang=(3, 1))
+def test_of_a_gang_all_pods_start_or_none(free: int, want: int) -> None:
+    requested = (
+        TemplateDemand("gang", {"gpus": Fraction(2)}, PodCount(running=4, gang=2)),
+        TemplateDemand("rest", {"gpus": Fraction(1)}, PodCount(running=3)),
+        TemplateDemand("unknown", {"gpus": Fraction(1)}, PodCount()),
+    )
+    assert starting(requested, {"gpus": Fraction(free)}) == {"gpus": want}

@@ -1,6 +1,6 @@
 """The denial of a full quota: read in ten seconds, and right when it is followed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -12,14 +12,16 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edit
+from policies.pods.pod import Metadata, OwnerReference, Pod
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import Holder, Revisions
+from policies.quota.ledger.decide import Shortfall
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import QuotaGrant, ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage import amounts_in_words, exceeded
 from policies.reason import Reason
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
-from tests.builders import JSON, container, context, gpu_container, pod, uid, view
+from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from webhook.serving.review import denial_message
 
@@ -191,6 +193,90 @@ def test_holders_of_several_dimensions_are_listed_once() -> None:
     found = denial(pod(gpu_container("3"), **ON_A100), {GPUS: 8, A100: 8}, {GPUS: 6, A100: 6}, holders)
 
     assert found.details[0] == "largest holders of nvidia-a100 and GPUs: Deployment/chat 6"
+
+
+LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
+COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
+
+
+def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shortfall:
+    return Shortfall(key, *(Fraction(amount) for amount in (requested, used, reserved, hard)))
+
+
+def told(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod) -> Finding:
+    request = quota_request_for_pod(uid("review"), author, None, context())
+    return exceeded("team", ledger, shortfalls, "", request, NOW, lambda _pod: {})
+
+
+@cases(
+    ("ledger", "shortfalls", "want"),
+    larger_than_the_quota_nobody_waits_for_it=(
+        LEDGER,
+        [short("gpus", 8, 0, 0, 4)],
+        "request 4 GPUs or fewer; exceeded quota: team/default, 8 GPUs can never fit: the quota grants 4; or ask the "
+        "platform team to raise spec.hard.gpus",
+    ),
+    two_dimensions_in_one_sentence=(
+        LEDGER,
+        [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 8, 0, 0, 0)],
+        "exceeded quota: team/default, 8 GPUs can never fit: the quota grants 4; 8 nvidia-t4 can never fit: the quota "
+        "grants 0; ask the platform team to raise spec.hard",
+    ),
+    full_and_nobody_counts=(
+        LEDGER,
+        [short("gpus", 2, 3, 1, 4)],
+        "wait until others release 2 GPUs; exceeded quota: team/default, requested 2 GPUs, 4 of 4 used; "
+        "or ask the platform team to raise spec.hard.gpus",
+    ),
+    some_is_left_and_some_is_being_created=(
+        COUNTED,
+        [short("gpus", 3, 1, 1, 4)],
+        "request 2 GPUs or fewer, or wait until others release 1 GPU; exceeded quota: team/default, requested 3 GPUs, 1 of 4 "
+        "used, 1 being created (until 12:00:50Z); or ask the platform team to raise spec.hard.gpus",
+    ),
+    one_never_and_one_later=(
+        COUNTED,
+        [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 1, 2, 0, 2)],
+        "request 4 GPUs or fewer; exceeded quota: team/default, 8 GPUs can never fit: the quota grants 4; requested 1 "
+        "nvidia-t4, 2 of 2 used; or ask the platform team to raise spec.hard",
+    ),
+    only_what_waits_for_creations_has_a_time=(
+        COUNTED,
+        [short("gpus", 1, 3, 1, 4), short("classes/nvidia-t4", 1, 0, 1, 0)],
+        "exceeded quota: team/default, requested 1 GPU, 3 of 4 used, 1 being created (until 12:00:50Z); 1 nvidia-t4 can "
+        "never fit: the quota grants 0; ask the platform team to raise spec.hard",
+    ),
+)
+def test_waiting_is_named_where_it_helps(ledger: QuotaLedger, shortfalls: list[Shortfall], want: str) -> None:
+    assert told(ledger, shortfalls, Pod()).sentence() == f"{want} [gpu-quota]"
+
+
+WAIT = "wait until Deployment/chat releases 2 GPUs"
+
+
+@cases(
+    ("owner", "held", "want"),
+    its_own_replicas_hold_all=(
+        ("Deployment", "chat"),
+        "4",
+        "set rollingUpdate.maxUnavailable: 1 for an update, or replicas: 2, or wait until one of its own pods has ended",
+    ),
+    others_hold_what_it_lacks=(("StatefulSet", "chat"), "2", WAIT),
+    all_is_held_by_another=(("Deployment", "train"), "4", WAIT),
+    pods_of_a_job_end=(("Job", "chat"), "4", WAIT),
+    a_pod_without_controller=(None, "4", WAIT),
+)
+def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: str, want: str) -> None:
+    held_by = [Holder(name, held) for name in ("Deployment/chat", "Job/chat", "StatefulSet/chat")]
+    ledger = replace(COUNTED, holders={"gpus": tuple(held_by)})
+    owners = [OwnerReference(kind=owner[0], name=owner[1], controller=True)] if owner else []
+    author = Pod(metadata=Metadata(name="chat-0", owner_references=tuple(owners)))
+
+    found = told(ledger, [short("gpus", 2, 4, 0, 4)], author)
+
+    assert found.remedy == want
+    names = ", ".join(f"{name} {held}" for name in ("Deployment/chat", "Job/chat", "StatefulSet/chat"))
+    assert found.details == (f"largest holders of GPUs: {names}",)
 
 
 AMOUNTS = st.integers(0, 12)

@@ -50,3 +50,9 @@ def test_unclassified(
 
     assert spec.unclassified_pods is want
     assert bool(class_limits_warning(spec)) is is_warned_about
+
+
+def test_every_invalid_amount_is_a_problem_at_its_field() -> None:
+    spec = QuotaSpec(hard=Hard(gpus="8", classes={"nvidia-t4": "many"}))
+
+    assert [field for field, _ in spec.problems()] == ["hard.classes[nvidia-t4]"]

@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
-from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
-from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.reason import Reason
 from policies.rule import Mode
@@ -24,16 +23,7 @@ from tests.reservation_requests import creation_request
 LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
 
 
-def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shortfall:
-    return Shortfall(key, *(Fraction(amount) for amount in (requested, used, reserved, hard)))
-
-
-def findings(
-    reason: VerdictReason,
-    ledger: QuotaLedger = LEDGER,
-    shortfalls: Iterable[Shortfall] = (),
-    asking: Pod | None = None,
-) -> list[Finding]:
+def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Finding]:
     """Return what the rule says once the ledger has decided."""
     denied = Finding(
         rule="gpu-quota",
@@ -43,17 +33,17 @@ def findings(
     )
     demand = creation_request(uid("pod"), {}, "catalogue")
     outcome = ReservationOutcome(
-        ledger, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
+        LEDGER, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
     )
-    request = quota_request_for_pod(uid("review"), asking or Pod(), None, context())
+    request = quota_request_for_pod(uid("review"), Pod(), None, context())
     now = datetime(2027, 1, 1, 12, tzinfo=UTC)
     return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
 
 
 @pytest.mark.parametrize("reason", VerdictReason, ids=lambda reason: reason.value.replace(" ", "-"))
 def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason) -> None:
-    exceeded = [short("gpus", 1, 8, 0, 8)] if reason is VerdictReason.EXCEEDED else []
-    found = findings(reason, shortfalls=exceeded)
+    exceeded = [Shortfall("gpus", *map(Fraction, (1, 8, 0, 8)))] if reason is VerdictReason.EXCEEDED else []
+    found = findings(reason, exceeded)
 
     assert bool(found) is not ReservationVerdict(reason).allowed
     for finding in found:
@@ -83,54 +73,6 @@ def test_without_a_quota(required: bool, gpus: str, want: list[str]) -> None:
     assert [each.sentence() for each in found] == want
 
 
-COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
-
-
-@cases(
-    ("ledger", "shortfalls", "want"),
-    larger_than_the_quota_nobody_waits_for_it=(
-        LEDGER,
-        [short("gpus", 8, 0, 0, 4)],
-        "request 4 GPUs or fewer; exceeded quota: team/default, 8 GPUs can never fit: the quota grants 4; or ask the "
-        "platform team to raise spec.hard.gpus",
-    ),
-    two_dimensions_in_one_sentence=(
-        LEDGER,
-        [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 8, 0, 0, 0)],
-        "exceeded quota: team/default, 8 GPUs can never fit: the quota grants 4; 8 nvidia-t4 can never fit: the quota "
-        "grants 0; ask the platform team to raise spec.hard",
-    ),
-    full_and_nobody_counts=(
-        LEDGER,
-        [short("gpus", 2, 3, 1, 4)],
-        "wait until others release 2 GPUs; exceeded quota: team/default, requested 2 GPUs, 4 of 4 used; "
-        "or ask the platform team to raise spec.hard.gpus",
-    ),
-    some_is_left_and_some_is_being_created=(
-        COUNTED,
-        [short("gpus", 3, 1, 1, 4)],
-        "request 2 GPUs or fewer, or wait until others release 1 GPU; exceeded quota: team/default, requested 3 GPUs, 1 of 4 "
-        "used, 1 being created (until 12:00:50Z); or ask the platform team to raise spec.hard.gpus",
-    ),
-    one_never_and_one_later=(
-        COUNTED,
-        [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 1, 2, 0, 2)],
-        "request 4 GPUs or fewer; exceeded quota: team/default, 8 GPUs can never fit: the quota grants 4; requested 1 "
-        "nvidia-t4, 2 of 2 used; or ask the platform team to raise spec.hard",
-    ),
-    only_what_waits_for_creations_has_a_time=(
-        COUNTED,
-        [short("gpus", 1, 3, 1, 4), short("classes/nvidia-t4", 1, 0, 1, 0)],
-        "exceeded quota: team/default, requested 1 GPU, 3 of 4 used, 1 being created (until 12:00:50Z); 1 nvidia-t4 can "
-        "never fit: the quota grants 0; ask the platform team to raise spec.hard",
-    ),
-)
-def test_waiting_is_named_where_it_helps(ledger: QuotaLedger, shortfalls: list[Shortfall], want: str) -> None:
-    (found,) = findings(VerdictReason.EXCEEDED, ledger, shortfalls)
-
-    assert found.sentence() == f"{want} [gpu-quota]"
-
-
 @cases(
     ("on_error", "severity", "want"),
     denied=(
@@ -151,34 +93,6 @@ def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severit
     [found] = check_reservation(error, request, options, "team", datetime(2027, 1, 1, 12, tzinfo=UTC))
 
     assert (found.severity, found.sentence()) == (severity, want)
-
-
-WAIT = "wait until Deployment/chat releases 2 GPUs"
-
-
-@cases(
-    ("owner", "held", "want"),
-    its_own_replicas_hold_all=(
-        ("Deployment", "chat"),
-        "4",
-        "set rollingUpdate.maxUnavailable: 1 for an update, or replicas: 2, or wait until one of its own pods has ended",
-    ),
-    others_hold_what_it_lacks=(("StatefulSet", "chat"), "2", WAIT),
-    all_is_held_by_another=(("Deployment", "train"), "4", WAIT),
-    pods_of_a_job_end=(("Job", "chat"), "4", WAIT),
-    a_pod_without_controller=(None, "4", WAIT),
-)
-def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: str, want: str) -> None:
-    held_by = [Holder(name, held) for name in ("Deployment/chat", "Job/chat", "StatefulSet/chat")]
-    ledger = replace(COUNTED, holders={"gpus": tuple(held_by)})
-    owners = [OwnerReference(kind=owner[0], name=owner[1], controller=True)] if owner else []
-    asking = Pod(metadata=Metadata(name="chat-0", owner_references=tuple(owners)))
-
-    (found,) = findings(VerdictReason.EXCEEDED, ledger, [short("gpus", 2, 4, 0, 4)], asking)
-
-    assert found.remedy == want
-    names = ", ".join(f"{name} {held}" for name in ("Deployment/chat", "Job/chat", "StatefulSet/chat"))
-    assert found.details == (f"largest holders of GPUs: {names}",)
 
 
 @cases(

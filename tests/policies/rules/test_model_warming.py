@@ -195,56 +195,6 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
     ]
 
 
-WEB = {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}}
-
-
-@cases(
-    ("uri", "source", "args", "added"),
-    s3=(
-        "s3://models/m",
-        {"s3": {"credentialsSecret": "aws", "env": {"MODEL_PARALLEL": "8", "AWS_REGION": "eu-west-1"}}},
-        [],
-        {"envFrom": [{"secretRef": {"name": "aws"}}], "AWS_REGION": "eu-west-1", "MODEL_PARALLEL": "8"},
-    ),
-    s3_of_ones_own=(
-        "s3://models/m",
-        {"s3": {"endpoint": "http://minio.storage:9000", "credentialsSecret": "minio"}},
-        ["--endpoint=http://minio.storage:9000"],
-        {"envFrom": [{"secretRef": {"name": "minio"}}]},
-    ),
-    hub_from_a_mirror=(
-        "hf://meta/llama@main",
-        {"hf": {"endpoint": "https://hub.example.com", "credentialsSecret": "hub"}},
-        ["--endpoint=https://hub.example.com"],
-        {"envFrom": [{"secretRef": {"name": "hub"}}]},
-    ),
-    https_from_a_host_of_the_policy=(
-        "https://Models.example.com/m.bin",
-        WEB,
-        [],
-        {"envFrom": [{"secretRef": {"name": "web"}}]},
-    ),
-    https_from_another_host_without_credentials=("https://elsewhere.example/m.bin", WEB, [], {}),
-    another_port_is_another_host=("https://models.example.com:8443/m.bin", WEB, [], {}),
-    gs=(
-        "gs://models/m",
-        {"gs": {"credentialsSecret": "google"}},
-        [],
-        {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
-    ),
-    claim=("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}),
-)
-def test_each_source_has_its_options(uri: str, source: JSON, args: list[str], added: JSON) -> None:
-    after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
-
-    found: JSON = {name: value for name, value in env(after).items() if name != "NVIDIA_VISIBLE_DEVICES"}
-    if "envFrom" in fetcher(after):
-        found["envFrom"] = fetcher(after)["envFrom"]
-    assert found == added
-    assert fetcher(after)["args"] == [uri, destination(after), *args, "--size-limit=200Gi"]
-    assert fetcher(after)["command"] == ["gpu-admission", "fetch-model"]
-
-
 @cases(
     ("source", "want"),
     of_the_installation=({}, "registry.example/fetcher:1"),

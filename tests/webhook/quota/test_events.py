@@ -1,6 +1,7 @@
 """Events on GPUQuotas: a bounded queue, and what is lost is counted."""
 
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -56,6 +57,18 @@ def test_what_is_waiting_at_the_end_is_written(world: World) -> None:
         *("team", "uid-of-quota"),
     )
     assert world.lost == 0
+
+
+def test_an_event_has_its_own_times_or_the_present(world: World) -> None:
+    world.writer.answers.set()
+    begin = datetime.now(UTC)
+    first, last = begin - timedelta(hours=2), begin - timedelta(hours=1)
+    world.events.warn("team", "uid-of-quota", "Exceeded", "1", first=first, last=last)
+    world.warn(2)
+    world.events.stop()
+    past, present = world.writer.requested
+    assert (past.first, past.last) == (first, last)
+    assert begin <= present.first == present.last
 
 
 def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:

@@ -183,9 +183,11 @@ def test_requests_are_counted_by_phase_verdict_and_whether_they_are_dry_runs(
     ("text", "want"),
     seconds=("5s", 5.0),
     milliseconds=("300ms", 0.3),
+    hours=("1h2m3s", 3723.0),
     microseconds=("250µs", 0.00025),
     missing=(None, DEFAULT_SECONDS),
     empty=("", DEFAULT_SECONDS),
+    no_unit=("5", DEFAULT_SECONDS),
     garbage=("5s; rm", DEFAULT_SECONDS),
     zero=("0s", DEFAULT_SECONDS),
 )

@@ -1,8 +1,8 @@
-"""model-warming: the credentials that fetch the model, of the policy and of the servers."""
+"""model-warming: the init container: arguments, volumes, and credentials of the policy and of the servers."""
 
 from tests.builders import JSON, gpu_container, pod
 from tests.cases import cases
-from tests.policies.rules.test_model_warming import LLAMA, URI, env, fetcher, options, run
+from tests.policies.rules.test_model_warming import CLAIM, LLAMA, URI, destination, env, fetcher, options, run
 
 
 def from_secret(name: str, key: str = "token", of: str = "mine") -> JSON:
@@ -173,3 +173,57 @@ def test_what_the_init_container_alone_mounts(uri: str, source: JSON, volumes: l
     assert after["spec"]["volumes"][1:] == volumes
     assert mounts == [(volume["name"], True) for volume in volumes]
     assert len(after["spec"]["containers"][0]["volumeMounts"]) == 1
+
+
+WEB = {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}}
+
+
+@cases(
+    ("uri", "source", "args", "added"),
+    s3=(
+        "s3://models/m",
+        {"s3": {"credentialsSecret": "aws", "env": {"MODEL_PARALLEL": "8", "AWS_REGION": "eu-west-1"}}},
+        [],
+        {"envFrom": [{"secretRef": {"name": "aws"}}], "AWS_REGION": "eu-west-1", "MODEL_PARALLEL": "8"},
+    ),
+    s3_of_ones_own=(
+        "s3://models/m",
+        {"s3": {"endpoint": "http://minio.storage:9000", "credentialsSecret": "minio"}},
+        ["--endpoint=http://minio.storage:9000"],
+        {"envFrom": [{"secretRef": {"name": "minio"}}]},
+    ),
+    hub_from_a_mirror=(
+        "hf://meta/llama@main",
+        {"hf": {"endpoint": "https://hub.example.com", "credentialsSecret": "hub"}},
+        ["--endpoint=https://hub.example.com"],
+        {"envFrom": [{"secretRef": {"name": "hub"}}]},
+    ),
+    https_from_a_host_of_the_policy=(
+        "https://Models.example.com/m.bin",
+        WEB,
+        [],
+        {"envFrom": [{"secretRef": {"name": "web"}}]},
+    ),
+    https_from_another_host_without_credentials=("https://elsewhere.example/m.bin", WEB, [], {}),
+    another_port_is_another_host=("https://models.example.com:8443/m.bin", WEB, [], {}),
+    gs=(
+        "gs://models/m",
+        {"gs": {"credentialsSecret": "google"}},
+        [],
+        {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
+    ),
+    claim=("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}),
+)
+def test_each_source_has_its_options(uri: str, source: JSON, args: list[str], added: JSON) -> None:
+    after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
+
+    found: JSON = {name: value for name, value in env(after).items() if name != "NVIDIA_VISIBLE_DEVICES"}
+    if "envFrom" in fetcher(after):
+        found["envFrom"] = fetcher(after)["envFrom"]
+    assert found == added
+    assert fetcher(after)["args"] == [uri, destination(after), *args, "--size-limit=200Gi"]
+    assert fetcher(after)["command"] == ["gpu-admission", "fetch-model"]
+
+    kept, _ = run(pod(gpu_container(), annotations={URI: uri, CLAIM: "models"}), options(sources=source))
+    assert kept["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "models"}
+    assert fetcher(kept)["args"] == [uri, destination(kept), *args]

@@ -1,0 +1,57 @@
+"""One amount of a GPU resource in limits or requests."""
+
+from policies.gpus.amount import Amount, amounts, is_extended
+from tests.builders import RESOURCE_MAPPING, container, pod, view
+from tests.cases import cases
+
+GPU = "nvidia.com/gpu"
+
+
+def written(limit: object, request: object = None) -> tuple[Amount, Amount]:
+    resources = {"limits": {GPU: limit}, "requests": {GPU: request}}
+    [place], gpu = view(pod(container(resources=resources))).places, RESOURCE_MAPPING.resource(GPU)
+    assert gpu
+    found = amounts(place, gpu)
+    assert found[0]
+    assert found[1]
+    return found[0], found[1]
+
+
+@cases(
+    ("raw", "value", "decimal"),
+    plain=("2", 2, ""),
+    suffix=("500m", 1, "0.5"),
+    zero=("0m", 0, "0"),
+    negative=("-500m", 0, ""),
+    no_quantity=("half", 0, ""),
+    null=(None, 0, ""),
+)
+def test_value_and_decimal_form(raw: object, value: int, decimal: str) -> None:
+    amount, _ = written(raw)
+
+    assert (amount.value, amount.decimal) == (value, decimal)
+
+
+@cases(
+    ("limit", "requested", "want"),
+    rewritten=("1", "1000m", True),
+    rounded_up_to_thousandths=("0.0001", "1m", True),
+    another=("1", "2", False),
+    the_same_nonsense=("half", "half", True),
+    nonsense_in_one=("half", "1", False),
+)
+def test_a_limit_and_its_copy(limit: str, requested: str, want: bool) -> None:
+    first, second = written(limit, requested)
+
+    assert [first.same_as(second), second.same_as(first)] == [want, want]
+
+
+@cases(
+    ("name", "want"),
+    device_plugin=(GPU, True),
+    native=("cpu", False),
+    of_kubernetes=("deviceclass.resource.kubernetes.io/big", False),
+    of_a_resource_quota=("requests.nvidia.com/gpu", False),
+)
+def test_extended_resources(name: str, want: bool) -> None:
+    assert is_extended(name) is want
