@@ -215,6 +215,18 @@ def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None
     assert reason.remedy == remedy
 
 
+@cases(
+    ("denial", "want"),
+    by_us=(WEBHOOK + "no GPU", "Deployment/chat was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"),
+    by_others=("exceeded quota: compute", "Deployment/chat: exceeded quota: compute"),
+)
+def test_pods_of_a_replica_set_are_those_of_its_deployment(denial: str, want: str) -> None:
+    events = [event(denial, owner="chat-5d9f8c7b6d", kind="ReplicaSet")]
+    given = situation(data={"kind": "Deployment", "metadata": {"name": "chat"}}, events=events)
+
+    assert [each.message for each in answer_of(given)[2]] == [want]
+
+
 def test_before_it_makes_pods_it_is_said_what_denies_them() -> None:
     answer, _, reasons = answer_of(
         situation(wanted=0, zero="spec.replicas is 0", rule_denials=[NO_GPU], quota_denials=[FULL])
