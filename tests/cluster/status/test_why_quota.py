@@ -164,7 +164,7 @@ def test_an_update_waits_for_an_old_pod_that_is_being_deleted(full: ControlPlane
         cause["message"],
     )
     assert cause["remedy"].startswith("wait until then, and set a terminationGracePeriodSeconds below 3600 ")
-    assert re.match(r"ReplicaSet/chat-\w+ was denied pods ", denied["message"])
+    assert denied["message"].startswith("Deployment/chat was denied pods ")
     assert explanation["summary"].startswith("1 of 2 pods run, 1 of them not updated: ")
     (problem,) = json.loads(why(full, "-n", REPLACED, "-o", "json").stdout)["problems"]
     assert problem["message"].startswith("exceeded quota until its old pods have ended: Pod chat-")
@@ -175,7 +175,7 @@ def test_what_others_denied_to_a_replica_set_without_pods(full: ControlPlane) ->
 
     reasons = explained(full, GANGS, "deploy/orphan")["reasons"]
     (cause,) = (each for each in reasons if each["source"] == "event")
-    assert re.match(r"ReplicaSet/orphan-\w+: Error creating: ", cause["message"])
+    assert cause["message"].startswith("Deployment/orphan: Error creating: ")
     assert 'serviceaccount "missing" not found' in cause["message"]
 
 

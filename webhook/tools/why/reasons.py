@@ -128,6 +128,13 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
             return bool(self.denial_events)
         return self.data is not None and (len(self.current) < self.wanted or bool(self.outdated))
 
+    def author_of(self, owner: str) -> str:
+        """Return whose pods those of `owner` are: of a ReplicaSet of the explained Deployment, that Deployment."""
+        data = _map(self.data)
+        if data.get("kind") != "Deployment" or not owner.startswith("ReplicaSet/"):
+            return owner
+        return f"Deployment/{_map(data.get('metadata')).get('name')}"
+
     @property
     def has_ended(self) -> bool:
         is_over = has_ended(_map(_map(self.data).get("status")))
@@ -320,7 +327,8 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         text = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
         is_over = not is_explained and situation.rule_denials is not None
         remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
-        message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
+        owner = situation.author_of(last.owner)
+        message = f"{owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
         yield Cause(source=Source.EVENT, message=message, remedy=remedy)
     others: dict[str, list[ClusterEvent]] = defaultdict(list)
     for event in situation.events:
@@ -331,7 +339,7 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         number = sum(each.times for each in events)
         times = f" ({number} times)" if number > 1 else ""
         message = newest.message.removeprefix(_COMBINED)
-        yield Cause(source=Source.EVENT, message=f"{owner}: {message}{times}")
+        yield Cause(source=Source.EVENT, message=f"{situation.author_of(owner)}: {message}{times}")
 
 
 def _last(event: ClusterEvent) -> float:

@@ -1,7 +1,6 @@
 """From a situation to the answer, its sentence, and the reasons."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,10 +9,11 @@ from policies.finding import Edit, Finding
 from policies.reason import Reason
 from tests.builders import JSON
 from tests.cases import cases
+from tests.webhook.tools.why.situations import event, pod, situation, unschedulable
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, NodeFit, Source
 from webhook.tools.why.family import StoredPod
-from webhook.tools.why.reasons import Situation, answer_of, observed_events
+from webhook.tools.why.reasons import answer_of, observed_events
 
 NO_GPU = Finding(
     rule="gpu-requests",
@@ -24,39 +24,6 @@ NO_GPU = Finding(
     ask="to allow it",
 )
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
-
-
-NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
-
-
-def pod(name: str = "train-0", phase: str = "Pending", spec: JSON | None = None, **status: Any) -> StoredPod:
-    document = {"metadata": {"name": name}, "spec": spec or {}, "status": {"phase": phase, **status}}
-    return msgspec.convert(document, StoredPod)
-
-
-def unschedulable(name: str, message: str = "0/3 nodes are available") -> StoredPod:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return pod(name, conditions=[condition])
-
-
-def event(
-    message: str, *, minute: int = 0, count: int = 1, owner: str = "train", kind: str = "Job"
-) -> ClusterEvent:
-    document = {
-        "metadata": {},
-        "involvedObject": {"kind": kind, "name": owner},
-        "reason": "FailedCreate",
-        "message": message,
-        "count": count,
-        "lastTimestamp": datetime(2026, 11, 22, 8, minute, tzinfo=UTC),
-    }
-    return msgspec.convert(document, ClusterEvent)
-
-
-def situation(**given: Any) -> Situation:
-    return Situation(**{"data": {}, "now": NOW, "pods": (), "events": (), "wanted": 1, **given})
-
-
 RUNNING = pod("train-0", "Running")
 NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
 
@@ -246,6 +213,18 @@ def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None
     )
     assert reason.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"
     assert reason.remedy == remedy
+
+
+@cases(
+    ("denial", "want"),
+    by_us=(WEBHOOK + "no GPU", "Deployment/chat was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"),
+    by_others=("exceeded quota: compute", "Deployment/chat: exceeded quota: compute"),
+)
+def test_pods_of_a_replica_set_are_those_of_its_deployment(denial: str, want: str) -> None:
+    events = [event(denial, owner="chat-5d9f8c7b6d", kind="ReplicaSet")]
+    given = situation(data={"kind": "Deployment", "metadata": {"name": "chat"}}, events=events)
+
+    assert [each.message for each in answer_of(given)[2]] == [want]
 
 
 def test_before_it_makes_pods_it_is_said_what_denies_them() -> None:

@@ -1,0 +1,41 @@
+"""Stored pods, Events and situations, with what a test does not state."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from tests.builders import JSON
+from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.why.family import StoredPod
+from webhook.tools.why.reasons import Situation
+
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+
+
+def pod(name: str = "train-0", phase: str = "Pending", spec: JSON | None = None, **status: Any) -> StoredPod:
+    document = {"metadata": {"name": name}, "spec": spec or {}, "status": {"phase": phase, **status}}
+    return msgspec.convert(document, StoredPod)
+
+
+def unschedulable(name: str, message: str = "0/3 nodes are available") -> StoredPod:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return pod(name, conditions=[condition])
+
+
+def event(
+    message: str, *, minute: int = 0, count: int = 1, owner: str = "train", kind: str = "Job"
+) -> ClusterEvent:
+    document = {
+        "metadata": {},
+        "involvedObject": {"kind": kind, "name": owner},
+        "reason": "FailedCreate",
+        "message": message,
+        "count": count,
+        "lastTimestamp": datetime(2026, 11, 22, 8, minute, tzinfo=UTC),
+    }
+    return msgspec.convert(document, ClusterEvent)
+
+
+def situation(**given: Any) -> Situation:
+    return Situation(**{"data": {}, "now": NOW, "pods": (), "events": (), "wanted": 1, **given})
