@@ -7,7 +7,8 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.label_keys import known_keys
-from policies.placement.nodes import NodeFacts, NodeOffer, NodeState
+from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, node_affinity, pod, view
 from tests.cases import cases
