@@ -59,7 +59,7 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     """Return the annotation's value as a whole number from 1 to `maximum`."""
     digits = text.strip()
     # int() accepts unicode digits, `1_0`, and thousands of digits.
-    if digits.isascii() and digits.isdigit() and len(digits) <= 12 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
+    if digits.isascii() and digits.isdigit() and len(digits) <= 13 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
     return BadAnnotation(key, text, message, f'set for example {key}: "60" ({unit})')
