@@ -1,4 +1,4 @@
-"""What `check` says of fields in a place that nothing reads, and of what no API server hands to a webhook: once."""
+"""`check` reports fields in a place that nothing reads, and documents that no API server sends to a webhook, once each."""
 
 import json
 
