@@ -47,7 +47,7 @@ def asking(gpu_class: str, **spec: Any) -> JSON:
 
 
 def warns(plane: ControlPlane, document: JSON, *words: str) -> bool:
-    """Whether kubectl shows such a warning for each of the words, and no other; the API server admits the object, and does not store it."""
+    """Whether kubectl shows such a warning for each of the words, and no other, of an object that is admitted on a dry run."""
     accepted, said = apply(plane, document, dry_run=True)
     assert accepted, said
     warnings = [line for line in said.splitlines() if line.startswith("Warning:")]

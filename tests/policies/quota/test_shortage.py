@@ -203,7 +203,7 @@ def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shor
     return Shortfall(key, *(Fraction(amount) for amount in (requested, used, reserved, hard)))
 
 
-def denial(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod) -> Finding:
+def denial_by(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod) -> Finding:
     request = quota_request_for_pod(uid("review"), author, None, context())
     return exceeded("team", ledger, shortfalls, "", request, NOW, lambda _pod: {})
 
@@ -248,7 +248,7 @@ def denial(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod) ->
     ),
 )
 def test_waiting_is_named_where_it_helps(ledger: QuotaLedger, shortfalls: list[Shortfall], want: str) -> None:
-    assert denial(ledger, shortfalls, Pod()).sentence() == f"{want} [gpu-quota]"
+    assert denial_by(ledger, shortfalls, Pod()).sentence() == f"{want} [gpu-quota]"
 
 
 WAIT = "wait until Deployment/chat releases 2 GPUs"
@@ -272,7 +272,7 @@ def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: 
     owners = [OwnerReference(kind=owner[0], name=owner[1], controller=True)] if owner else []
     author = Pod(metadata=Metadata(name="chat-0", owner_references=tuple(owners)))
 
-    found = denial(ledger, [short("gpus", 2, 4, 0, 4)], author)
+    found = denial_by(ledger, [short("gpus", 2, 4, 0, 4)], author)
 
     assert found.remedy == want
     names = ", ".join(f"{name} {held}" for name in ("Deployment/chat", "Job/chat", "StatefulSet/chat"))
