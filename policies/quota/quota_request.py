@@ -20,9 +20,10 @@ from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
 from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, pod_demand
-from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict, decide
+from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import LIMIT, Reservation
+from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
+from policies.quota.queue import waits, without_gate
 from policies.reason import Reason
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
@@ -46,6 +47,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """The controller of a new object, in the form of a holder: `Job/train`."""
     pod: Pod | None = None
     """The new pod."""
+    line: Line = Line.BEHIND
     is_free: bool = False
     demands: dict[CatalogueVersion, Demand] = {}
     """Those computed so far."""
@@ -84,6 +86,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         uid = self.uid or self.request_uid
         if self.before is None:
             reservation = Reservation(uid, demand, name=self.name)
+        elif self.line is Line.LIFTS:
+            reservation = Reservation(lift_id(uid, self.request_uid), demand, self.version)
         else:
             reservation = Reservation(f"{uid}/{self.request_uid}", demand, self.version)
         return ReservationRequest(
@@ -91,6 +95,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             catalogues=frozenset(map(str, versions)),
             denials=demands[-1].denials,
             because=demands[-1].because,
+            line=self.line,
         )
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:
@@ -162,19 +167,23 @@ def quota_request_for_pod(
     catalogues: Catalogues,
     nodes: NodeIndex = NO_NODES,
     demands: dict[CatalogueVersion, Demand] | None = None,
+    *,
+    line: Line = Line.BEHIND,
 ) -> QuotaRequest:
     """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name.
 
-    `demands`: those of other new pods with an equal `demand_input`.
+    `demands`: those of other new pods with an equal `demand_input`. `line`: LIFTS for an update by the controller, APART for a
+    pod that never waits.
     """
 
     def demand(of: Pod) -> DemandOf:
         return lambda by, unclassified_pods: pod_demand(of, by, unclassified_pods, nodes=nodes)
 
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
-        counted = demand(pod)(by, unclassified_pods)
+        counted = demand(without_gate(pod))(by, unclassified_pods)
+        vector = {} if waits(pod) else counted.vector
         denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
-        return msgspec.structs.replace(counted, denials=denials)
+        return msgspec.structs.replace(counted, vector=vector, denials=denials)
 
     metadata = pod.metadata or Metadata()
     uid = metadata.uid or ""
@@ -187,13 +196,22 @@ def quota_request_for_pod(
             name=_qualified("pods", metadata),
             controlled_by=metadata.controlled_by,
             pod=pod,
+            line=Line.JOINS if waits(pod) else line,
             is_free=not _names_a_resource(pod),
             demands={} if demands is None else demands,
         )
     version = before.metadata.version if before.metadata else 0
     is_free = demand_input(pod) == demand_input(before)
+    lifts = line is Line.LIFTS and waits(before) and not waits(pod)
     return QuotaRequest(
-        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=is_free
+        request_uid,
+        uid,
+        catalogues,
+        demand(pod),
+        demand(before),
+        version=version,
+        line=Line.LIFTS if lifts else Line.BEHIND,
+        is_free=is_free,
     )
 
 
@@ -210,7 +228,7 @@ def quota_request_for_claim(
         return claim_demand(counted, by, unclassified_pods)
 
     name = _qualified("resourceclaims", metadata)
-    return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name)
+    return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name, line=Line.APART)
 
 
 def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
@@ -251,5 +269,6 @@ def demand_input(pod: Pod) -> bytes:
         for place in pod.places
     ]
     placement = (spec.node_selector, spec.affinity, spec.node_name)
-    found = containers, spec.resources, spec.overhead, placement, pod.annotations, pod.is_terminal
+    state = pod.is_terminal, waits(pod)
+    found = containers, spec.resources, spec.overhead, placement, pod.annotations, state
     return msgspec.json.encode(found, order="deterministic")

@@ -12,6 +12,7 @@ from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Hard, Vector, VectorError, granted, parse_granted
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.queue import QueueSpec
 from policies.reason import Reason
 
 NAME = "default"
@@ -28,6 +29,7 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     hard: Hard
     stated_unclassified_pods: UnclassifiedPods | None = msgspec.field(name="unclassifiedPods", default=None)
+    queue: QueueSpec = QueueSpec()
 
     @property
     def unclassified_pods(self) -> UnclassifiedPods:
@@ -47,6 +49,8 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 parse_granted(path, raw)
             except VectorError as error:
                 yield f"hard.{error.path}", str(error)
+        if self.queue.max_waiting < 0:
+            yield "queue.maxWaiting", "must be 0 or more"
 
 
 def hard_field(key: str) -> str:

@@ -57,7 +57,7 @@ class ObservedLedgers:
                 ledger_object,
                 before.since,
                 before.spec_since if spec_of(before.ledger_object.ledger) == spec_of(ledger) else now,
-                {each: before.reservations.get(each, now) for each in ledger.reservations.ids},
+                {each: before.reservations.get(each, now) for each in ledger.reservations.expiring_ids},
             )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:
@@ -96,4 +96,4 @@ class ObservedLedgers:
 
 def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
     """Return the fields that a ledger copies from its GPUQuota."""
-    return ledger.quota_uid, ledger.generation, ledger.hard, ledger.unclassified_pods
+    return ledger.quota_uid, ledger.generation, ledger.hard, ledger.unclassified_pods, ledger.max_waiting

@@ -298,6 +298,7 @@ class QuotaReconciler:
             generation=granted.generation,
             hard=granted.hard,
             unclassified_pods=granted.unclassified_pods,
+            max_waiting=granted.max_waiting,
         )
         return self.swap(namespace, ledger_object, updated)
 

@@ -66,6 +66,7 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
             generation=self.generation,
             hard=self.spec.amounts,
             unclassified_pods=self.spec.unclassified_pods,
+            max_waiting=self.spec.queue.max_waiting,
         )
 
     @property

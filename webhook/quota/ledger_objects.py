@@ -12,6 +12,7 @@ from policies.quota.amounts import parse_vector, texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
+from policies.quota.queue import MAX_WAITING
 from webhook.cluster.api import Identified, Identity, api_path
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.store import VersionedLedger
@@ -31,6 +32,8 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     generation: int
     hard: dict[str, str]
     unclassified_pods: UnclassifiedPods
+    max_waiting: int = MAX_WAITING
+    waiting: int = 0
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
@@ -72,6 +75,8 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unclassified_pods=written.unclassified_pods,
+            max_waiting=written.max_waiting,
+            waiting=written.waiting,
             used=None if written.used is None else parse_vector(written.used),
             stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
             reservations=Reservations.parse(written.reservations),
@@ -103,6 +108,8 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
         generation=ledger.generation,
         hard=texts(ledger.hard),
         unclassified_pods=ledger.unclassified_pods,
+        max_waiting=ledger.max_waiting,
+        waiting=ledger.waiting,
         used=None if ledger.used is None else texts(ledger.used),
         stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
         reservations=ledger.reservations.text,

@@ -1,7 +1,10 @@
-"""Decisions about reservations: `used + reserved + requested ≤ hard`, on one ledger for all requests that wait for it.
+"""Decisions about reservations: `used + reserved + requested ≤ hard`, on one ledger for all requests to it.
 
 A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
+
+While pods wait in line, nobody else reserves anything. The controller holds the demand of a pod in line in the ledger. Its removal
+of the gate only takes that over, so a removal that comes late is denied.
 """
 
 from collections.abc import Sequence
@@ -16,6 +19,19 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 
 
+class Line(Enum):
+    """What a request has to do with the line of pods that wait."""
+
+    BEHIND = "behind"
+    """It is denied while pods wait."""
+    JOINS = "joins"
+    """The creation of a pod under our gate."""
+    LIFTS = "lifts"
+    """The controller removes the gate of a stored pod."""
+    APART = "apart"
+    """Of an object that never waits. It competes with the line for what is free."""
+
+
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to reserve demand in a ledger.
 
@@ -27,6 +43,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     catalogues: frozenset[str]
     denials: tuple[Finding, ...] = ()
     because: str = ""
+    line: Line = Line.BEHIND
 
     @property
     def demand(self) -> Vector:
@@ -47,6 +64,10 @@ class VerdictReason(Enum):
     REFUSED = "refused"
     EXCEEDED = "exceeded"
     FULL = "full"
+    OTHERS_WAIT = "others wait"
+    QUEUE_FULL = "queue full"
+    NOT_HELD = "not held"
+    """The controller removes a gate, and holds less for the pod than it needs."""
     UNCOUNTED = "uncounted"
     OTHER_CATALOGUE = "other catalogue"
     UNREADABLE = "unreadable"
@@ -98,7 +119,7 @@ def decide(ledger: QuotaLedger, requests: Sequence[ReservationRequest], *, limit
     verdicts = tuple(batch.decide(request) for request in requests)
     if not batch.added:
         return Decided(ledger, verdicts)
-    reservations = ledger.reservations.plus(batch.added.values())
+    reservations = ledger.reservations.without(batch.lifted).plus(batch.added.values())
     return Decided(msgspec.structs.replace(ledger, reservations=reservations), verdicts)
 
 
@@ -110,7 +131,10 @@ class _Batch:
         self._reserved = ledger.reserved
         self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
+        self._waiting = ledger.all_waiting
         self.added: dict[str, Reservation] = {}
+        self.lifted: set[str] = set()
+        """Ids of what was held for pods whose gates are removed."""
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
         ledger, reservations = self._ledger, self._ledger.reservations
@@ -118,9 +142,10 @@ class _Batch:
         reservation = msgspec.structs.replace(request.reservation, catalogue=ledger.next_catalogue or "")
         is_counted = ledger.catalogue_versions <= request.catalogues
         shortfalls: tuple[Shortfall, ...] = ()
+        joins = request.line is Line.JOINS
         if request.denials:
             reason = VerdictReason.REFUSED
-        elif is_counted and not reservation.demand:
+        elif is_counted and not reservation.demand and not joins:
             reason = VerdictReason.NOTHING_TO_RESERVE
         elif reservation.id in reservations or reservation.id in self.added:
             reason = VerdictReason.ALREADY_RESERVED
@@ -130,14 +155,33 @@ class _Batch:
             reason = VerdictReason.UNCOUNTED
         elif not is_counted or ledger.class_catalogue is None:
             reason = VerdictReason.OTHER_CATALOGUE
+        elif request.line is Line.LIFTS:
+            return self._lift(reservation, ledger.used)
+        elif joins and self._waiting >= ledger.max_waiting:
+            reason = VerdictReason.QUEUE_FULL
         elif shortfalls := self._shortfalls(reservation, ledger.used):
             reason = VerdictReason.EXCEEDED
+        elif request.line is Line.BEHIND and self._waiting:
+            reason = VerdictReason.OTHERS_WAIT
         elif reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             reason = VerdictReason.FULL
         else:
             reason = VerdictReason.RESERVED
             self._add(reservation)
+            self._waiting += joins
         return ReservationVerdict(reason, shortfalls, self._reserved)
+
+    def _lift(self, reservation: Reservation, used: Vector) -> ReservationVerdict:
+        """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile."""
+        held = self._ledger.reservations.lifts.get(reservation.object_uid)
+        is_free = held is not None and held.is_lift and held.id not in self.lifted
+        if held is None or not is_free or positive_difference(reservation.demand, held.demand):
+            return ReservationVerdict(VerdictReason.NOT_HELD, (), self._reserved)
+        if shortfalls := self._shortfalls(msgspec.structs.replace(reservation, demand=held.demand), used, {}):
+            return ReservationVerdict(VerdictReason.EXCEEDED, shortfalls, self._reserved)
+        self.lifted.add(held.id)
+        self.added[reservation.id] = msgspec.structs.replace(reservation, demand=held.demand)
+        return ReservationVerdict(VerdictReason.RESERVED, (), self._reserved)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would take more characters than they may."""
@@ -162,8 +206,12 @@ class _Batch:
         self._space -= self._ledger.reservations.added_size(reservation)
         self.added[reservation.id] = reservation
 
-    def _shortfalls(self, reservation: Reservation, used: Vector) -> tuple[Shortfall, ...]:
-        reserved, hard, growth = self._reserved, self._ledger.hard, self._growth(reservation)
+    def _shortfalls(
+        self, reservation: Reservation, used: Vector, growth: Vector | None = None
+    ) -> tuple[Shortfall, ...]:
+        """Return the exceeded dimensions. `growth` is what the reservation adds, if that is known."""
+        reserved, hard = self._reserved, self._ledger.hard
+        growth = self._growth(reservation) if growth is None else growth
         return tuple(
             Shortfall(key, requested, used[key], reserved.get(key, NOTHING), hard[key])
             for key, requested in sorted(reservation.demand.items())

@@ -12,6 +12,7 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
+from policies.quota.queue import MAX_WAITING
 
 # The time bounds of the protocol. serve and controller must agree on them.
 
@@ -61,8 +62,9 @@ DemandKey = tuple[str | None, str | None, UnclassifiedPods]
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force of one quota, and the state that was counted under it.
 
-    `ledger_uid` is the uid of the ledger object, empty if none is stored. `quota_uid`, `generation`, `hard` and
-    `unclassified_pods` come from a GPUQuota that was read after the ledger that they replaced, so they never go back.
+    `ledger_uid` is the uid of the ledger object, empty if none is stored. `quota_uid`, `generation`, `hard`,
+    `unclassified_pods` and `max_waiting` come from a GPUQuota that was read after the ledger that they replaced, so they never
+    go back.
 
     `used` is None before the quota is initialised. Later it has `gpus` and each dimension of `hard` at that time, also with
     zero: a dimension of `hard` that it lacks was never counted. `stored_names` is the part of `used` by names that reservations
@@ -71,6 +73,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `class_catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). While it is None, reservations of
     another catalogue version are left, and nothing is admitted. `next_catalogue` is the catalogue version to which the
     controller moves the ledger. Then demand is computed under both.
+
+    `waiting` is the number of stored pods that wait under our scheduling gate; with those in flight they are at most
+    `max_waiting`.
     """
 
     ledger_uid: str = ""
@@ -78,6 +83,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     hard: Vector
     unclassified_pods: UnclassifiedPods
+    max_waiting: int = MAX_WAITING
+    waiting: int = 0
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -116,6 +123,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
             for key, amount in self.hard.items()
             if amount
         )
+
+    @property
+    def all_waiting(self) -> int:
+        """The pods that wait, with those that are being created. While there are any, nobody else gets quota."""
+        return self.waiting + self.reservations.waiting
 
     @property
     def demand_key(self) -> DemandKey:

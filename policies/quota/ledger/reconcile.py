@@ -7,9 +7,13 @@ A catalogue version identifies the catalogue (GPUClasses, resource names, Device
 moves to another one without a pause. `begin_transition` names the next version. From then on, serve computes demand under both,
 and marks the reservation with the next version (`Reservation.catalogue`). `reconcile` counts by the old version until every
 reservation has that mark. Then one count by the next version completes the move.
+
+What is held for a pod that waits (`uid/lift`) goes once the pod has lost its gate, has ended or is deleted. If the removal of the
+gate was admitted, but not stored, it becomes `uid/lift` again: so a gang of which some pods have started keeps what it needs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from operator import attrgetter
 
@@ -17,20 +21,21 @@ import msgspec
 
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations
+from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
 STORED_NAMES_LIMIT = 64 * 1024
 """`QuotaLedger.stored_names` has at most so many characters: some 600 names of 63 characters with three dimensions."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
-    """An object in a list, and its present demand. A terminal object has no demand.
+    """An object in a list, and its present demand. A terminal object has no demand, nor has a pod that `waits`.
 
     `version` is its resourceVersion, `name` its kind and name: `pods/train-0`.
     """
 
     demand: Vector
     terminal: bool = False
+    waits: bool = False
     version: int = 0
     name: str = ""
 
@@ -38,13 +43,14 @@ class StoredObject(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A count of one namespace from consistent lists.
 
-    `used` is the sum over all listed objects. `objects` has only the listed objects that have a reservation in the ledger, by
+    `used` is the sum over all listed objects, `waiting` the number of pods that wait. `objects` has only the listed objects that have a reservation in the ledger, by
     uid. A reservation whose object is missing there stays until a later count.
 
     `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`).
     """
 
     used: Vector
+    waiting: int = 0
     objects: Mapping[str, StoredObject]
     revisions: Revisions
     catalogue: str
@@ -137,11 +143,13 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
     all_expired = _expired_ids(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *all_expired))
+    reservations = reservations.plus(_failed_lifts(ledger, listing, {*confirmed, *all_expired}))
     is_other_version = listing.catalogue != ledger.class_catalogue
     has_version = not is_other_version or _are_marked(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
+        waiting=listing.waiting,
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
@@ -160,7 +168,7 @@ def _are_marked(catalogue_version: str, reservations: Reservations) -> bool:
 
 
 def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
-    return tuple(each for each in reservations.ids if each in expired)
+    return tuple(each for each in reservations.expiring_ids if each in expired)
 
 
 def _stored_names(
@@ -181,6 +189,14 @@ def _stored_names(
     return demand_by_name
 
 
+def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:
+    """Yield what is held again for pods that still wait, although the removal of their gate was admitted."""
+    for each in ledger.reservations:
+        stored = listing.objects.get(each.object_uid)
+        if each.is_begun_lift and each.id in removed and stored is not None and stored.waits:
+            yield Reservation(lift_id(each.object_uid), each.demand, catalogue=each.catalogue)
+
+
 def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:
     """Whether `used` includes the object of the reservation, or the object can no longer be stored.
 
@@ -189,7 +205,10 @@ def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject])
     """
     stored = objects.get(reservation.object_uid)
     if stored is None:
-        return False
+        # It is held only for a pod that was counted, so the pod is in every later list until it is deleted.
+        return reservation.is_lift
+    if reservation.is_lift:
+        return stored.terminal or not stored.waits
     if stored.terminal or not reservation.is_change:
         return True
     return 0 < reservation.version < stored.version

@@ -6,10 +6,15 @@ line, because a thousand pods of one Job have equal demand:
     gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c…:pods/train-0 77ab…:pods/train-1
     gpus=2 @<catalogue version> | 90aa…:resourceclaims/large
     classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
+    waiting | 3c55…:pods/train-2
+    gpus=1 | a1b2…/lift
 
 A creation has the name of its object after the uid. A line with `>version` has updates of a stored object: its amounts are the
 growth, and `version` is the reviewed resourceVersion. `@` marks demand that was also computed under that catalogue version, to
 which the ledger was moving.
+
+A line `waiting` has creations under our scheduling gate, which demand nothing. An id with `/lift` is what the controller holds
+for a stored pod that waits. When the controller removes the gate, the request uid follows: `a1b2…/lift/c7e1…`.
 """
 
 from collections import Counter
@@ -43,12 +48,17 @@ UNREADABLE = "unreadable "
 
 _ITEMS, _AND_IDS, _LINES = " ", " | ", "\n"
 _NEWER_THAN, _COUNTED_BY, _NAMED = ">", "@", ":"
+_WAITING = "waiting"
+_LIFT = "/lift"
 _LONGEST_REMEMBERED = 256
 """Characters of a head that `_remembered` keeps at most. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
     """Demand reserved under an id: the uid of a new object, or `uid/request uid` for an update of a stored object.
+
+    A creation without demand is a pod that will wait. `uid/lift` is held for a stored pod that waits, and
+    `uid/lift/request uid` for the removal of its gate.
 
     For an update, `demand` is only the growth. `version` is the reviewed resourceVersion, 0 if not known; the update can only be
     stored on it. For a creation, `name` is the kind and name of the object (`pods/train-0`).
@@ -66,6 +76,16 @@ class Reservation(msgspec.Struct, frozen=True):
     @property
     def is_change(self) -> bool:
         return "/" in self.id
+
+    @property
+    def is_lift(self) -> bool:
+        """Whether it is held for a pod that waits, and no removal of the gate was admitted."""
+        return self.id.endswith(_LIFT)
+
+    @property
+    def is_begun_lift(self) -> bool:
+        """Whether the removal of the gate was admitted."""
+        return f"{_LIFT}/" in self.id
 
     @property
     def object_uid(self) -> str:
@@ -146,6 +166,16 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
             for identity, demand in {id(demand): demand for demand in demands}.items()
         )
 
+    @cached_property
+    def waiting(self) -> int:
+        """The number of creations under our scheduling gate."""
+        return sum(not entry.head.demand for entry in self._entries.values())
+
+    @cached_property
+    def lifts(self) -> dict[str, Reservation]:
+        """What is held for pods that wait, by uid: also if the removal of the gate was admitted."""
+        return {each.object_uid: each for each in self if each.is_lift or each.is_begun_lift}
+
     def largest(self, name: str) -> Vector:
         """Return the largest amount of each key among creations of that name."""
         return self._largest.get(name, {})
@@ -182,6 +212,11 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         """All ids, and each unreadable line with the prefix UNREADABLE."""
         return (*self._entries, *(UNREADABLE + line for line in self.unreadable))
 
+    @property
+    def expiring_ids(self) -> tuple[str, ...]:
+        """All `ids` but those of what is held for pods that wait, which only the controller writes."""
+        return tuple(each for each in self.ids if not each.endswith(_LIFT))
+
     def of_object(self, uid: str) -> tuple[str, ...]:
         """Return the ids of an object's creation and updates."""
         return tuple(each for each in self._entries if each.partition("/")[0] == uid)
@@ -198,6 +233,11 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         gone = frozenset(ids)
         entries = {key: entry for key, entry in self._entries.items() if key not in gone}
         return Reservations(entries, tuple(line for line in self.unreadable if UNREADABLE + line not in gone))
+
+
+def lift_id(uid: str, request_uid: str = "") -> str:
+    """Return the id of what is held for a pod that waits; with a request, of the removal of its gate."""
+    return f"{uid}{_LIFT}/{request_uid}" if request_uid else f"{uid}{_LIFT}"
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -221,7 +261,7 @@ def _item(reservation_id: str, name: str) -> str:
 
 
 def _head(reservation: Reservation) -> _Head:
-    items = [f"{key}={amount}" for key, amount in texts(reservation.demand).items()]
+    items = [f"{key}={amount}" for key, amount in texts(reservation.demand).items()] or [_WAITING]
     if reservation.version:
         items.append(f"{_NEWER_THAN}{reservation.version}")
     if reservation.catalogue:
@@ -246,6 +286,8 @@ def _parsed_head(text: str) -> _Head | None:
     amounts, marked, version = amounts.partition(_ITEMS + _NEWER_THAN)
     if marked and not (version.isascii() and version.isdigit()):
         return None
+    if amounts == _WAITING:
+        return _Head(text, {}, int(version or 0), catalogue)
     pairs = [item.partition("=") for item in amounts.split(_ITEMS)]
     try:
         demand = parse_vector({key: amount for key, _, amount in pairs})

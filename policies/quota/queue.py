@@ -1,0 +1,71 @@
+"""Pods that wait in line for quota: the scheduling gate, the pods that never get it, and the queue of a GPUQuota.
+
+A pod under the gate has no demand. The controller reserves its demand and then removes the gate (`policies.quota.line`).
+"""
+
+from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.pods.pod import Pod
+
+GATE = "gpu-admission.dev/quota"
+"""The scheduling gate of a pod that waits. The webhook adds it to new pods, and only the controller removes it."""
+
+KUEUE = "kueue.x-k8s.io/"
+"""Prefix of the gate of Kueue, and of the labels and annotations that it sets on the pods that it manages."""
+
+
+class OnExceeded(Enum):
+    """What happens to a new pod that fits the quota, but not beside the present usage."""
+
+    DENY = "Deny"
+    QUEUE = "Queue"
+
+
+class QueueOrder(Enum):
+    STRICT_FIFO = "StrictFIFO"
+    """The first pod in line that does not fit blocks all pods behind it."""
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+    """Pods pass a blocked one until it has waited for STARVED_SECONDS."""
+
+
+STARVED_SECONDS = 600.0
+MAX_WAITING = 1000
+
+
+class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """`spec.queue` of a GPUQuota. `hold`: no gate is removed. `prefer_replacements`: see `policies.quota.line`."""
+
+    order: QueueOrder = QueueOrder.STRICT_FIFO
+    max_waiting: int = MAX_WAITING
+    hold: bool = False
+    prefer_replacements: bool = True
+
+
+def waits(pod: Pod) -> bool:
+    """Whether the pod has our gate."""
+    return any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def without_gate(pod: Pod) -> Pod:
+    gates = tuple(gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE)
+    return replace(pod, given_spec=replace(pod.spec, scheduling_gates=gates or None)) if waits(pod) else pod
+
+
+def never_waits(pod: Pod, *, by_daemonset: bool, claims_gpus: bool) -> str:
+    """Return why the pod never gets the gate, "" if it may.
+
+    `by_daemonset`: a DaemonSet made it. `claims_gpus`: it has ResourceClaims, which exist and count also under a gate.
+    """
+    if by_daemonset:
+        return "a pod of a DaemonSet"
+    if pod.spec.node_name:
+        return "a pod with nodeName"
+    if claims_gpus:
+        return "a pod with ResourceClaims"
+    gates = (gate.name for gate in pod.spec.scheduling_gates or ())
+    if any(name.startswith(KUEUE) for name in (*gates, *pod.labels, *pod.annotations)):
+        return "a pod that Kueue manages"
+    return ""
