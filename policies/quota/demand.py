@@ -42,7 +42,7 @@ from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
-from policies.quota.queue import waits
+from policies.quota.waiting import waits
 from policies.reason import Reason
 
 RULE_ID = "gpu-quota"
@@ -94,7 +94,8 @@ def pod_demand(
 ) -> Demand:
     """Return the demand of the pod. `nodes` has the nodes that it may name.
 
-    A pod that has ended, or waits under our scheduling gate, has no demand. DRA claims have a demand of their own. An unreadable amount is a denial. If the pod is
+    A pod that has ended, or waits under our scheduling gate, has no demand.
+    DRA claims have a demand of their own. An unreadable amount is a denial. If the pod is
     stored already, its other amounts count, and an unreadable fraction annotation counts as a whole card.
     """
     if pod.is_terminal or waits(pod):

@@ -23,7 +23,7 @@ from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods,
 from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
-from policies.quota.queue import waits, without_gate
+from policies.quota.waiting import waits, without_gate
 from policies.reason import Reason
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]

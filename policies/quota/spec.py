@@ -12,7 +12,7 @@ from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Hard, Vector, VectorError, granted, parse_granted
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.queue import QueueSpec
+from policies.quota.waiting import QueueSpec
 from policies.reason import Reason
 
 NAME = "default"

@@ -12,7 +12,7 @@ from policies.quota.amounts import parse_vector, texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
-from policies.quota.queue import MAX_WAITING
+from policies.quota.waiting import MAX_WAITING
 from webhook.cluster.api import Identified, Identity, api_path
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.store import VersionedLedger

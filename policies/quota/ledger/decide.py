@@ -3,8 +3,8 @@
 A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
-While pods wait in line, nobody else reserves anything. The controller holds the demand of a pod in line in the ledger. Its removal
-of the gate only takes that over, so a removal that comes late is denied.
+While pods wait in line, nobody else reserves anything. The controller holds the demand of a pod in line in the ledger. When it
+removes the gate, the pod takes that over. So a removal that comes late is denied.
 """
 
 from collections.abc import Sequence
@@ -137,51 +137,58 @@ class _Batch:
         """Ids of what was held for pods whose gates are removed."""
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
-        ledger, reservations = self._ledger, self._ledger.reservations
         # If there is a next catalogue version, the demand includes it.
-        reservation = msgspec.structs.replace(request.reservation, catalogue=ledger.next_catalogue or "")
-        is_counted = ledger.catalogue_versions <= request.catalogues
-        shortfalls: tuple[Shortfall, ...] = ()
-        joins = request.line is Line.JOINS
-        if request.denials:
-            reason = VerdictReason.REFUSED
-        elif is_counted and not reservation.demand and not joins:
-            reason = VerdictReason.NOTHING_TO_RESERVE
-        elif reservation.id in reservations or reservation.id in self.added:
-            reason = VerdictReason.ALREADY_RESERVED
-        elif reservations.unreadable:
-            reason = VerdictReason.UNREADABLE
-        elif ledger.used is None or ledger.uncounted:
-            reason = VerdictReason.UNCOUNTED
-        elif not is_counted or ledger.class_catalogue is None:
-            reason = VerdictReason.OTHER_CATALOGUE
-        elif request.line is Line.LIFTS:
-            return self._lift(reservation, ledger.used)
-        elif joins and self._waiting >= ledger.max_waiting:
-            reason = VerdictReason.QUEUE_FULL
-        elif shortfalls := self._shortfalls(reservation, ledger.used):
-            reason = VerdictReason.EXCEEDED
-        elif request.line is Line.BEHIND and self._waiting:
-            reason = VerdictReason.OTHERS_WAIT
-        elif reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
-            reason = VerdictReason.FULL
-        else:
-            reason = VerdictReason.RESERVED
-            self._add(reservation)
-            self._waiting += joins
+        version = self._ledger.next_catalogue or ""
+        reservation = msgspec.structs.replace(request.reservation, catalogue=version)
+        reason, shortfalls = self._early_reason(request), ()
+        if reason is None:
+            decide = self._lift if request.line is Line.LIFTS else self._reserve
+            reason, shortfalls = decide(reservation, request.line)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
-    def _lift(self, reservation: Reservation, used: Vector) -> ReservationVerdict:
+    def _early_reason(self, request: ReservationRequest) -> VerdictReason | None:
+        """Return the reason that does not depend on what is free; None if that decides."""
+        ledger, reservations = self._ledger, self._ledger.reservations
+        reservation = request.reservation
+        is_counted = ledger.catalogue_versions <= request.catalogues
+        if request.denials:
+            return VerdictReason.REFUSED
+        if is_counted and not reservation.demand and request.line is not Line.JOINS:
+            return VerdictReason.NOTHING_TO_RESERVE
+        if reservation.id in reservations or reservation.id in self.added:
+            return VerdictReason.ALREADY_RESERVED
+        if reservations.unreadable:
+            return VerdictReason.UNREADABLE
+        if ledger.used is None or ledger.uncounted:
+            return VerdictReason.UNCOUNTED
+        return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
+
+    def _reserve(self, reservation: Reservation, line: Line) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
+        if line is Line.JOINS and self._waiting >= self._ledger.max_waiting:
+            return VerdictReason.QUEUE_FULL, ()
+        if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
+            return VerdictReason.EXCEEDED, shortfalls
+        if line is Line.BEHIND and self._waiting:
+            return VerdictReason.OTHERS_WAIT, ()
+        if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
+            return VerdictReason.FULL, ()
+        self._add(reservation)
+        self._waiting += line is Line.JOINS
+        return VerdictReason.RESERVED, ()
+
+    def _lift(self, reservation: Reservation, _line: Line) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile."""
         held = self._ledger.reservations.lifts.get(reservation.object_uid)
-        is_free = held is not None and held.is_lift and held.id not in self.lifted
-        if held is None or not is_free or positive_difference(reservation.demand, held.demand):
-            return ReservationVerdict(VerdictReason.NOT_HELD, (), self._reserved)
-        if shortfalls := self._shortfalls(msgspec.structs.replace(reservation, demand=held.demand), used, {}):
-            return ReservationVerdict(VerdictReason.EXCEEDED, shortfalls, self._reserved)
+        if held is None or not held.is_lift or held.id in self.lifted:
+            return VerdictReason.NOT_HELD, ()
+        if positive_difference(reservation.demand, held.demand):
+            return VerdictReason.NOT_HELD, ()
+        taken_over = msgspec.structs.replace(reservation, demand=held.demand)
+        if shortfalls := self._shortfalls(taken_over, {}):
+            return VerdictReason.EXCEEDED, shortfalls
         self.lifted.add(held.id)
-        self.added[reservation.id] = msgspec.structs.replace(reservation, demand=held.demand)
-        return ReservationVerdict(VerdictReason.RESERVED, (), self._reserved)
+        self.added[reservation.id] = taken_over
+        return VerdictReason.RESERVED, ()
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would take more characters than they may."""
@@ -206,12 +213,9 @@ class _Batch:
         self._space -= self._ledger.reservations.added_size(reservation)
         self.added[reservation.id] = reservation
 
-    def _shortfalls(
-        self, reservation: Reservation, used: Vector, growth: Vector | None = None
-    ) -> tuple[Shortfall, ...]:
-        """Return the exceeded dimensions. `growth` is what the reservation adds, if that is known."""
-        reserved, hard = self._reserved, self._ledger.hard
-        growth = self._growth(reservation) if growth is None else growth
+    def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
+        """Return the exceeded dimensions, if the reservation adds `growth` to what is reserved."""
+        used, reserved, hard = self._ledger.used or {}, self._reserved, self._ledger.hard
         return tuple(
             Shortfall(key, requested, used[key], reserved.get(key, NOTHING), hard[key])
             for key, requested in sorted(reservation.demand.items())

@@ -12,7 +12,7 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
-from policies.quota.queue import MAX_WAITING
+from policies.quota.waiting import MAX_WAITING
 
 # The time bounds of the protocol. serve and controller must agree on them.
 
