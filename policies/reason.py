@@ -74,6 +74,9 @@ class Reason(StrEnum):
 
     QUOTA_EXCEEDED = "QuotaExceeded", "the request and the usage of the namespace together exceed the quota"
     QUOTA_CAN_NEVER_FIT = "QuotaCanNeverFit", "the request exceeds the whole quota"
+    QUOTA_QUEUED = "QuotaQueued", "the pod waits in line for quota"
+    OTHERS_WAIT = "OthersWait", "other pods wait in line for the quota"
+    QUEUE_FULL = "QueueFull", "as many pods wait in line for the quota as may"
     QUOTA_MISSING = "QuotaMissing", "the policy requires a GPUQuota, and the namespace has none"
     QUOTA_NOT_COUNTED = "QuotaNotCounted", "the quota, or a dimension of it, has not been counted yet"
     QUOTA_RECALCULATING = "QuotaRecalculating", "the quota is being recalculated under a new catalogue"
@@ -125,6 +128,7 @@ _REASONS: Mapping[str, AbstractSet[Reason]] = {
     "gpu-isolation": _INJECTED
     | {Reason.EXPOSED_GPUS, Reason.PRIVILEGED_CONTAINER, Reason.TOLERATES_GPU_TAINT, Reason.DEVICE_VARIABLE},
     "gpu-quota": {Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT, Reason.QUOTA_MISSING}
+    | {Reason.QUOTA_QUEUED, Reason.OTHERS_WAIT, Reason.QUEUE_FULL}
     | {Reason.QUOTA_NOT_COUNTED, Reason.QUOTA_RECALCULATING, Reason.INEFFECTIVE_QUOTA}
     | {Reason.LEDGER_UNREACHABLE, Reason.LEDGER_UNREADABLE, Reason.LEDGER_FULL}
     | {Reason.UNCOUNTABLE_DEVICES, Reason.UNCLASSIFIED_POD, Reason.PROTECTED_CLAIM}

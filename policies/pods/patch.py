@@ -18,6 +18,7 @@ from policies.pods.pod import (
     ContainerPlace,
     EnvVar,
     Metadata,
+    Named,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
@@ -112,6 +113,9 @@ class PodPatch:
 
     def set_annotation(self, key: str, value: str) -> None:
         self._add(f"annotation {key}", value, ("metadata", "annotations", key))
+
+    def add_scheduling_gate(self, name: str) -> None:
+        self._add(f"schedulingGate {name}", Named(name=name), ("spec", "scheduling_gates", LAST))
 
     def set_termination_grace_period(self, seconds: int) -> None:
         self._add(grace_period_words(seconds), seconds, ("spec", "termination_grace_period_seconds"))

@@ -72,7 +72,7 @@ def exceeded(
     )
     ask = f"to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'}"
     lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
-    texts = [(_facts(shortfalls, now, most), ", or ".join(remedies)) for most, remedies in lengths]
+    texts = [(shortage_facts(shortfalls, now, most), ", or ".join(remedies)) for most, remedies in lengths]
     before = f"exceeded quota: {namespace}/{NAME}, "
     short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= LONGEST)
     facts, remedy = next(short, texts[-1])
@@ -104,7 +104,7 @@ def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
     return f"{format_amount(amount)} {' and '.join(listed)}"
 
 
-def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int) -> str:
+def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, most: int = 1) -> str:
     """Return what is requested, used and granted; dimensions with the same figures once."""
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:

@@ -54,16 +54,16 @@ def without_gate(pod: Pod) -> Pod:
     return replace(pod, given_spec=replace(pod.spec, scheduling_gates=gates or None)) if waits(pod) else pod
 
 
-def never_waits(pod: Pod, *, by_daemonset: bool, claims_gpus: bool) -> str:
-    """Return why the pod never gets the gate, "" if it may.
+def never_waits(pod: Pod, *, by_daemonset: bool) -> str:
+    """Return why the pod never gets the gate, "" if it may. `by_daemonset`: a DaemonSet made it.
 
-    `by_daemonset`: a DaemonSet made it. `claims_gpus`: it has ResourceClaims, which exist and count also under a gate.
+    ResourceClaims are made and count also under a gate.
     """
     if by_daemonset:
         return "a pod of a DaemonSet"
     if pod.spec.node_name:
         return "a pod with nodeName"
-    if claims_gpus:
+    if pod.spec.resource_claims:
         return "a pod with ResourceClaims"
     gates = (gate.name for gate in pod.spec.scheduling_gates or ())
     if any(name.startswith(KUEUE) for name in (*gates, *pod.labels, *pod.annotations)):

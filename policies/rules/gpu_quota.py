@@ -28,9 +28,11 @@ from policies.quota.claims import template_findings
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import VerdictReason
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from policies.quota.shortage import AND_WAIT, RELEASE_SECONDS, ClassPins, exceeded, fewer
+from policies.quota.shortage import AND_WAIT, RELEASE_SECONDS, ClassPins, exceeded, fewer, shortage_facts
 from policies.quota.spec import NAME, hard_field
+from policies.quota.waiting import OnExceeded
 from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.parallelism import depends_on_gpu_count
@@ -44,9 +46,13 @@ class OnLedgerError(Enum):
 
 
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
-    """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning."""
+    """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning.
+
+    With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied.
+    """
 
     required: bool = False
+    on_exceeded: OnExceeded = OnExceeded.DENY
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
 
 
@@ -57,8 +63,13 @@ def check_reservation(
     namespace: str,
     now: datetime,
     class_pins: ClassPins = lambda _pod: {},
+    *,
+    would_wait: bool = False,
 ) -> Iterator[Finding]:
-    """Yield the finding if the quota of the namespace denies the request, or cannot decide."""
+    """Yield the finding if the quota of the namespace denies the request, or cannot decide.
+
+    `would_wait`: a pod that does not fit now would get the scheduling gate, if this were not only an evaluation or a dry run.
+    """
     if isinstance(outcome, LedgerError):
         failure = partial(Finding, rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE)
         if options.on_ledger_error is OnLedgerError.ALLOW:
@@ -78,6 +89,10 @@ def check_reservation(
         return
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
+    elif would_wait and verdict.must_wait:
+        yield queued(namespace, outcome, now)
+    elif verdict.reason in _IN_LINE:
+        yield _in_line(namespace, verdict.reason, ledger)
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
@@ -87,6 +102,46 @@ def check_reservation(
         reason, message, remedy, if_it_persists = _UNDECIDED[verdict.reason]
         message = f"quota {namespace}/{NAME} {message}; if it persists, {if_it_persists}"
         yield Finding(rule=RULE_ID, reason=reason, message=message, remedy=remedy)
+
+
+def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Finding:
+    """Return the warning that a pod waits in line, and for what."""
+    ledger, verdict = outcome.ledger, outcome.verdict
+    waiting = ledger.all_waiting if ledger else 0
+    facts = f"{waiting} before it" if waiting else "next in line"
+    if verdict and verdict.shortfalls:
+        facts = f"{facts}, {shortage_facts(verdict.shortfalls, now)}"
+    return Finding(
+        rule=RULE_ID,
+        reason=Reason.QUOTA_QUEUED,
+        severity=Severity.WARNING,
+        message=f"waits in line for quota {namespace}/{NAME}: {facts}",
+    )
+
+
+_IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
+
+
+def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger) -> Finding:
+    """Return the denial of a request because of the pods that wait in line."""
+    found = partial(Finding, rule=RULE_ID)
+    if reason is VerdictReason.QUEUE_FULL:
+        message = (
+            f"{ledger.all_waiting} pods wait in line for quota {namespace}/{NAME}, the most that it allows"
+        )
+        return found(
+            reason=Reason.QUEUE_FULL,
+            message=message,
+            remedy="create it again when some of them have started",
+            ask="to raise spec.queue.maxWaiting of the GPUQuota",
+        )
+    if reason is VerdictReason.NOT_HELD:
+        message = f"too little of quota {namespace}/{NAME} is held for the pod to remove its scheduling gate"
+        return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
+    message = f"{ledger.all_waiting} pods wait in line for quota {namespace}/{NAME}, and go first"
+    return found(
+        reason=Reason.OTHERS_WAIT, message=message, remedy="create the pod again: it then waits, too"
+    )
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:

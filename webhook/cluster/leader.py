@@ -46,6 +46,10 @@ class _Lease(PartialObject, frozen=True, rename="camel"):
 _LEASE = msgspec.json.Decoder(_Lease)
 
 
+def lease_path(namespace: str, name: str) -> str:
+    return api_path(API, "namespaces", namespace, "leases", name)
+
+
 class LeaderElector:
     """The candidate `identity` for the Lease `namespace/name`."""
 
@@ -55,7 +59,7 @@ class LeaderElector:
         self.identity = identity
         self._api = api
         self._namespace, self._name = namespace, name
-        self._path = api_path(API, "namespaces", namespace, "leases", name)
+        self._path = lease_path(namespace, name)
         self._timings = timings or LeaseTimings()
         self._lease: _Lease | None = None
         self._unchanged_since = 0.0

@@ -71,6 +71,11 @@ def service_names(namespace: str) -> tuple[str, str]:
     return f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}"
 
 
+def service_account(namespace: str, name: str) -> str:
+    """Return the user name of a ServiceAccount."""
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
 def webhook_configuration_path(kind: str) -> str:
     return f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{WEBHOOK_CONFIGURATION}"
 

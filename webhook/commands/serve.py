@@ -19,7 +19,7 @@ from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
-from webhook.cluster.objects import WEBHOOK
+from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.parameters import config_option
@@ -32,6 +32,7 @@ from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.events import QuotaEvents
+from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import Site
@@ -216,6 +217,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         quota=quota,
         scaled=partial(read_target, api),
         documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),
+        controller=service_account(own_namespace(), CONTROLLER),
     )
 
 
@@ -228,7 +230,8 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
-    return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by), metrics)
+    batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
+    return QuotaEnforcer(batcher, metrics, has_controller=Heartbeat(api, installation).is_alive)
 
 
 def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:

@@ -29,6 +29,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
 The second is also the most that a replica leaves to others after its own write."""
 
+COPY_SECONDS = 1.0
+"""`copy` returns a ledger that is at most so old. It decides only whether a new pod gets the scheduling gate."""
+
 REMEMBERED_SECONDS = 0.1
 """A replica believes for so long that the ledger is what it wrote. Between rarer writes, others have mostly written."""
 
@@ -102,6 +105,7 @@ class ReservationBatcher:
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
+        self._copies: dict[str, tuple[QuotaLedger | None, float]] = {}  # and when it was read
         self._rivals: dict[str, float] = {}
         self._turns: dict[str, float] = {}  # when we may write again
         self._without_quota: dict[str, float] = {}
@@ -155,6 +159,20 @@ class ReservationBatcher:
     def try_out(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide as `reserve` does, and reserve nothing: for dry runs."""
         ledger = self.ledger(namespace, deadline)
+        if ledger is None:
+            return NO_QUOTA
+        published = self._catalogues_of(ledger, self._seconds_until(deadline))
+        return decide_alone(ledger, request_of(ledger, published), limit=self._store.reservations_limit)
+
+    def copy(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
+        """Decide by a ledger that is at most COPY_SECONDS old, and reserve nothing. Raises LedgerError."""
+        ledger, read_at = self._copies.get(namespace, (None, float("-inf")))
+        now = self._clock()
+        if now - read_at > COPY_SECONDS:
+            ledger = None if self.has_no_quota(namespace) else self.ledger(namespace, deadline)
+            if len(self._copies) >= NAMESPACES_REMEMBERED:
+                self._copies.clear()
+            self._copies[namespace] = ledger, now
         if ledger is None:
             return NO_QUOTA
         published = self._catalogues_of(ledger, self._seconds_until(deadline))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
+from time import monotonic
 from typing import Protocol
 
 import msgspec
@@ -29,20 +30,41 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     metrics: QuotaMetrics
     release: Callable[[str, str], None] | None = None
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
+    has_controller: Callable[[float], bool] = lambda _seconds: False
+    """Whether a controller is alive, asked for at most so many seconds."""
 
-    def of(self, namespace: str, deadline: float, *, dry_run: bool) -> NamespaceQuota:
+    def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return _ReviewQuota(self.batcher, self.metrics, namespace, deadline, dry_run)
+        return ReviewQuota(self, namespace, deadline, dry_run)
 
 
-class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
+class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     """A `NamespaceQuota`."""
 
-    batcher: ReservationBatcher
-    metrics: QuotaMetrics
+    enforcer: QuotaEnforcer
     namespace: str
     deadline: float
     dry_run: bool
+
+    @property
+    def batcher(self) -> ReservationBatcher:
+        return self.enforcer.batcher
+
+    @property
+    def metrics(self) -> QuotaMetrics:
+        return self.enforcer.metrics
+
+    def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
+        """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
+        if quota_request.is_free or self.batcher.has_no_quota(self.namespace):
+            return None
+        try:
+            outcome = self.batcher.copy(self.namespace, quota_request.on, self.deadline)
+        except LedgerError:
+            return None  # the review of /validate says what is wrong
+        must_wait = outcome.verdict is not None and outcome.verdict.must_wait
+        is_served = must_wait and self.enforcer.has_controller(self.deadline - monotonic())
+        return outcome if is_served else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if self.batcher.has_no_quota(self.namespace):  # true of most namespaces

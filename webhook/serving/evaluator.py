@@ -22,11 +22,13 @@ from policies.gpus.claims import (
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import excesses
+from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.restore import restore
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
+from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import (
     LedgerError,
     QuotaGrant,
@@ -35,9 +37,10 @@ from policies.quota.quota_request import (
     quota_request_for_pod,
 )
 from policies.quota.spec import resource_quota_findings
+from policies.quota.waiting import GATE, OnExceeded, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules.gpu_class import class_pins
-from policies.rules.gpu_quota import check_reservation, needs_grant
+from policies.rules.gpu_quota import check_reservation, needs_grant, queued
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import (
@@ -68,6 +71,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
+    queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
+    """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
 
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
@@ -144,9 +149,17 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             case Phase.TEMPLATE:
                 rules.check_template()
         decision = rules.decision()
+        if phase is Phase.MUTATE:
+            decision = replace(decision, request=self._queueing(policy, rules.patch.pod, by_daemonset))
         if is_cacheable:
             self.engine.cache_decision(key, decision, rules.context.nodes)
         return decision
+
+    def _queueing(self, policy: EffectivePolicy, pod: Pod, by_daemonset: bool) -> QuotaRequest | None:
+        """Return the demand of a new pod that may wait in line, None of another one."""
+        if waits(pod) or never_waits(pod, by_daemonset=by_daemonset) or not self.lets_wait(policy):
+            return None
+        return quota_request_for_pod("review", pod, None, self.engine.configuration, self.named_nodes())
 
     def restore(
         self,
@@ -164,7 +177,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         wanted = {each.what: each.rule for each in today.changes if each.what in injected}
         restored = restore(stored, *documents, wanted)
         warnings = tuple(Violation(each, Outcome.WARNED) for each in restored.warnings)
-        return replace(today, violations=warnings, changes=restored.changes, note=restored.note)
+        return replace(today, violations=warnings, changes=restored.changes, note=restored.note, request=None)
 
     def create(
         self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
@@ -175,12 +188,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         if too_long := self.too_long(policy, pod):
             return [too_long]
-        mutated = self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset)
+        mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
         final = mutated.pod or pod
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
             configuration, nodes = self.engine.configuration, self.named_nodes()
-            demand = quota_request_for_pod("review", final, None, configuration, nodes)
+            line = self.line_of(final, by_daemonset=by_daemonset)
+            demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
         known = {each.identity for each in mutated.violations}
         denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
@@ -227,6 +241,36 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the decision of the quota on an object that no rule reads."""
         return self.reserve(Decision.without_findings(policy, self.now), request)
 
+    def queue(self, decision: Decision, pod: Pod, uid: str) -> Decision:
+        """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
+
+        The request in the decision may be that of an equal pod.
+        """
+        request, decision = decision.request, replace(decision, request=None)
+        if request is None or self.queues is None or not decision.allowed:
+            return decision
+        outcome = self.queues(replace(request, request_uid=uid, uid=uid, name=""))
+        if outcome is None:
+            return decision
+        found = queued(decision.policy.namespace, outcome, self.now)
+        return _gated(decision, pod).with_findings([found], Mode.WARN)
+
+    def line_of(self, pod: Pod, *, by_daemonset: bool) -> Line:
+        return Line.APART if never_waits(pod, by_daemonset=by_daemonset) else Line.BEHIND
+
+    def keep_gate(self, decision: Decision, pod: Pod) -> Decision:
+        """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""
+        held = decision.policy.in_force(RULE_ID, self.now)
+        return _gated(decision, pod) if held is not None and held[1] is Mode.ENFORCE else decision
+
+    def lets_wait(self, policy: EffectivePolicy) -> bool:
+        """Whether pods that exceed the quota wait in line, instead of being denied."""
+        held = policy.in_force(RULE_ID, self.now)
+        if held is None or held[1] is not Mode.ENFORCE:
+            return False
+        options: Any = held[0].options
+        return options.on_exceeded is OnExceeded.QUEUE
+
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
         policy, outcome = decision.policy, None
@@ -242,7 +286,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 except LedgerError as error:
                     answer = error
                 findings = check_reservation(
-                    answer, request, options, policy.namespace, self.now, partial(self._class_pins, policy)
+                    answer,
+                    request,
+                    options,
+                    policy.namespace,
+                    self.now,
+                    partial(self._class_pins, policy),
+                    would_wait=self.queues is None and request.before is None and self.lets_wait(policy),
                 )
                 decision = decision.with_findings(findings, mode)
         return replace(decision, request=request, reservation=outcome)
@@ -254,6 +304,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the grant of the quota, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
         return quota.grant() if quota is not None else None
+
+
+def _gated(decision: Decision, pod: Pod) -> Decision:
+    patch = PodPatch(pod)
+    patch.add_scheduling_gate(GATE)
+    (change,) = patch.changes
+    return replace(decision, changes=(*decision.changes, replace(change, rule=RULE_ID)))
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)

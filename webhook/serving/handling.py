@@ -37,6 +37,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
     documents: DocumentReviews | None = None
+    controller: str = ""
+    """The user name of our controller."""
 
     def evaluator(
         self, engine: Engine, request: AdmissionRequest, now: datetime, deadline: float
@@ -54,6 +56,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             named_nodes=self.named_nodes,
             claims=self.claims(deadline) if self.claims else None,
             quota_of=lambda _namespace: quota,
+            queues=quota.queues if quota and not request.dry_run else None,
         )
 
 
@@ -69,6 +72,10 @@ class Review(msgspec.Struct, frozen=True):
         """Return the JSON of an object to be decoded. Raises DeadlineExceeded, msgspec.ValidationError where it is too long."""
         DeadlineExceeded.check(self.evaluator.deadline)
         return check_size(raw)
+
+    @property
+    def by_controller(self) -> bool:
+        return bool(self.cluster.controller) and self.request.user_info.username == self.cluster.controller
 
     def policy(self) -> EffectivePolicy:
         """Return the policy of the namespace. Raises NamespaceUnknown."""

@@ -6,7 +6,9 @@ from policies.gpus.cards import too_many_resources
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes, names_its_node
+from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.waiting import waits
 from policies.rule import Phase
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import DeadlineExceeded
@@ -35,6 +37,7 @@ def review_pod(review: Review) -> ReviewResult:
         return ReviewResult(allowed(request.uid), name=name)
     policy = review.policy()
     engine = evaluator.engine
+    by_daemonset = made_by_daemonset(pod, request)
     is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED
     fingerprint = engine.fingerprints.of(pod) if is_compared else None
     decision = too_long = evaluator.too_long(policy, pod, before)
@@ -45,14 +48,21 @@ def review_pod(review: Review) -> ReviewResult:
             phase,
             policy,
             pod,
-            by_daemonset=made_by_daemonset(pod, request),
+            by_daemonset=by_daemonset,
             is_update=before is not None,
             fingerprint=fingerprint,
         )
-        if phase is Phase.VALIDATE:
+        if phase is Phase.MUTATE:
+            decision = evaluator.queue(decision, pod, request.uid)
+        else:
+            line = evaluator.line_of(pod, by_daemonset=by_daemonset)
+            if review.by_controller:
+                line = Line.LIFTS
             nodes = evaluator.named_nodes()
             demands = engine.demands(pod, fingerprint) if is_compared and before is None else None
-            demand = quota_request_for_pod(request.uid, pod, before, engine.configuration, nodes, demands)
+            demand = quota_request_for_pod(
+                request.uid, pod, before, engine.configuration, nodes, demands, line=line
+            )
             decision = evaluator.reserve(decision, demand)
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
     title, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
@@ -72,12 +82,17 @@ def restore_pod(review: Review) -> ReviewResult:
         stored = decode_pod(review.document(request.old_object))
         name, injected = shown_name(request, pod.metadata), injected_changes(stored)
         mapping = evaluator.engine.configuration.resource_mapping
-        if not injected or excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
+        is_kept = waits(stored) and not waits(pod) and not review.by_controller
+        if excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
+            return ReviewResult(allowed(request.uid), name=name)
+        if not injected and not is_kept:
             return ReviewResult(allowed(request.uid), name=name)
         by_author = bool(pod.spec.node_name) and names_its_node(request.old_object)
         submitted = as_submitted(pod, by_author=by_author, injected=injected)
         documents = request.old_object, request.object
         decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
+        if is_kept:
+            decision = evaluator.keep_gate(decision, pod)
     except (msgspec.ValidationError, NamespaceUnknown, DeadlineExceeded):
         return allow(review)
     response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)

@@ -102,6 +102,14 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
     def allowed(self) -> bool:
         return self.reason in _ALLOWED
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether the request fits the quota, but not now, or not before others."""
+        can_fit = self.reason is VerdictReason.EXCEEDED and not any(
+            each.requested > each.hard for each in self.shortfalls
+        )
+        return can_fit or self.reason is VerdictReason.OTHERS_WAIT
+
 
 class Decided(msgspec.Struct, frozen=True):
     """Verdicts in the order of the requests. They hold only once `ledger` has replaced the old ledger.
@@ -140,7 +148,8 @@ class _Batch:
         # If there is a next catalogue version, the demand includes it.
         version = self._ledger.next_catalogue or ""
         reservation = msgspec.structs.replace(request.reservation, catalogue=version)
-        reason, shortfalls = self._early_reason(request), ()
+        shortfalls: tuple[Shortfall, ...] = ()
+        reason = self._early_reason(request)
         if reason is None:
             decide = self._lift if request.line is Line.LIFTS else self._reserve
             reason, shortfalls = decide(reservation, request.line)

@@ -1,0 +1,61 @@
+"""Whether a controller is alive: by the Lease that its leader renews every few seconds."""
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+import msgspec
+
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.leader import lease_path
+from webhook.cluster.objects import CONTROLLER
+
+READ_EVERY = 10.0
+ALIVE_SECONDS = 60.0
+"""A Lease that was not renewed for so long has no leader: its duration is 15 s."""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    renew_time: str = ""
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+_LEASE = msgspec.json.Decoder(_Lease)
+
+
+class Heartbeat:
+    """Reads the Lease every READ_EVERY seconds at most. Any number of threads may call it.
+
+    Only our own monotonic clock counts: it measures how long `renewTime` has been the same. A process that has just started
+    trusts the Lease until it has been the same for ALIVE_SECONDS.
+    """
+
+    def __init__(self, api: ApiClient, namespace: str, clock: Callable[[], float] = monotonic) -> None:
+        self._api, self._path = api, lease_path(namespace, CONTROLLER)
+        self._clock = clock
+        self._reading = threading.Lock()
+        self._read_at = float("-inf")
+        self._renewed, self._since = "", float("-inf")
+
+    def is_alive(self, seconds: float) -> bool:
+        """Whether a controller renewed its Lease within ALIVE_SECONDS. A read takes at most `seconds`."""
+        # One thread reads, the others use the last answer.
+        if self._clock() - self._read_at >= READ_EVERY and self._reading.acquire(blocking=False):
+            try:
+                self._read(seconds)
+            finally:
+                self._reading.release()
+        return self._clock() - self._since < ALIVE_SECONDS
+
+    def _read(self, seconds: float) -> None:
+        self._read_at = now = self._clock()
+        try:
+            renewed = _LEASE.decode(self._api.get(self._path, timeout=seconds)).spec.renew_time
+        except (errors.ApiError, msgspec.MsgspecError):
+            return
+        if renewed and renewed != self._renewed:
+            self._renewed, self._since = renewed, now
