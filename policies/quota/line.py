@@ -25,7 +25,7 @@ LIFTS_LIMIT = LIMIT // 2
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
 
-    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `is_ready`: it has no other gate.
+    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `obstacle` is why it cannot start whatever is free.
     `replaces`: a pod of its owner held as much until lately.
     """
 
@@ -34,7 +34,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     since: str
     priority: int = 0
     gang: str = ""
-    is_ready: bool = True
+    obstacle: "Standing | None" = None
     replaces: bool = False
 
 
@@ -54,6 +54,7 @@ class Standing(Enum):
     BEHIND = "others are before it in line"
     INCOMPLETE = "its gang is incomplete"
     OTHER_GATE = "it has another scheduling gate"
+    DENIED = "the removal of its gate was denied"
     TOO_LARGE = "it exceeds the whole quota"
     ON_HOLD = "the queue is on hold"
 
@@ -81,6 +82,10 @@ class _Unit(msgspec.Struct, frozen=True):
     waiters: tuple[Waiter, ...]
     is_first: bool
     is_complete: bool = True
+
+    @property
+    def obstacle(self) -> Standing | None:
+        return next((each.obstacle for each in self.waiters if each.obstacle is not None), None)
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -116,7 +121,7 @@ def take_turn(
     changed = ledger.reservations.without(each.id for each in line.held)
     ledger = replace(ledger, reservations=changed.plus(line.held))
     held = {uid for uid, each in ledger.reservations.lifts.items() if each.is_lift}
-    free = (each.uid for unit in units for each in unit.waiters if not each.demand and each.is_ready)
+    free = (each.uid for unit in units for each in unit.waiters if not each.demand and each.obstacle is None)
     lifts = () if queue.hold else tuple(dict.fromkeys((*free, *(uid for uid in line.places if uid in held))))
     return Turn(ledger, lifts, line.places)
 
@@ -155,7 +160,7 @@ def _remarked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
 
 
 def _cannot_start(unit: _Unit, ledger: QuotaLedger) -> bool:
-    """Whether something is held for the unit, but too little, or more than `hard`, or not for all of its pods."""
+    """Whether something is held for the unit, but it has an obstacle, or that is too little, or not for all, or above `hard`."""
     lifts = ledger.reservations.lifts
     held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts]
     if not held:
@@ -168,7 +173,7 @@ def _cannot_start(unit: _Unit, ledger: QuotaLedger) -> bool:
         for each in unit.waiters
         if each.demand
     )
-    return is_over or is_short
+    return is_over or is_short or unit.obstacle is not None
 
 
 class _Line:
@@ -211,8 +216,8 @@ class _Line:
         return positive_difference(waiter.demand, held.demand) if held else waiter.demand
 
     def _standing(self, unit: _Unit, needed: Vector) -> Standing:
-        if not all(each.is_ready for each in unit.waiters):
-            standing = Standing.OTHER_GATE
+        if unit.obstacle is not None:
+            standing = unit.obstacle
         elif not needed:
             standing = Standing.STARTING
         elif not unit.is_complete:

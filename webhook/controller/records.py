@@ -20,9 +20,11 @@ from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.claims import beyond_pod, claim_demand, marked_for
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.waiting import GATE, waits
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
+from webhook.controller.gangs import GangSource, gang_source
 from webhook.quota.documents import PLURAL
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import LedgerObjectError, decode_ledger_object
@@ -58,12 +60,31 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
     blueprint: Blueprint
 
 
+class WaitingPod(msgspec.Struct, frozen=True):
+    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority."""
+
+    gate: int
+    has_other_gate: bool
+    priority: int
+
+
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
     """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod."""
 
     node_name: str
     is_terminal: bool
     extended_claim: str
+    gang_source: GangSource | None = None
+    waiting: WaitingPod | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits under our scheduling gate."""
+        return self.waiting is not None and not self.is_terminal
+
+    @property
+    def holds_quota(self) -> bool:
+        return not self.is_terminal and self.waiting is None
 
     @property
     def nodes(self) -> tuple[NodeReference, ...]:
@@ -148,7 +169,9 @@ class RecordReader:
         pod = decode_pod(raw)
         extended = pod.status and pod.status.extended_resource_claim_status
         has_claim = bool(pod.spec.resource_claims or extended)
-        if not has_claim and not self._resource_mapping.pod_requests_gpus(pod) and not pod.spec.overhead:
+        waiting = _waiting(pod, raw) if waits(pod) else None
+        requests_gpus = self._resource_mapping.pod_requests_gpus(pod) or bool(pod.spec.overhead)
+        if not has_claim and not requests_gpus and waiting is None:
             return None
         reduced = self._reduced(pod)
         record = PodRecord(
@@ -156,14 +179,17 @@ class RecordReader:
             node_name=pod.spec.node_name or "",
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
+            gang_source=gang_source(pod, raw),
+            waiting=waiting,
         )
-        return (
-            record if has_claim or self.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES) else None
-        )
+        if has_claim or waiting is not None:
+            return record
+        return record if self.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES) else None
 
     def demand_of_pod(
         self, record: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex
     ) -> Vector:
+        """Return the demand of the pod, of one that waits what it will be without our gate."""
         demands = record.blueprint.demands
         key = unclassified_pods, (bool(record.node_name), tuple(map(nodes.find, record.nodes)))
         if key not in demands:
@@ -248,6 +274,22 @@ class RecordReader:
                 overhead=spec.overhead,
             ),
         )
+
+
+class _PrioritySpec(msgspec.Struct, frozen=True):
+    priority: int | None = None
+
+
+class _Priority(msgspec.Struct, frozen=True):
+    spec: _PrioritySpec = _PrioritySpec()
+
+
+_PRIORITY = msgspec.json.Decoder(_Priority)
+
+
+def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
+    names = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    return WaitingPod(names.index(GATE), len(names) > 1, _PRIORITY.decode(raw).spec.priority or 0)
 
 
 def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:

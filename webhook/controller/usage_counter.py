@@ -135,15 +135,32 @@ class UsageCounter:
             claims = self.claims.position(namespace) if self.claims else pods
             gone = self._gone_claims(namespace)
             used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone)
+            waiting = len(self.sums.waiting(namespace))
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
             used=used,
+            waiting=waiting,
             objects={**dict.fromkeys(settled, DELETED), **objects},
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             catalogue=str(CatalogueVersion(self.digest, unclassified_pods)),
             holders=holders,
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
+
+    def pods(self, namespace: str) -> list[PodRecord]:
+        """Return the pods of a namespace that have not ended."""
+        with self._lock:
+            return self.sums.pods(namespace)
+
+    def has_waiting(self, namespace: str) -> bool:
+        """Whether pods of the namespace wait under our scheduling gate."""
+        with self._lock:
+            return bool(self.sums.waiting(namespace))
+
+    def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
+        """Return the demand that a pod will have without our scheduling gate."""
+        with self._lock:
+            return self.sums.demand_if_started(record, unclassified_pods)
 
     def recount(self, namespace: str) -> None:
         """Sum up the namespace from its objects, and log an error if that changes the sums."""
@@ -188,9 +205,11 @@ class UsageCounter:
     def _object_changed(
         self, change: _Change, before: CountedRecord | None, after: CountedRecord | None
     ) -> None:
-        frees = _is_counted(before) and not _is_counted(after)
+        ends = _is_counted(before) and not _is_counted(after)
+        # What the controller holds for a pod that waits is free once that pod is gone.
+        frees = ends or (isinstance(before, PodRecord) and before.waits and after is None)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
-        held = self._holding(before) if before is not None and frees else None
+        held = self._holding(before) if before is not None and ends else None
         namespaces = self._summed(change, before, after)
         if held is not None:
             self._ended(self.digest, held)
@@ -219,4 +238,4 @@ class UsageCounter:
 
 
 def _is_counted(record: CountedRecord | None) -> bool:
-    return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)
+    return record is not None and (not isinstance(record, PodRecord) or record.holds_quota)

@@ -11,6 +11,7 @@ from heapq import nsmallest
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector
@@ -84,6 +85,8 @@ class _Namespace:
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
+        self.waiting: set[str] = set()
+        """The uids of the pods that wait under our scheduling gate."""
         self.claims: dict[str, ClaimRecord] = {}
         self.gone: dict[str, ClaimRecord] = {}
         self.made_for: dict[str, set[str]] = {}
@@ -140,6 +143,7 @@ class UsageSums:
             return frozenset()
         space = self._namespaces[record.namespace]
         _replace(space.pods, space.uids["pods"], before, after)
+        (space.waiting.add if after is not None and after.waits else space.waiting.discard)(record.uid)
         self._refer(before, after)
         self._count_pod(space, record)
         namespaces = frozenset({record.namespace})
@@ -208,6 +212,20 @@ class UsageSums:
             del space.sums[unclassified_pods]
         return not wrong
 
+    def pods(self, namespace: str) -> list[PodRecord]:
+        """Return the pods of a namespace that have not ended."""
+        space = self._namespaces.get(namespace)
+        return [each for each in space.pods.values() if not each.is_terminal] if space else []
+
+    def waiting(self, namespace: str) -> list[PodRecord]:
+        """Return the pods of a namespace that wait under our scheduling gate."""
+        space = self._namespaces.get(namespace)
+        return [space.pods[uid] for uid in space.waiting] if space else []
+
+    def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
+        """Return the demand that a pod will have without our scheduling gate."""
+        return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
+
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         for namespace, space in list(self._namespaces.items()):
             space.sums = {key: each for key, each in space.sums.items() if (namespace, key) in wanted}
@@ -234,7 +252,7 @@ class UsageSums:
         return {**pods, **claims}
 
     def _pod_demand(self, pod: PodRecord | None, unclassified_pods: UnclassifiedPods) -> Vector:
-        if pod is None or pod.is_terminal:
+        if pod is None or not pod.holds_quota:
             return {}
         return self.reader.demand_of_pod(pod, unclassified_pods, self._nodes)
 
@@ -324,7 +342,8 @@ def _largest(found: _Sum, keys: Iterable[str]) -> dict[str, tuple[Holder, ...]]:
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:
-    kind, terminal = (
-        ("pods", record.is_terminal) if isinstance(record, PodRecord) else ("resourceclaims", False)
-    )
-    return StoredObject(demand, terminal=terminal, version=record.version, name=f"{kind}/{record.name}")
+    name = f"{'pods' if isinstance(record, PodRecord) else 'resourceclaims'}/{record.name}"
+    stored = StoredObject(demand, version=record.version, name=name)
+    if not isinstance(record, PodRecord):
+        return stored
+    return replace(stored, terminal=record.is_terminal, waits=record.waits)
