@@ -38,6 +38,10 @@ class AlreadyExists(ApiError):
     """409 of a POST: an object of that name exists."""
 
 
+class Invalid(ApiError):
+    """422: a test of a JSON patch failed, or validation refused the object."""
+
+
 class Gone(ApiError):
     """410: the resourceVersion or the continue token has expired."""
 
@@ -59,6 +63,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
     HTTPStatus.FORBIDDEN: Forbidden,
     HTTPStatus.NOT_FOUND: NotFound,
     HTTPStatus.CONFLICT: Conflict,
+    HTTPStatus.UNPROCESSABLE_ENTITY: Invalid,
     HTTPStatus.GONE: Gone,
 }
 

@@ -7,20 +7,26 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from socket import gethostname
 from time import monotonic
 from typing import Any
 
+from policies.policy import Labels
+from policies.quota.demand import RULE_ID
 from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError
+from policies.quota.waiting import QueueSpec
+from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.events import EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER, Condition
+from webhook.cluster.objects import CONTROLLER, Condition, decode_metadata
 from webhook.configuration.loader import Configuration
+from webhook.controller.gangs import Gangs
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
@@ -30,6 +36,7 @@ from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_cache import UsageCache, verify
 from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding, UsageLog
+from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -43,6 +50,8 @@ POLL_SECONDS = 0.5
 RETRY_SECONDS = (0.1, 10.0)
 """First and longest pause after a failed reconciliation of a namespace. If an API server is killed, the reservations of its
 unfinished creations are first observed after its return, and expire EXPIRY_SECONDS later."""
+LABELS_SECONDS = 30.0
+"""For so long the labels of a namespace in which pods wait are not read again."""
 TIDY_SECONDS = 60.0
 """Between removals of published catalogues that no ledger names any more."""
 HANG_SECONDS = 120.0
@@ -98,6 +107,15 @@ class Controller:
         self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
+        self._api, self._configuration = api, configuration
+        self._labels: dict[str, tuple[Labels, float]] = {}
+        self.line = WaitingLine(
+            api,
+            self.usage_cache,
+            Gangs(api, lambda: self._configuration.workload_kinds),
+            self._queue_of,
+            self._queue.add,
+        )
         self._reconciler = QuotaReconciler(
             ClusterStore(api, namespace),
             self._granted,
@@ -105,6 +123,8 @@ class Controller:
             self._observed,
             metrics,
             self._events,
+            self.line,
+            self._enforces,
         )
         self._verify = partial(
             verify,
@@ -143,6 +163,7 @@ class Controller:
 
     def configure(self, configuration: Configuration) -> None:
         """Count by another configuration from now on. If it raises `errors.ApiError`, the old configuration stays in use."""
+        self._configuration = configuration
         if self.usage_cache.configure(configuration):
             for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
                 self._queue.add(namespace)
@@ -173,6 +194,30 @@ class Controller:
     def _granted(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
         return next((each.granted for each in self.quotas.items(namespace)), None)
+
+    def _queue_of(self, namespace: str) -> QueueSpec:
+        spec = next((each.spec for each in self.quotas.items(namespace)), None)
+        return spec.queue if spec else QueueSpec()
+
+    def _enforces(self, namespace: str) -> bool:
+        """Whether the rule gpu-quota denies anything in the namespace, or would without a pause."""
+        policies, now = self._configuration.policies, datetime.now(UTC)
+        try:
+            labels = self._labels_of(namespace) if policies.asks_labels(namespace) else ()
+        except errors.ApiError as error:
+            log.warning("%s: its labels, which select its policy: %s", namespace, error)
+            return True
+        policy = policies.for_namespace(namespace, labels)
+        held = policy.in_force(RULE_ID, now)
+        return held is not None and (held[1] is Mode.ENFORCE or policy.paused(now) is not None)
+
+    def _labels_of(self, namespace: str) -> Labels:
+        labels, until = self._labels.get(namespace, ((), 0.0))
+        if monotonic() >= until:
+            read = decode_metadata(self._api.get(api_path("/api/v1", "namespaces", namespace)))
+            labels = read.sorted_labels
+            self._labels[namespace] = labels, monotonic() + LABELS_SECONDS
+        return labels
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
@@ -207,7 +252,7 @@ class Controller:
             self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self._observed.get(namespace) is None:
+        if self._observed.get(namespace) is None and not self.usage_cache.own.has_waiting(namespace):
             return
         if frees:  # a user may wait for the freed quota
             self._queue.hurry(namespace)
@@ -227,6 +272,8 @@ class Controller:
 
     def _ended(self, digest: str, holding: Holding) -> None:
         own = self.usage_cache.own
+        if digest == own.digest:
+            self.line.ended(holding.record)
         # Until our own counter has its first list, only an older one sees what ends.
         if self._usage is not None and (digest == own.digest or not own.synced):
             self._usage.released(holding)

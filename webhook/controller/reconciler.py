@@ -32,6 +32,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
+from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.events import QuotaEvents
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -50,6 +51,8 @@ GONE_BACK = (
     "See Ledgers in docs/operations.md"
 )
 """A list that begins after the ledger was read is never older than the lists of its count, unless etcd was restored."""
+LINE_AGAIN = 30.0
+"""Seconds until the next look at a line, for what no watch shows: the size of a gang, the end of a pause, a starved pod."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
@@ -69,7 +72,8 @@ class _Plan(msgspec.Struct, frozen=True):
 class QuotaReconciler:
     """For any number of threads, but only one at a time for a namespace.
 
-    `granted` returns the GPUQuota in the informer as a ledger that was never counted.
+    `granted` returns the GPUQuota in the informer as a ledger that was never counted. `enforces` says whether the quota of a
+    namespace denies anything; where it does not, or there is none, nobody waits in line.
     """
 
     def __init__(
@@ -80,7 +84,10 @@ class QuotaReconciler:
         observed: ObservedLedgers,
         metrics: ControllerMetrics,
         events: QuotaEvents,
+        line: WaitingLine,
+        enforces: Callable[[str], bool],
     ) -> None:
+        self._line, self._enforces = line, enforces
         self._store, self._granted = store, granted
         self._usage_cache = usage_cache
         self._observed = observed
@@ -105,7 +112,8 @@ class QuotaReconciler:
                 self._contended.discard(namespace)
                 if ledger_object is None:
                     self._metrics.forget(namespace)
-                    return None
+                    self._line.start_all(namespace)
+                    return LINE_AGAIN if self._line.has_waiting(namespace) else None
                 plan = self._plan(ledger_object.ledger)
                 if (wait := self._wait(namespace, plan)) > 0:
                     return wait
@@ -119,7 +127,11 @@ class QuotaReconciler:
                     self._metrics.refused.labels(result.name.lower()).inc()
                     plan.counter.refresh(namespace, since=started, nodes_since=started)
                     continue
+                lifts: tuple[str, ...] = ()
+                if (turn := self._line.take_turn(namespace, result.ledger)) is not None:
+                    result, lifts = msgspec.structs.replace(result, ledger=turn.ledger), turn.lifts
                 self._write(namespace, ledger_object, plan, result)
+                self._start(namespace, lifts)
             except LedgerConflict:
                 # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
                 self._contended.add(namespace)
@@ -128,6 +140,15 @@ class QuotaReconciler:
             else:
                 return self._next(namespace, result.ledger)
         return CONTEND_AGAIN
+
+    def _start(self, namespace: str, lifts: tuple[str, ...]) -> None:
+        """Remove the gates of the pods whose turn it is; of all, where the quota denies nothing."""
+        if not self._line.has_waiting(namespace):
+            return
+        if self._enforces(namespace):
+            self._line.start(namespace, lifts)
+        else:
+            self._line.start_all(namespace)
 
     def _first_wait(self, namespace: str) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
@@ -240,7 +261,9 @@ class QuotaReconciler:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self._observed.next_expiry(namespace)
-        return None if expiry is None else max(SOON, expiry) + SOON
+        line = LINE_AGAIN if self._line.has_waiting(namespace) else None
+        waits = [each for each in (expiry, line) if each is not None]
+        return max(SOON, min(waits)) + SOON if waits else None
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
         """Return the stored ledger with the present spec of the GPUQuota, None without a GPUQuota.

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from policies.placement.named_nodes import NamedNode
+from policies.quota.amounts import Vector
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
@@ -147,10 +148,10 @@ class UsageCounter:
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
 
-    def pods(self, namespace: str) -> list[PodRecord]:
+    def live_pods(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace that have not ended."""
         with self._lock:
-            return self.sums.pods(namespace)
+            return self.sums.live_pods(namespace)
 
     def has_waiting(self, namespace: str) -> bool:
         """Whether pods of the namespace wait under our scheduling gate."""

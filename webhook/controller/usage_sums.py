@@ -212,7 +212,7 @@ class UsageSums:
             del space.sums[unclassified_pods]
         return not wrong
 
-    def pods(self, namespace: str) -> list[PodRecord]:
+    def live_pods(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace that have not ended."""
         space = self._namespaces.get(namespace)
         return [each for each in space.pods.values() if not each.is_terminal] if space else []

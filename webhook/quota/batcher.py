@@ -32,6 +32,8 @@ The second is also the most that a replica leaves to others after its own write.
 COPY_SECONDS = 1.0
 """`copy` returns a ledger that is at most so old. It decides only whether a new pod gets the scheduling gate."""
 
+NEARLY_FULL = 8
+
 REMEMBERED_SECONDS = 0.1
 """A replica believes for so long that the ledger is what it wrote. Between rarer writes, others have mostly written."""
 
@@ -105,7 +107,7 @@ class ReservationBatcher:
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
-        self._copies: dict[str, tuple[QuotaLedger | None, float]] = {}  # and when it was read
+        self._copies: dict[str, tuple[QuotaLedger, float]] = {}  # and when it was read
         self._rivals: dict[str, float] = {}
         self._turns: dict[str, float] = {}  # when we may write again
         self._without_quota: dict[str, float] = {}
@@ -165,18 +167,34 @@ class ReservationBatcher:
         return decide_alone(ledger, request_of(ledger, published), limit=self._store.reservations_limit)
 
     def copy(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
-        """Decide by a ledger that is at most COPY_SECONDS old, and reserve nothing. Raises LedgerError."""
-        ledger, read_at = self._copies.get(namespace, (None, float("-inf")))
-        now = self._clock()
-        if now - read_at > COPY_SECONDS:
-            ledger = None if self.has_no_quota(namespace) else self.ledger(namespace, deadline)
-            if len(self._copies) >= NAMESPACES_REMEMBERED:
-                self._copies.clear()
-            self._copies[namespace] = ledger, now
-        if ledger is None:
+        """Decide by a ledger that is at most COPY_SECONDS old, and reserve nothing. Raises LedgerError.
+
+        Where there is not room for NEARLY_FULL such requests, the ledger is read: another replica may have reserved the rest.
+        """
+        if self.has_no_quota(namespace):
             return NO_QUOTA
-        published = self._catalogues_of(ledger, self._seconds_until(deadline))
-        return decide_alone(ledger, request_of(ledger, published), limit=self._store.reservations_limit)
+        ledger, read_at = self._copies.get(namespace, (None, float("-inf")))
+        is_read = ledger is None or self._clock() - read_at > COPY_SECONDS
+        while True:
+            if is_read:
+                ledger = self._read_copy(namespace, deadline)
+            if ledger is None:
+                return NO_QUOTA
+            request = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
+            outcome = decide_alone(ledger, request, limit=self._store.reservations_limit)
+            if is_read or (outcome.verdict and not outcome.verdict.allowed):
+                return outcome
+            is_read = not ledger.has_room(request.demand, times=NEARLY_FULL)
+            if not is_read:
+                return outcome
+
+    def _read_copy(self, namespace: str, deadline: float) -> QuotaLedger | None:
+        ledger, now = self.ledger(namespace, deadline), self._clock()
+        if len(self._copies) >= NAMESPACES_REMEMBERED:
+            self._copies.clear()
+        if ledger is not None:
+            self._copies[namespace] = ledger, now
+        return ledger
 
     def ledger(self, namespace: str, deadline: float) -> QuotaLedger | None:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
@@ -349,6 +367,8 @@ class ReservationBatcher:
             for remembered in (self._known, self._quota_seen, self._rivals, self._turns):
                 remembered.clear()
         self._known[namespace] = ledger, now + REMEMBERED_SECONDS
+        if namespace in self._copies:
+            self._copies[namespace] = ledger.ledger, now
         self._quota_seen[namespace] = now
 
     def _forget(self, namespace: str, begun: float) -> None:

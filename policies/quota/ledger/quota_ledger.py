@@ -124,6 +124,12 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
             if amount
         )
 
+    def has_room(self, demand: Vector, *, times: int) -> bool:
+        """Whether such demand fits so many times."""
+        used, reserved = self.used or {}, self.reserved
+        held = {key: used.get(key, NOTHING) + reserved.get(key, NOTHING) for key in demand}
+        return all(held[key] + times * demand[key] <= self.hard[key] for key in demand if key in self.hard)
+
     @property
     def all_waiting(self) -> int:
         """The pods that wait, with those that are being created. While there are any, nobody else gets quota."""

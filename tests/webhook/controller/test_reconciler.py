@@ -19,7 +19,7 @@ from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.quota.quota_request import LedgerError
 from tests.builders import listing, quota_ledger
 from tests.cases import cases
-from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, QuotaAndLedger, keeper
+from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, NO_LINE, QuotaAndLedger, keeper
 from webhook.cluster.api import ApiClient
 from webhook.controller import reconciler
 from webhook.controller.metrics import ControllerMetrics
@@ -90,7 +90,14 @@ class Cluster:
         metrics = ControllerMetrics(self.registry)
         nothing: Any = None
         made: Any = QuotaReconciler(
-            nothing, lambda _: self.watched, self.usage_cache, self.observed, metrics, events
+            nothing,
+            lambda _: self.watched,
+            self.usage_cache,
+            self.observed,
+            metrics,
+            events,
+            NO_LINE,
+            nothing,
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:

@@ -5,6 +5,7 @@ What happens between two calls of a controller is put in before one of them: `be
 
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -135,12 +136,20 @@ class QuotaAndLedger:
         return self._version
 
 
+NO_LINE: Any = SimpleNamespace(
+    take_turn=lambda *_: None, has_waiting=lambda _: False, start=lambda *_: None, start_all=lambda _: None
+)
+"""A line in which nobody waits."""
+
+
 def keeper(
     store: ClusterStore, observed: ObservedLedgers, watched: QuotaLedger | None = None
 ) -> QuotaReconciler:
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
-    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, nothing, nothing)
+    return QuotaReconciler(
+        store, lambda _namespace: watched, nothing, observed, nothing, nothing, nothing, nothing
+    )
 
 
 class Keeping:

@@ -16,6 +16,7 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS,
 from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
+from tests.webhook.quota.quota_and_ledger_object import NO_LINE
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -247,7 +248,9 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
-    reconciler: Any = QuotaReconciler(nothing, nothing, usage_cache, observed, metrics, nothing)
+    reconciler: Any = QuotaReconciler(
+        nothing, nothing, usage_cache, observed, metrics, nothing, NO_LINE, nothing
+    )
     reconciler.current, reconciler.swap = current, swap
     return cast(QuotaReconciler, reconciler)
 

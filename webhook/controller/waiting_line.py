@@ -1,0 +1,221 @@
+"""The pods that wait in line for quota: holds quota for those whose turn it is, and removes their scheduling gates.
+
+`policies.quota.line` decides whose turn it is. This module finds the pods, their gangs and the policy, and patches the pods.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+
+import msgspec
+
+from policies.quota.amounts import Vector, maximum, positive_difference
+from policies.quota.catalogue import CatalogueVersion
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.line import Gang, Place, Standing, Turn, Waiter, take_turn
+from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
+from webhook.cluster import errors
+from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
+from webhook.cluster.objects import timestamp
+from webhook.controller.gangs import Gangs
+from webhook.controller.records import CountedRecord, PodRecord
+from webhook.controller.usage_cache import UsageCache
+
+log = logging.getLogger("gpu_admission.controller")
+
+LIFT_THREADS = 16
+LIFT_SECONDS = 10.0
+REPLACED_SECONDS = 60.0
+"""A pod goes first if a pod of its owner that held as much ended less than so long ago."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds for which a pod stands aside after the removal of its gate was denied; doubled with each further denial."""
+MAX_ENDED = 1000
+"""Ended pods of one namespace that are remembered for their replacements."""
+
+
+class _Ended(msgspec.Struct, eq=False):
+    """A pod that ended, and when (monotonic)."""
+
+    pod: PodRecord
+    at: float
+
+
+class _Aside(msgspec.Struct, frozen=True):
+    """A pod whose lift was denied, for which version, for how long it stands aside, and until when (monotonic)."""
+
+    version: int
+    pause: float
+    until: float
+
+
+class WaitingLine:
+    """For any number of threads, but `take_turn` of one namespace in one thread at a time.
+
+    `queue_of` returns `spec.queue` of the quota of a namespace. `again` is called with a namespace whose line should be looked
+    at again, and after how many seconds.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        usage_cache: UsageCache,
+        gangs: Gangs,
+        queue_of: Callable[[str], QueueSpec],
+        again: Callable[[str, float], object],
+    ) -> None:
+        self._api, self._usage_cache, self._gangs = api, usage_cache, gangs
+        self._queue_of, self._again = queue_of, again
+        self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
+        self._lock = threading.Lock()
+        self._lifting: set[str] = set()
+        self._aside: dict[str, _Aside] = {}
+        self._ended: dict[str, deque[_Ended]] = {}
+        self._replacing: dict[str, set[str]] = {}
+        self.places: dict[str, Mapping[str, Place]] = {}
+        """By namespace and uid, after the last turn."""
+
+    def ended(self, record: CountedRecord) -> None:
+        """Note that an object ended, so that a pod that replaces it goes first."""
+        if isinstance(record, PodRecord):
+            with self._lock:
+                ended = self._ended.setdefault(record.namespace, deque(maxlen=MAX_ENDED))
+                ended.append(_Ended(record, monotonic()))
+
+    def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn | None:
+        """Return the ledger with what is held for the next pods in line; None if nobody waits, or it cannot be decided.
+
+        `ledger` was just counted. Only pods of that count take part: what is held for a pod that a count lacks is removed.
+        """
+        pods = self._usage_cache.own.live_pods(namespace)
+        waiting = [pod for pod in pods if pod.waits and pod.version <= ledger.revisions.pods]
+        if ledger.class_catalogue is None or not (waiting or ledger.reservations.lifts):
+            self.places.pop(namespace, None)
+            return None
+        demand_of = self._demand_of(ledger)
+        if demand_of is None:
+            return None
+        demands = {pod.uid: demand_of(pod) for pod in waiting}
+        replacing = self._replacements(namespace, waiting, demand_of)
+        keys, gangs = self._known_gangs(namespace, pods)
+        waiters = [
+            Waiter(
+                uid=pod.uid,
+                demand=demands[pod.uid],
+                since=pod.since,
+                priority=pod.waiting.priority if pod.waiting else 0,
+                gang=keys.get(pod.uid, ""),
+                obstacle=self._obstacle(pod),
+                replaces=pod.uid in replacing,
+            )
+            for pod in waiting
+        ]
+        starved_before = timestamp(datetime.now(UTC) - timedelta(seconds=STARVED_SECONDS))
+        turn = take_turn(ledger, waiters, gangs, self._queue_of(namespace), starved_before)
+        self.places[namespace] = turn.places
+        return turn
+
+    def start(self, namespace: str, uids: Iterable[str]) -> None:
+        """Remove the gates of these pods, in other threads."""
+        pods = {pod.uid: pod for pod in self._usage_cache.own.live_pods(namespace) if pod.waits}
+        for uid in uids:
+            pod = pods.get(uid)
+            with self._lock:
+                if pod is None or uid in self._lifting:
+                    continue
+                self._lifting.add(uid)
+            self._pool.submit(self._lift, pod)
+
+    def start_all(self, namespace: str) -> None:
+        """Remove all gates of a namespace."""
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.live_pods(namespace) if pod.waits])
+
+    def has_waiting(self, namespace: str) -> bool:
+        return self._usage_cache.own.has_waiting(namespace)
+
+    def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
+        """Return what returns the demand of a pod under every catalogue version of the ledger. None if one cannot be read."""
+        counters = []
+        for version in map(CatalogueVersion.parse, ledger.catalogue_versions):
+            counter = self._usage_cache.of(version.digest) if version else None
+            if version is None or counter is None or not counter.synced:
+                return None
+            counters.append((counter, version.unclassified_pods))
+        return lambda pod: maximum(counter.demand_if_started(pod, by) for counter, by in counters)
+
+    def _replacements(
+        self, namespace: str, waiting: Collection[PodRecord], demand_of: Callable[[PodRecord], Vector]
+    ) -> set[str]:
+        """Return the uids of the pods that replace one that ended lately, each at most one."""
+        if not self._queue_of(namespace).prefer_replacements:
+            return set()
+        with self._lock:
+            ended = self._ended.get(namespace, deque())
+            while ended and ended[0].at < monotonic() - REPLACED_SECONDS:
+                ended.popleft()
+            found = self._replacing.get(namespace, set()).intersection(pod.uid for pod in waiting)
+            for pod in sorted(waiting, key=lambda each: (each.since, each.uid)):
+                same = (each for each in ended if each.pod.holder == pod.holder)
+                match = next((each for each in same if _holds_less(pod, each.pod, demand_of)), None)
+                if pod.uid not in found and match is not None:
+                    ended.remove(match)
+                    found.add(pod.uid)
+            self._replacing[namespace] = found
+        return found
+
+    def _known_gangs(
+        self, namespace: str, pods: Iterable[PodRecord]
+    ) -> tuple[dict[str, str], dict[str, Gang]]:
+        """Return the key of the gang of each pod by uid, and the gangs by key."""
+        keys: dict[str, str] = {}
+        gangs: dict[str, Gang] = {}
+        for pod in pods:
+            known = self._gangs.find(namespace, pod.gang_source) if pod.gang_source else None
+            if known is not None:
+                keys[pod.uid] = known.key
+                gang = gangs.get(known.key, Gang(known.size, 0))
+                gangs[known.key] = Gang(known.size, gang.present + 1, gang.running + (not pod.waits))
+        return keys, gangs
+
+    def _obstacle(self, pod: PodRecord) -> Standing | None:
+        if pod.waiting is not None and pod.waiting.has_other_gate:
+            return Standing.OTHER_GATE
+        aside = self._aside.get(pod.uid)
+        is_denied = aside is not None and aside.version == pod.version and monotonic() < aside.until
+        return Standing.DENIED if is_denied else None
+
+    def _lift(self, pod: PodRecord) -> None:
+        """Remove the gate of the pod, if it is the version that we know. The body of a thread of the pool."""
+        try:
+            at = f"/spec/schedulingGates/{pod.waiting.gate if pod.waiting else 0}"
+            patch = [
+                {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+                {"op": "test", "path": "/metadata/resourceVersion", "value": str(pod.version)},
+                {"op": "test", "path": f"{at}/name", "value": GATE},
+                {"op": "remove", "path": at},
+            ]
+            path = api_path("/api/v1", "namespaces", pod.namespace, "pods", pod.name)
+            self._api.patch(path, msgspec.json.encode(patch), content_type=JSON_PATCH, timeout=LIFT_SECONDS)
+            self._aside.pop(pod.uid, None)
+        except (errors.Conflict, errors.NotFound, errors.Invalid):
+            self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
+        except errors.ApiError as error:
+            self._stand_aside(pod, error)
+        finally:
+            with self._lock:
+                self._lifting.discard(pod.uid)
+
+    def _stand_aside(self, pod: PodRecord, error: errors.ApiError) -> None:
+        before = self._aside.get(pod.uid)
+        pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
+        self._aside[pod.uid] = _Aside(pod.version, pause, monotonic() + pause)
+        log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, error)
+        self._again(pod.namespace, pause)
+
+
+def _holds_less(pod: PodRecord, other: PodRecord, demand_of: Callable[[PodRecord], Vector]) -> bool:
+    """Whether the pod needs no more than the other one."""
+    return not positive_difference(demand_of(pod), demand_of(other))
