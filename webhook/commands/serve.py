@@ -29,11 +29,11 @@ from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
-from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.events import QuotaEvents
-from webhook.quota.memory_store import MemoryStore
+from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.store import MemoryStore
 from webhook.server.dispatcher import Site
 from webhook.server.http import Request
 from webhook.server.server import run
@@ -41,14 +41,13 @@ from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
+from webhook.serving.lookups import ClaimWatch, Namespaces, may_name_claims
 from webhook.serving.metrics import Metrics
-from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import read_target
 

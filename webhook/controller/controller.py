@@ -31,9 +31,9 @@ from webhook.controller.usage_cache import UsageCache, verify
 from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.work_queue import WorkQueue
-from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.quota.events import QuotaEvents
+from webhook.quota.ledger_objects import ClusterStore
 
 log = logging.getLogger("gpu_admission.controller")
 

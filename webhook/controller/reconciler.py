@@ -32,8 +32,8 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
-from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.events import QuotaEvents
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")

@@ -26,7 +26,7 @@ from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
-from webhook.serving.audit_line import demand_fields
+from webhook.serving.audit import demand_fields
 
 log = logging.getLogger("gpu_admission.controller")
 

@@ -19,12 +19,14 @@ from webhook.serving.audit import Recorder
 from webhook.serving.engine import (
     CLAIM,
     CLAIM_TEMPLATE,
+    POD,
     RESOURCE_QUOTA,
     DeadlineExceeded,
     Decision,
     Engine,
     Outcome,
 )
+from webhook.serving.evaluation import evaluate_autoscaler, evaluate_workload
 from webhook.serving.handling import (
     ClusterState,
     Handler,
@@ -36,13 +38,10 @@ from webhook.serving.handling import (
     reading,
     shown_name,
 )
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.pod_reviews import restore_pod, review_pod
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause, subject_of
-from webhook.serving.workload_reviews import evaluate_autoscaler, evaluate_workload
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
-
-POD = ("", "Pod")
 
 
 class Admission:

@@ -11,7 +11,7 @@ from policies.rule import Phase
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import DeadlineExceeded
 from webhook.serving.handling import Review, ReviewResult, allow, check_identity, reading, shown_name
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, allowed, decided
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"

@@ -21,7 +21,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_grant
 from webhook.tools.status.report import QuotaState

@@ -13,8 +13,7 @@ import msgspec
 
 from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.cluster.nesting import shallow
+from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Outcome, Violation
