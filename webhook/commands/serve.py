@@ -18,7 +18,7 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.objects import WEBHOOK
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
@@ -30,7 +30,6 @@ from webhook.configuration.source import ConfigurationCollector, ConfigurationSo
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.events import QuotaEvents
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
@@ -167,13 +166,14 @@ def build(
     engine = engine_in_force(lambda: source.configuration, fetcher_image)
     admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
     served = secret or serving
-    if serving.client_ca is not None:
-        metrics.watch_client_ca(serving.client_ca)
+    client_ca = serving.client_ca
+    if client_ca is not None:
+        metrics.watch_client_ca(client_ca)
     app = create_app(
         admission,
         metrics,
         lambda: _readiness(
-            source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
+            source, served.state, secret.unready() if secret else [], client_ca, draining=draining()
         ),
     )
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
@@ -231,7 +231,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
 
 
 def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
-    events = QuotaEvents(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
+    events = EventQueue(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
     denials = DenialReports(events)
     if events:
         events.start()
@@ -267,7 +267,11 @@ def _readiness(
             "lastError": certificate.last_error,
         }
     if client_ca is not None:
-        detail["clientCA"] = {"notAfter": client_ca.not_after.isoformat(), "lastError": client_ca.last_error}
+        authorities = client_ca.state
+        detail["clientCA"] = {
+            "notAfter": authorities.not_after.isoformat(),
+            "lastError": authorities.last_error,
+        }
     if unready:
         detail["unready"] = unready
     return not (draining or expired or unready or source.must_wait), detail

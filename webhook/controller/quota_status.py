@@ -13,11 +13,11 @@ import msgspec
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.controller.conditions import EXCEEDED, TRUE, conditions, unreadable
 from webhook.controller.records import LedgerRecord
-from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path
-from webhook.quota.events import QuotaEvents
+from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path, quota_reference
 
 EVERY_SECONDS = 1.0
 """From the first change to the write that shows all changes. So a status is written at most once a second."""
@@ -46,7 +46,7 @@ class QuotaStatusWriter:
         leads: Callable[[], bool],
         stale: Callable[[], str],
         unmapped_resources: Callable[[], Sequence[str] | None],
-        events: QuotaEvents,
+        events: EventQueue,
     ) -> None:
         self._api, self._quotas, self._ledger_objects = api, quotas, ledger_objects
         self._leads, self._stale, self._unmapped_resources = leads, stale, unmapped_resources
@@ -116,7 +116,8 @@ class QuotaStatusWriter:
             return False
         exceeded, before = status.condition(EXCEEDED), quota.status.condition(EXCEEDED)
         if exceeded and exceeded.status == TRUE and not (before and before.status == TRUE):
-            self._events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
+            regarding = quota_reference(namespace, quota.uid)
+            self._events.put(EventRecord(regarding=regarding, reason=EXCEEDED, message=exceeded.message))
         return True
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:

@@ -27,12 +27,13 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.conditions import quoted
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
-from webhook.quota.events import QuotaEvents
+from webhook.quota.documents import quota_reference
 from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -79,7 +80,7 @@ class QuotaReconciler:
         usage_cache: UsageCache,
         observed: ObservedLedgers,
         metrics: ControllerMetrics,
-        events: QuotaEvents,
+        events: EventQueue,
     ) -> None:
         self._store, self._granted = store, granted
         self._usage_cache = usage_cache
@@ -234,7 +235,8 @@ class QuotaReconciler:
             self._metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
             dropped = f"dropped reservations that could not be read: {quoted(reconciled.unreadable)}"
             log.error("%s: %s", namespace, dropped)
-            self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
+            quota = quota_reference(namespace, ledger.quota_uid)
+            self._events.put(EventRecord(regarding=quota, reason="UnreadableReservations", message=dropped))
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:

@@ -45,12 +45,7 @@ LONGEST_TEXT = 2048
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 
-VERDICTS = {
-    FORBIDDEN: "denied",
-    INVALID: "denied",
-    UNAVAILABLE: "unavailable",
-    TIMEOUT: "unavailable",
-}
+VERDICTS = {FORBIDDEN: "denied", INVALID: "denied", UNAVAILABLE: "unavailable", TIMEOUT: "unavailable"}
 """The name of a rejection in the audit log and the metrics, by its status code."""
 
 

@@ -19,12 +19,7 @@ from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.submission import as_submitted, names_its_node
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
-from policies.quota.quota_request import (
-    QuotaGrant,
-    QuotaRequest,
-    ReservationOutcome,
-    decide_alone,
-)
+from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.rule import Mode
 from webhook.configuration.loader import Configuration
 from webhook.serving.engine import MAX_FINDINGS, POD, Decision, Outcome, Violation

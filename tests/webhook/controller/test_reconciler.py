@@ -84,7 +84,7 @@ class Cluster:
 
     def reconcile(self, no_quota: float = 0.0, expiry: float = EXPIRY_SECONDS) -> float | None:
         self.observed = ObservedLedgers(no_quota=no_quota, expiry=expiry)
-        events: Any = SimpleNamespace(warn=lambda *said: self.warned.append(said[-1]))
+        events: Any = SimpleNamespace(put=lambda record: self.warned.append(record.message))
         self.observed.observe("team", self.ledger_object)
         metrics = ControllerMetrics(self.registry)
         nothing: Any = None

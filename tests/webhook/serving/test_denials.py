@@ -16,9 +16,8 @@ from policies.quota.quota_request import ReservationOutcome
 from policies.reason import Reason
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.webhook.quota.test_events import Writer
-from webhook.cluster.events import EventWriter
-from webhook.quota.events import QuotaEvents
+from tests.webhook.cluster.test_events import Writer
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.serving.denials import Denial, DenialReports, denial_of
 from webhook.serving.engine import Decision, Outcome, Violation
 
@@ -196,8 +195,8 @@ def written() -> Iterator[Writer]:
     written.answers.set()
 
 
-def reports_with(written: Writer, *, window: float = 60.0) -> tuple[DenialReports, QuotaEvents]:
-    events = QuotaEvents(cast(EventWriter, written), lambda: None)
+def reports_with(written: Writer, *, window: float = 60.0) -> tuple[DenialReports, EventQueue]:
+    events = EventQueue(cast(EventWriter, written), lambda: None)
     events.start()
     return DenialReports(events, window=window), events
 
