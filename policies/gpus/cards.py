@@ -10,14 +10,13 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import readable
-from policies.reason import Reason
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 

@@ -9,7 +9,7 @@ from itertools import chain
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.cards import container_amounts, is_shared
 from policies.gpus.claims import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
@@ -23,7 +23,6 @@ from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods,
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation
-from policies.reason import Reason
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 

@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding
+from policies.finding import Edit, Finding, Reason
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -22,7 +22,6 @@ from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.spec import NAME, hard_field
-from policies.reason import Reason
 
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""

@@ -19,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
@@ -27,7 +27,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
 from policies.pods.tolerations import overlaps
-from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
 

@@ -18,7 +18,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
@@ -31,7 +31,6 @@ from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import AND_WAIT, RELEASE_SECONDS, ClassPins, exceeded, fewer
 from policies.quota.spec import NAME, hard_field
-from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.parallelism import depends_on_gpu_count
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.amount import ID, NAME, QUOTED, Amount, amounts, is_extended, larger, number
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import (
@@ -39,7 +39,6 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
 from policies.pods.workload import Workload
-from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
 from policies.rules.parallelism import depends_on_gpu_count

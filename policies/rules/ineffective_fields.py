@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 
-from policies.finding import Edit, Finding, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN
@@ -24,7 +24,6 @@ from policies.pods.field_paths import annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "ineffective-fields"

@@ -16,7 +16,7 @@ Each URI has a folder of its own in a claim, so pods with different models can s
 from collections.abc import Iterator
 from functools import partial
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
@@ -26,7 +26,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.names import cleaned_path, is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, ResourceList, Resources, Volume
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "model-warming"

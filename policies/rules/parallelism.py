@@ -18,7 +18,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import of_all
 from policies.pods.annotations import MODELS
@@ -26,7 +26,6 @@ from policies.pods.field_paths import path_parts, value_at
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "parallelism"

@@ -13,13 +13,12 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.resource_mapping import whole_gpus
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
-from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"

@@ -17,10 +17,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import track as rich_track
 
-from policies.finding import VALUE_LENGTH
+from policies.finding import VALUE_LENGTH, Reason
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
-from policies.reason import Reason
 from webhook.commands.cluster_options import (
     BAD_INPUT,
     ClusterChoice,

@@ -12,7 +12,7 @@ from functools import cache, reduce
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.claims import RECORD_OF, ClaimName, DeviceClassNames
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.policy import Labels
@@ -21,7 +21,6 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
-from policies.reason import Reason
 from webhook.configuration.documents import (
     GROUP,
     QUOTA,
