@@ -57,11 +57,8 @@ def exceeded(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
         )
     can_never_fit = any(each.requested > each.hard for each in shortfalls)
-    part, mapping = (
-        min(_left(each) / each.requested for each in shortfalls),
-        request.catalogues.resource_mapping,
-    )
-    smaller = fewer(request.pod, mapping, part) if request.pod else ()
+    part = min(_left(each) / each.requested for each in shortfalls)
+    smaller = fewer(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
     keys = [each.key for each in shortfalls]
     edits = dict.fromkeys(edit.words for edit in fix)

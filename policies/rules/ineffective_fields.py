@@ -108,9 +108,6 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         )
 
 
-# ---- resources
-
-
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
     """Yield each resource name once with its map, except Kubernetes' own names."""
     for kind, amounts in (("limits", limits), ("requests", requests)):
@@ -157,9 +154,6 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     container = place.container
     amounts = (of[name] for of in (container.limits, container.requests) if name in of)
     return (*map(Edit, place.amount_paths(name)), *map(Edit, place.amount_paths(name, meant), amounts))
-
-
-# ---- annotations and labels
 
 
 def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
@@ -222,9 +216,6 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
                 message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",
                 remedy=f"write it into {places[0]}.metadata.annotations",
             )
-
-
-# ---- containers
 
 
 def _misplaced_containers(workload: Workload) -> Iterator[Finding]:

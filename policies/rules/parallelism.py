@@ -152,9 +152,6 @@ def _mismatch(
     return None
 
 
-# ---- containers
-
-
 def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     slices = [(resource, amount) for resource, amount in requested if resource.measure is Measure.SLICES]
     count = sum(amount.value for _, amount in slices)
@@ -211,9 +208,6 @@ def _path(place: ContainerPlace, flag: str) -> str:
             if flag in item:
                 return f"{place.path}.{name}[{index}]"
     return place.path
-
-
-# ---- workloads
 
 
 def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:

@@ -1,4 +1,4 @@
-"""The init container that fetches a model, its volumes, and the credentials that it may copy from the servers of the pod."""
+"""The init container that fetches a model, its volumes and its credentials."""
 
 from collections.abc import Iterable
 
