@@ -173,16 +173,19 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
                 return
             remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
             remedy += f", or replicas: {found.starting}" if found.starting else ""
-            facts = f"an update needs {amount} for a pod beside the others, and will not finish"
-            made = warning(path="spec.strategy", message=f"{facts}: {namespace} will have {free}", remedy=remedy)
-        case FitFailure.TOO_LITTLE | FitFailure.TOO_LITTLE_TO_GROW:
+            facts = f"an update needs {amount} for a pod beside the others, and will not finish: "
+            made = warning(
+                path="spec.strategy", message=f"{facts}{namespace} will have {free}", remedy=remedy
+            )
+        case _:
             path, fix, remedy = _fewer_pods(found, workload)
             facts = f"needs {never_fits};" if is_impossible else f"needs {amount}; {namespace} has {free}:"
             if found.failure is FitFailure.TOO_LITTLE_TO_GROW:
                 facts = f"may grow to {found.pods} pods and then {facts}"
             starting = f" {found.starting} of {found.pods} pods will start"
             message = facts + starting if is_enforced else facts[:-1]
-            made = warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask if is_impossible else "")
+            ask = ask if is_impossible else ""
+            made = warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask)
     if not is_enforced:
         made = replace(made, message=f"{made.message}; {RULE_ID} is in mode {mode.value} and denies nothing")
     yield made
