@@ -20,8 +20,9 @@ from typing import Protocol
 
 from cryptography import x509
 
+from certs.check import authorities_of
 from certs.rotation import RotationPhase, RotationState, Terms, adopt, advance, new_state
-from certs.secret import CA, DamagedError, SecretContent, authorities_of, decode, encode, for_servers
+from certs.secret import CA, DamagedError, SecretContent, decode, encode, for_servers
 
 log = logging.getLogger("gpu_admission.certificates")
 

@@ -19,9 +19,8 @@ import enum
 from collections.abc import Collection, Iterable
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.check import carried_names, is_due, problems
+from certs.check import carried_names, is_due, pem, problems
 from certs.issue import KeyPair, issue_authority, issue_server
 
 COMMON_NAME = "gpu-admission"
@@ -89,10 +88,6 @@ class RotationState:
     def bundle(self) -> bytes:
         """Return the authorities in PEM, as in a caBundle."""
         return pem(self.authorities)
-
-
-def pem(certificates: Iterable[x509.Certificate]) -> bytes:
-    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
 def new_state(terms: Terms, now: dt.datetime) -> RotationState:

@@ -27,11 +27,10 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
-from webhook.controller.conditions import quoted
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
-from webhook.controller.usage_cache import UsageCache
-from webhook.controller.usage_counter import Counted, UsageCounter
+from webhook.controller.quota_status import quoted
+from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.events import QuotaEvents
 from webhook.quota.store import LedgerConflict, VersionedLedger
