@@ -185,9 +185,9 @@ def rejection_reasons(
 ) -> list[str]:
     """Return why `candidate` must not replace `current` now; empty if it may.
 
-    An invalid candidate never replaces a valid certificate. While API servers accept the current one, a candidate replaces it only
-    if every published caBundle has verified it for long enough that all API servers have loaded that. So no call fails if the
-    Secret changes before the caBundle does. `current` is None at the start, `published` while the caBundles are unknown.
+    An invalid candidate never replaces a valid certificate. While API servers accept the current one, a candidate replaces it
+    only if every published caBundle has verified it for long enough that all API servers have loaded that. So no call fails
+    if the Secret changes before the caBundle does. `current` is None at the start, `published` while it is unknown.
     """
     names = published.names if published else ()
     found = problems(candidate.certificate, candidate.key, candidate.authorities, names, now)

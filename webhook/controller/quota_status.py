@@ -7,6 +7,7 @@ cluster has resources or DeviceClasses that no quota counts.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic, sleep
@@ -48,26 +49,22 @@ _Verdict = tuple[str, str, str]
 log = logging.getLogger("gpu_admission.controller")
 
 
+@dataclass(eq=False)
 class QuotaStatusWriter:
     """Writes each status that differs from its ledger, one after the other.
 
     `stale` and `unmapped_resources` return the arguments of `conditions`.
     """
 
-    def __init__(
-        self,
-        api: ApiClient,
-        quotas: Informer[QuotaRecord],
-        ledger_objects: Informer[LedgerRecord],
-        *,
-        leads: Callable[[], bool],
-        stale: Callable[[], str],
-        unmapped_resources: Callable[[], Sequence[str] | None],
-        events: QuotaEvents,
-    ) -> None:
-        self._api, self._quotas, self._ledger_objects = api, quotas, ledger_objects
-        self._leads, self._stale, self._unmapped_resources = leads, stale, unmapped_resources
-        self._events = events
+    api: ApiClient
+    quotas: Informer[QuotaRecord]
+    ledger_objects: Informer[LedgerRecord]
+    leads: Callable[[], bool]
+    stale: Callable[[], str]
+    unmapped_resources: Callable[[], Sequence[str] | None]
+    events: QuotaEvents
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._was_stale = False
@@ -77,7 +74,7 @@ class QuotaStatusWriter:
             self._due.setdefault(namespace, monotonic() + EVERY_SECONDS)
 
     def all_changed(self) -> None:
-        for namespace in self._quotas.namespaces():
+        for namespace in self.quotas.namespaces():
             self.changed(namespace)
 
     def run(self, stopping: threading.Event) -> None:
@@ -87,12 +84,12 @@ class QuotaStatusWriter:
 
     def look(self) -> float:
         """Write the statuses that are due, while this process leads. Return the seconds until the next call."""
-        if not self._leads():
+        if not self.leads():
             return LOOK_SECONDS
-        if bool(self._stale()) != self._was_stale:
+        if bool(self.stale()) != self._was_stale:
             self._was_stale = not self._was_stale
             self.all_changed()
-        while self._leads() and (namespace := self._take(monotonic())) is not None:
+        while self.leads() and (namespace := self._take(monotonic())) is not None:
             try:
                 if self._write(namespace):
                     sleep(PACE_SECONDS)
@@ -119,8 +116,8 @@ class QuotaStatusWriter:
 
     def _write(self, namespace: str) -> bool:
         """Write the status of a quota if it differs, and return whether it did. Raises `errors.ApiError`."""
-        quota = next(iter(self._quotas.items(namespace)), None)
-        record = next(iter(self._ledger_objects.items(namespace)), None)
+        quota = next(iter(self.quotas.items(namespace)), None)
+        record = next(iter(self.ledger_objects.items(namespace)), None)
         if quota is None or record is None:
             return False
         status = self._shown(quota, record)
@@ -128,12 +125,12 @@ class QuotaStatusWriter:
             return False
         try:
             body = encode_status(quota, status)
-            self._api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
+            self.api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
         except errors.NotFound:
             return False
         exceeded, before = status.condition(EXCEEDED), quota.status.condition(EXCEEDED)
         if exceeded and exceeded.status == TRUE and not (before and before.status == TRUE):
-            self._events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
+            self.events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
         return True
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
@@ -144,7 +141,7 @@ class QuotaStatusWriter:
             return msgspec.structs.replace(before, conditions=found)
         if ledger.quota_uid != quota.uid:
             return None
-        stale, unmapped_resources = self._stale(), self._unmapped_resources()
+        stale, unmapped_resources = self.stale(), self.unmapped_resources()
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
         return QuotaStatus(
             hard=ledger.hard,
