@@ -37,7 +37,6 @@ _MAX_COMPARED = 8
 """For so many slices of one pod, the remedy names the most similar profiles. Each search takes 1 ms."""
 _COUNT_SUFFIX = ".count"
 """GPU Feature Discovery (strategy mixed) counts the slices of a node: label `nvidia.com/mig-1g.10gb.count`."""
-_SEVERAL_PODS = "and spread the work over several pods"
 
 
 class Complaint(NamedTuple):
@@ -226,14 +225,8 @@ class Availability:
         if not per_node:
             return None
         most, per_gpu, cards, name = max(per_node)
-        if count <= most:
-            return None
-        return Complaint(
-            Reason.EXCEEDS_NODE,
-            f"must be at most {most}, for a pod runs on one node: {per_gpu} on each {name}, {cards} GPUs in a node",
-            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
-            amount=most,
-        )
+        why = f", for a pod runs on one node: {per_gpu} on each {name}, {cards} GPUs in a node"
+        return _exceeds_node(resource, count, most, why)
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
         """Return how many whole cards the largest node of the pod's classes has.
@@ -242,25 +235,17 @@ class Availability:
         """
         if not self.pinned or resource.measure is not Measure.DEVICES:
             return None
-        with_resource = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
-        cards = [
-            each.gpus_per_node
-            for each in with_resource
-            if resource.name not in each.equivalents and each.gpus_per_node is not None
-        ]
+        name = resource.name
+        with_resource = [c for c in self.classes if c.resource == name and name not in c.equivalents]
+        cards = [each.gpus_per_node for each in with_resource if each.gpus_per_node is not None]
         return max(cards) if cards and len(cards) == len(self.classes) else None
 
     def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if no node of the pod's class has so many cards."""
         most = self.cards_per_node(resource)
-        if most is None or count <= most:
+        if most is None:
             return None
-        return Complaint(
-            Reason.EXCEEDS_NODE,
-            f"must be at most {most}: no node of {self._description} has more",
-            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
-            amount=most,
-        )
+        return _exceeds_node(resource, count, most, f": no node of {self._description} has more")
 
     def more_than_any_machine(self, resource: GPUResource, count: int, most: int) -> Complaint | None:
         """Warn if the pod is not pinned and requests more than `most` whole NVIDIA cards: no machine has more.
@@ -269,15 +254,10 @@ class Availability:
         pod may request more: a chassis may hold any number of cards.
         """
         is_card = resource.name == NVIDIA_GPU and resource.name not in self._catalogue.equivalents
-        if not is_card or count <= most or self.pinned:
+        if not is_card or self.pinned:
             return None
-        return Complaint(
-            Reason.EXCEEDS_NODE,
-            f"should be at most {most}: a pod runs on one node, and the largest machines have no more",
-            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
-            Severity.WARNING,
-            most,
-        )
+        why = ": a pod runs on one node, and the largest machines have no more"
+        return _exceeds_node(resource, count, most, why, Severity.WARNING)
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
@@ -357,3 +337,13 @@ class Availability:
         )
         nearest = difflib.get_close_matches(requested[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
         return [resource.name.removesuffix(requested) + profile for profile in nearest]
+
+
+def _exceeds_node(
+    resource: GPUResource, count: int, most: int, why: str, severity: Severity = Severity.DENIAL
+) -> Complaint | None:
+    if count <= most:
+        return None
+    message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {most}{why}"
+    remedy = f"request {resource.name}: {most} or less, and spread the work over several pods"
+    return Complaint(Reason.EXCEEDS_NODE, message, remedy, severity, most)
