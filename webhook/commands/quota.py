@@ -17,7 +17,7 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, fai
 from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted, since
 from webhook.commands.parameters import config_option, install_namespace_option, output_option
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import READY, TRUE
+from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names
