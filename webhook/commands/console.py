@@ -9,7 +9,7 @@ import click
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import echo
 from webhook.commands.parameters import namespaces_option
-from webhook.tools.console.server import HOST, console_server
+from webhook.tools.console.app import HOST, console_server
 
 PORT = 7080
 

@@ -1,14 +1,16 @@
-"""The pages: a Flask application that shows what an observer read last, and reads the cluster for a page about one object."""
+"""Pages and server: a Flask application on loopback that shows what an observer read last, or reads the cluster for one object."""
 
 import logging
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from inspect import isfunction
 from time import monotonic, sleep
 from typing import Generic, TypeVar
 
 import flask
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from policies.printable import printable_lines
 from policies.quota.amounts import unit
@@ -20,6 +22,7 @@ from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
 from webhook.tools.console.listing import Order, order_of, page_of, problem_page, quota_page
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
+from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -192,3 +195,41 @@ def _answered(api: ApiClient, requested: str, namespace: str) -> Answered:
         return found, ProposalReader(api, now).propose(kind, name, namespace), None, ""
     except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
         return None, None, None, str(error)
+
+
+# ---- the server
+
+HOST = "127.0.0.1"
+IDLE_SECONDS = 60
+"""A connection that sends nothing for so long is closed."""
+
+
+class _Handler(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_SECONDS
+
+    def version_string(self) -> str:
+        return "gpu-admission"
+
+    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's signature
+        """Write nothing: the page asks every few seconds."""
+
+
+def console_server(
+    api: ApiClient, *, cluster: str, namespaces: Sequence[str] = (), home: str = "", port: int = 0
+) -> BaseWSGIServer:
+    """Return the server, bound to a port of loopback, by default a free one. Raises OSError for one that is taken."""
+    history = History()
+
+    def read(before: ClusterStatus | None) -> ClusterStatus:
+        now, installation = datetime.now(UTC), before.installation if before else None
+        return read_status(api, now=now, namespaces=namespaces, home=home, installation=installation)
+
+    observer = Observer(
+        status_reader(read),
+        lambda status: history.record(monotonic(), counted_rows(status)),
+    )
+    app = create_app(api, observer, history, cluster=cluster, home=home)
+    # Where werkzeug itself cannot bind, it ends the process.
+    with socket.create_server((HOST, port)) as bound:
+        return make_server(HOST, port, app, threaded=True, request_handler=_Handler, fd=bound.fileno())
