@@ -5,9 +5,8 @@ import sys
 import click
 
 from webhook.cluster.objects import CANARY_NAMESPACE
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
+from webhook.commands.options import ClusterChoice, cluster_options, output_option
 from webhook.commands.output import Screen, print_json
-from webhook.commands.parameters import output_option
 from webhook.controller.canary import CanaryResult, probe
 
 FAILED = 1

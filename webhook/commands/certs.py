@@ -23,9 +23,8 @@ from webhook.cluster.objects import (
     WEBHOOK_CONFIGURATION_KINDS,
     timestamp,
 )
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, echo, print_json
-from webhook.commands.parameters import now, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, now, output_option
+from webhook.commands.output import Screen, echo, fail, print_json
 
 FAILED = 1
 ATTEMPTS = 5

@@ -21,15 +21,23 @@ from policies.finding import VALUE_LENGTH
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from policies.reason import Reason
-from webhook.commands.cluster_options import (
-    BAD_INPUT,
+from webhook.commands.options import (
     ClusterChoice,
+    config_option,
+    named_cluster_options,
+    now_option,
+    output_option,
+)
+from webhook.commands.output import (
+    BAD_INPUT,
+    Screen,
+    counted,
+    echo,
+    echo_document,
     end_with,
     fail,
-    named_cluster_options,
+    print_json,
 )
-from webhook.commands.output import Screen, counted, echo, echo_document, print_json
-from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from policies.quota.amounts import format_amount
-from webhook.commands.cluster_options import ClusterChoice, fail, optional_cluster_options
-from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted
-from webhook.commands.parameters import config_option, output_option
+from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options, output_option
+from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, print_omitted
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
 from webhook.tools.classes import ClassListing, ListedClass, list_classes, read_classes

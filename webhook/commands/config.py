@@ -27,9 +27,8 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_metadata, timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
-from webhook.commands.output import Screen, print_json
-from webhook.commands.parameters import now_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, now_option, output_option
+from webhook.commands.output import Screen, end_with, print_json
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem

@@ -6,9 +6,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import echo
-from webhook.commands.parameters import namespaces_option
+from webhook.commands.options import ClusterChoice, cluster_options, namespaces_option
+from webhook.commands.output import echo, fail
 from webhook.tools.console.app import HOST, console_server
 
 PORT = 7080

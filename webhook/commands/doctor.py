@@ -11,9 +11,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
+from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
 from webhook.commands.output import Screen, counted, print_json
-from webhook.commands.parameters import config_option, output_option
 from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
 from webhook.tools.doctor.checks import CHECKS, run_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names

@@ -14,8 +14,8 @@ from policies.models import estimate as estimates
 from policies.models.attention import Attention, EstimateError, attention_of_config
 from policies.models.estimate import Estimate, ModelPhase, ModelShape, Placement, Precision
 from policies.models.families import parse_family
+from webhook.commands.options import F, output_option
 from webhook.commands.output import echo, print_json
-from webhook.commands.parameters import F, output_option
 from webhook.configuration.loader import load_directory
 
 LONGEST_CONFIG = 2**20

@@ -1,12 +1,12 @@
-"""Output of the commands: text of a readable width, in colour on terminals only; JSON; errors."""
+"""Output of the commands: text of a readable width, in colour on terminals only; JSON; errors and exit statuses."""
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from textwrap import wrap
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -15,6 +15,9 @@ from rich.text import Text
 
 from policies.printable import printable, printable_json, printable_lines
 from policies.quota.amounts import format_amount
+
+FAILED, BAD_INPUT = 1, 2
+"""Exit statuses: of the answer no, and of wrong usage or a cluster or documents that cannot be used."""
 
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
@@ -107,9 +110,30 @@ def print_json(value: Any, *, indent: int = 2) -> None:
     click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
 
 
+def print_as(output: str, value: Any, show: Callable[[Screen], object]) -> None:
+    """Print the value as JSON, or what `show` prints."""
+    if output == "json":
+        print_json(value)
+    else:
+        show(Screen())
+
+
 def print_errors(errors: Iterable[object]) -> None:
     for error in errors:
         echo(f"error: {error}", err=True)
+
+
+def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
+    print_errors([error])
+    sys.exit(status)
+
+
+def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
+    """Print the problems, then their number with the consequence if one is stated, and end the command."""
+    print_errors(problems)
+    if consequence:
+        echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
+    sys.exit(BAD_INPUT)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -17,9 +17,8 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
-from webhook.commands.output import Screen, print_errors, print_json
-from webhook.commands.parameters import output_option
+from webhook.commands.options import ClusterChoice, cluster_options, output_option
+from webhook.commands.output import Screen, end_with, print_errors, print_json
 from webhook.configuration.cluster_source import RESOURCES, Record, path_of, record_decoder
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration

@@ -13,9 +13,14 @@ import msgspec
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from webhook.cluster import errors
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted, since
-from webhook.commands.parameters import config_option, install_namespace_option, output_option
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
+    config_option,
+    install_namespace_option,
+    output_option,
+)
+from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, print_omitted, since
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import READY, TRUE
 from webhook.controller.records import QUOTAS

@@ -16,8 +16,8 @@ import msgspec
 from policies.reason import RULES_BY_REASON, Reason
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
+from webhook.commands.options import output_option
 from webhook.commands.output import Screen, print_json
-from webhook.commands.parameters import output_option
 
 MAX_MATCHES = 3
 """Names that a misspelt one may mean."""

@@ -12,9 +12,8 @@ import msgspec
 from rich.console import Console
 
 from policies.quota.amounts import format_amount
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with, fail
-from webhook.commands.output import Screen, counted, echo, print_json
-from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option, now_option, output_option
+from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (

@@ -20,9 +20,8 @@ from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
 from webhook.cluster.objects import WEBHOOK
-from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
-from webhook.commands.parameters import config_option
+from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.registered_annotations import registered_conditions

@@ -19,13 +19,23 @@ from policies.printable import printable
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, echo, print_json, print_omitted, since
-from webhook.commands.parameters import (
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
     config_option,
     install_namespace_option,
     namespaces_option,
     output_option,
+)
+from webhook.commands.output import (
+    Screen,
+    amount_or_unknown,
+    counted,
+    echo,
+    fail,
+    print_json,
+    print_omitted,
+    since,
 )
 from webhook.commands.quota import BAR, LEGEND, STATES, bar, bar_and_amounts, others, row_style, stale_figures
 from webhook.tools.audit import Counts

@@ -7,9 +7,8 @@ from fractions import Fraction
 import click
 
 from policies.quota.amounts import NOTHING
-from webhook.commands.cluster_options import fail
-from webhook.commands.output import Screen, counted, print_json
-from webhook.commands.parameters import Since, output_option
+from webhook.commands.options import Since, output_option
+from webhook.commands.output import Screen, counted, fail, print_json
 from webhook.tools.audit import STDIN, By, Counts, Total, Usage, audit_lines
 
 WIDEST_NAME = 56

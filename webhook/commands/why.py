@@ -11,9 +11,8 @@ from policies.finding import truncate
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted
-from webhook.commands.parameters import config_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
+from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, print_omitted
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
