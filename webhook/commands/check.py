@@ -52,7 +52,6 @@ from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")
 
-REFUSED = 1
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
     ManifestVerdict.CHANGED: "bold cyan",
@@ -161,9 +160,9 @@ def check(
     if found.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
-        sys.exit(REFUSED)
+        sys.exit(FAILED)
     if strict and (found.warnings or any(result.number_of_warnings for result in results)):
-        sys.exit(REFUSED)
+        sys.exit(FAILED)
 
 
 def _checked(

@@ -28,7 +28,7 @@ from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_metadata, timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, now_option, output_option
-from webhook.commands.output import Screen, end_with, print_json
+from webhook.commands.output import Screen, end_with, print_as
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
@@ -75,10 +75,7 @@ def config(
     except (AccessError, errors.ApiError) as error:
         end_with([str(error)], "; nothing is shown")
     content = document(configuration, labels, now, problems)
-    if output == "json":
-        print_json(content)
-    else:
-        _print(Screen(), content)
+    print_as(output, content, lambda screen: _print(screen, content))
     if problems:
         end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 

@@ -13,7 +13,7 @@ from webhook.tools.console.app import HOST, console_server
 PORT = 7080
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @namespaces_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port on {HOST}; 0 takes a free one."

@@ -12,12 +12,11 @@ import click
 from rich.console import Console
 
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import FAILED, Screen, counted, print_as
 from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
 from webhook.tools.doctor.checks import CHECKS, run_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
-UNHEALTHY = 1
 DEFAULTS = Names()
 STYLES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 MAX_ALIKE = 3
@@ -55,16 +54,12 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
         results = list(
             run_checks(installed, lambda number, title: status.update(f"{number}/{len(CHECKS)} {title}"))
         )
-    if output == "json":
-        print_json(document(results))
-    else:
-        print_text(results)
+    print_as(output, document(results), lambda screen: print_text(screen, results))
     if not is_healthy(results):
-        sys.exit(UNHEALTHY)
+        sys.exit(FAILED)
 
 
-def print_text(results: Sequence[CheckResult]) -> None:
-    screen = Screen()
+def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda each: each.severity is not DoctorSeverity.ERROR)
     for remedy, fixed in groupby(findings, key=lambda each: each.remedy):

@@ -41,7 +41,6 @@ def version(_context: click.Context, _parameter: click.Parameter, value: str) ->
     metavar="VERSION",
     callback=version,
     default="1.36",
-    show_default=True,
     help="The version of the API server.",
 )
 @click.option(
@@ -49,7 +48,6 @@ def version(_context: click.Context, _parameter: click.Parameter, value: str) ->
     "excluded",
     multiple=True,
     default=EXCLUDED,
-    show_default=True,
     help="Exclude this namespace, whatever the policies say; repeatable.",
 )
 @now_option("Export for this time, when exemptions and pauses may have ended")

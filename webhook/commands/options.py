@@ -166,7 +166,7 @@ def now() -> datetime:
 
 
 install_namespace_option = click.option(
-    "--install-namespace", default=NAMESPACE, show_default=True, help="Where gpu-admission is installed."
+    "--install-namespace", default=NAMESPACE, help="Where gpu-admission is installed."
 )
 
 namespaces_option = click.option(

@@ -61,9 +61,9 @@ class Screen:
         for line in lines or [""]:
             self.line(line, style)
 
-    def table(self, rows: Iterable[tuple[str, str]], *, indent: int = 0) -> None:
-        """Print two columns, the second one wrapped."""
-        rows = list(rows)
+    def table(self, rows: Iterable[tuple[str, str | None]], *, indent: int = 0) -> None:
+        """Print two columns, the second one wrapped. A row without a text is left out."""
+        rows = [row for row in rows if row[1]]
         column = min(max((len(name) for name, _ in rows), default=0), WIDEST_NAME)
         for name, text in rows:
             is_long = len(name) > column
@@ -71,12 +71,11 @@ class Screen:
                 self.line(" " * indent + name)
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
-
-def print_omitted(screen: Screen, rights: Sequence[str]) -> None:
-    """Print what is left out because the caller lacks rights."""
-    if rights:
-        screen.line()
-        screen.paragraph(f"you may not {', '.join(rights)}: what depends on it is not shown", style="yellow")
+    def omitted(self, rights: Sequence[str]) -> None:
+        """Print what is left out because the caller lacks rights."""
+        if rights:
+            self.line()
+            self.paragraph(f"you may not {', '.join(rights)}: what depends on it is not shown", style="yellow")
 
 
 def amount_or_unknown(amount: Fraction | None) -> str:

@@ -18,7 +18,7 @@ from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
-from webhook.commands.output import Screen, end_with, print_errors, print_json
+from webhook.commands.output import FAILED, Screen, end_with, print_as, print_errors
 from webhook.configuration.cluster_source import RESOURCES, Record, path_of, record_decoder
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
@@ -28,7 +28,6 @@ PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
     f"{GROUP}/{name}" for name in ("paused-by", "paused-at", "pause-reason")
 )
 SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-FAILED = 1
 EVERYTHING = "*"
 
 
@@ -62,11 +61,9 @@ def pause(
     who = _who(api)
     change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
     done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
-    if output == "json":
-        common = {"pausedUntil": until, "by": who, "reason": reason}
-        print_json([{**before_change(policy), **common} for policy in done])
-    else:
-        _print_pause(done, found, until, who)
+    common = {"pausedUntil": until, "by": who, "reason": reason}
+    shown = [{**before_change(policy), **common} for policy in done]
+    print_as(output, shown, lambda screen: _print_pause(screen, done, found, until, who))
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
@@ -90,15 +87,7 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
         end_with(problems)
     removed = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
     done = change_policies(api, chosen, {"metadata": {"annotations": removed}, "spec": {PAUSE: None}})
-    if output == "json":
-        print_json(list(map(before_change, done)))
-    else:
-        screen = Screen()
-        for policy in done:
-            name, until = policy.document.name, paused_until(policy)
-            screen.line(f"policy {name} resumed; it was paused until {until}")
-        if not chosen:
-            screen.line("no policy is paused")
+    print_as(output, list(map(before_change, done)), lambda screen: _print_resumed(screen, done, chosen))
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
@@ -179,8 +168,14 @@ def change_policies(api: ApiClient, chosen: list[Record], change: dict[str, Any]
     return done
 
 
-def _print_pause(done: list[Record], found: list[Record], until: str, who: str) -> None:
-    screen = Screen()
+def _print_resumed(screen: Screen, done: list[Record], chosen: list[Record]) -> None:
+    for policy in done:
+        screen.line(f"policy {policy.document.name} resumed; it was paused until {paused_until(policy)}")
+    if not chosen:
+        screen.line("no policy is paused")
+
+
+def _print_pause(screen: Screen, done: list[Record], found: list[Record], until: str, who: str) -> None:
     names = [policy.document.name for policy in done]
     for policy, name in zip(done, names, strict=True):
         before = f" (it was until {paused_until(policy)})" if paused_until(policy) else ""

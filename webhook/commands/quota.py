@@ -20,7 +20,7 @@ from webhook.commands.options import (
     install_namespace_option,
     output_option,
 )
-from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, print_omitted, since
+from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import READY, TRUE
 from webhook.controller.records import QUOTAS
@@ -161,7 +161,7 @@ def print_table(
         screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
     screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def others(quotas: Sequence[QuotaSummary]) -> str:
@@ -187,7 +187,7 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
     """Print the quota of one namespace in full."""
     for report in found.reports:
         _report_text(screen, report, found.until, now)
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, now: datetime) -> None:

@@ -12,7 +12,7 @@ from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
-from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, print_omitted
+from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -20,9 +20,6 @@ from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDem
 from webhook.tools.why.fit import in_words
 from webhook.tools.why.problems import Problem, Problems, read_problems
 
-DOES_NOT_RUN = 1
-UNREADABLE = 2
-"""Exit code."""
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
 """Answers for which the command exits with 0."""
 STYLES = {Answer.REFUSED: "red", Answer.PENDING: "yellow", Answer.GATED: "yellow", Answer.UNKNOWN: "yellow"}
@@ -76,15 +73,8 @@ def why(
     if not subject:
         with cluster.client() as api:
             problems = read_problems(api, where, datetime.now(UTC))
-        if output == "json":
-            print_json(plain(problems))
-        else:
-            show_problems(Screen(), problems)
-        if problems.problems:
-            sys.exit(DOES_NOT_RUN)
-        if problems.omitted:
-            sys.exit(UNREADABLE)
-        return
+        print_as(output, plain(problems), lambda screen: show_problems(screen, problems))
+        sys.exit(FAILED if problems.problems else BAD_INPUT if problems.omitted else 0)
     kind, name = _parsed(subject)
     with cluster.client() as api:
         try:
@@ -93,12 +83,8 @@ def why(
             fail(f"{error} in namespace {where}; {NOT_STORED}")
         except UnknownKindError as error:
             fail(error)
-    if output == "json":
-        print_json(plain(found))
-    else:
-        show(Screen(), found)
-    if found.answer not in SUCCESSFUL:
-        sys.exit(DOES_NOT_RUN)
+    print_as(output, plain(found), lambda screen: show(screen, found))
+    sys.exit(0 if found.answer in SUCCESSFUL else FAILED)
 
 
 def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
@@ -128,7 +114,7 @@ def show_problems(screen: Screen, found: Problems) -> None:
         screen.line()
         more = counted(len(problems) - len(shown), "more problem")
         screen.paragraph(f"{more}: -n NAMESPACE lists all of a namespace, -o json all", indent=2)
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def _extent(each: Problem) -> str:
@@ -164,7 +150,7 @@ def show(screen: Screen, found: Explanation) -> None:
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
     _details(screen, found)
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def _entry(screen: Screen, name: str, text: str) -> None:
