@@ -2,17 +2,15 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
-from webhook.commands.output import FAILED, Screen, counted, print_as
+from webhook.commands.output import FAILED, Screen, counted, print_as, progress
 from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
 from webhook.tools.doctor.checks import CHECKS, run_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names
@@ -47,13 +45,8 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, Names(**names), config=config, now=datetime.now(UTC))
-    console = Console(stderr=True, highlight=False)
-    status = console.status("")
-    # Only a terminal shows which check is running.
-    with status if console.is_terminal else nullcontext():
-        results = list(
-            run_checks(installed, lambda number, title: status.update(f"{number}/{len(CHECKS)} {title}"))
-        )
+    with progress() as shown:
+        results = list(run_checks(installed, lambda number, title: shown(f"{number}/{len(CHECKS)} {title}")))
     print_as(output, document(results), lambda screen: print_text(screen, results))
     if not is_healthy(results):
         sys.exit(FAILED)

@@ -49,10 +49,9 @@ def _names(values: type[Enum]) -> str:
 def _attention(context: click.Context, parameter: click.Parameter, value: str | None) -> Attention | None:
     if value is None:
         return None
-    with click.File("rb").convert(value, parameter, context) as file:
-        content = file.read(LONGEST_CONFIG)
     try:
-        return attention_of_config(msgspec.json.decode(content))
+        with click.File("rb").convert(value, parameter, context) as file:
+            return attention_of_config(msgspec.json.decode(file.read(LONGEST_CONFIG)))
     except (EstimateError, msgspec.DecodeError, RecursionError) as error:
         raise click.BadParameter(f"{value}: {error}.") from None
 

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from fractions import Fraction
 from textwrap import wrap
@@ -107,6 +108,15 @@ def print_json(value: Any, *, indent: int = 2) -> None:
     """Print a value; without `indent` in one line."""
     text = msgspec.json.encode(value).decode()
     click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], object]]:
+    """Yield a function that shows on a terminal what is being done."""
+    console = Console(stderr=True, highlight=False)
+    status = console.status("")
+    with status if console.is_terminal else nullcontext():
+        yield status.update
 
 
 def print_as(output: str, value: Any, show: Callable[[Screen], object]) -> None:

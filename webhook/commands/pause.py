@@ -50,8 +50,7 @@ def pause(
     """
     now = datetime.now(UTC).replace(microsecond=0)
     problems = list(_option_problems(duration, reason))
-    api, found = stored_policies(cluster, problems)
-    chosen = chosen_policies(found, names, problems)
+    api, found, chosen = _policies(cluster, names, problems)
     if not found:
         message = "the built-in defaults are in force; apply a policy whose rules audit instead"
         problems.append(f"the cluster has no {POLICY} to pause: {message}")
@@ -79,10 +78,8 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
     Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
     """
     problems: list[str] = []
-    api, found = stored_policies(cluster, problems)
-    chosen = [
-        policy for policy in chosen_policies(found, names, problems) if paused_until(policy) is not None
-    ]
+    api, _, chosen = _policies(cluster, names, problems)
+    chosen = [policy for policy in chosen if paused_until(policy) is not None]
     if problems:
         end_with(problems)
     removed = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
@@ -111,16 +108,23 @@ def _option_problems(duration: str | None, reason: str | None) -> Iterator[str]:
         yield "--reason: Required value: why the policy is paused"
 
 
-def stored_policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient, list[Record]]:
-    """Return the GPUPolicies of the cluster. If they cannot be listed, print `problems` and this error, and exit."""
+def _policies(
+    cluster: ClusterChoice, names: tuple[str, ...], problems: list[str]
+) -> tuple[ApiClient, list[Record], list[Record]]:
+    """Return all GPUPolicies of the cluster, and the named ones, or all. If they cannot be listed, the command ends."""
     try:
         api = ApiClient(cluster.access())
         found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
-        return api, sorted(found, key=lambda policy: policy.document.name)
     except errors.NotFound:
         end_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
     except (AccessError, errors.ApiError) as error:
         end_with([*problems, f"failed to list the policies: {error}"])
+    found = sorted(found, key=lambda policy: policy.document.name)
+    known = {policy.document.name: policy for policy in found}
+    if found:
+        message = f"must be one of {', '.join(known)}"
+        problems += [f'{POLICY} not found: "{name}": {message}' for name in names if name not in known]
+    return api, found, [known[name] for name in dict.fromkeys(names) if name in known] if names else found
 
 
 def before_change(policy: Record) -> dict[str, str | None]:
@@ -136,14 +140,6 @@ def _namespaces(policy: Record) -> list[str]:
     match = policy.document.spec.get("match")
     globs = match.get("namespaces", [EVERYTHING]) if isinstance(match, dict) else [EVERYTHING]
     return list(map(str, globs))
-
-
-def chosen_policies(found: list[Record], names: tuple[str, ...], problems: list[str]) -> list[Record]:
-    known = {policy.document.name: policy for policy in found}
-    if found:
-        message = f"must be one of {', '.join(known)}"
-        problems.extend(f'{POLICY} not found: "{name}": {message}' for name in names if name not in known)
-    return [known[name] for name in dict.fromkeys(names) if name in known] if names else found
 
 
 def _who(api: ApiClient) -> str:

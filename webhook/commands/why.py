@@ -1,7 +1,7 @@
 """`gpu-admission why`: explains why a pod or the pods of a workload are denied or do not run, and how to fix it."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDemand, QuotaFit, Source
+from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaFit, Source
 from webhook.tools.why.fit import in_words
 from webhook.tools.why.problems import Problem, Problems, read_problems
 
@@ -165,25 +165,14 @@ def _flat(text: str) -> str:
 def _details(screen: Screen, found: Explanation) -> None:
     screen.heading("what is known")
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
-    _entry(screen, "requests", (in_words(found.requested) or "no GPU resource of a node") + where)
-    _policy(screen, found)
-    if found.quota is not None:
-        _quota(screen, found.quota)
-    if found.nodes is not None:
-        _nodes(screen, found.nodes)
-    pods = []
-    for pod in found.pods:
-        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
-        pods.append(f"{pod.name} {pod.phase}{place}{reason}")
-    _lines(screen, "pods", pods)
+    _entries(screen, "requests", [(in_words(found.requested) or "no GPU resource of a node") + where])
+    _entries(screen, "policy", _policy(found))
+    _entries(screen, "quota", _quota(found.quota) if found.quota else ())
+    _entries(screen, "nodes", _nodes(found.nodes) if found.nodes is not None else ())
+    _lines(screen, "pods", _pods(found))
     if found.pods_total > len(found.pods):
         _entry(screen, "", f"and {found.pods_total - len(found.pods)} more")
-    events = []
-    for event in found.events:
-        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
-        times = counted(event.count, "time")
-        events.append(f"{event.about} {event.reason}, {times}{last}: {event.message}")
-    _lines(screen, "events", events)
+    _lines(screen, "events", _events(found))
 
 
 def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
@@ -192,44 +181,52 @@ def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
         screen.line(truncate(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
 
 
-def _policy(screen: Screen, found: Explanation) -> None:
+def _entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
+    for index, text in enumerate(texts):
+        _entry(screen, "" if index else name, text)
+
+
+def _policy(found: Explanation) -> Iterator[str]:
     denied = sum(verdict.outcome == DENIED for verdict in found.verdicts)
-    what = "no rule denies the pod"
-    if denied:
-        what = f"denies the pod, for {counted(denied, 'reason')}"
-    _entry(screen, "policy", f"{found.policy}: {what}" if found.policy else "not known")
+    what = f"denies the pod, for {counted(denied, 'reason')}" if denied else "no rule denies the pod"
+    yield f"{found.policy}: {what}" if found.policy else "not known"
     shown = {reason.reason for reason in found.reasons}
     for verdict in found.verdicts:
         if not verdict.reason or verdict.reason not in shown:
-            _entry(screen, "", f"{verdict.outcome}: {verdict.sentence}")
+            yield f"{verdict.outcome}: {verdict.sentence}"
 
 
-def _quota(screen: Screen, quota: QuotaFit) -> None:
+def _quota(quota: QuotaFit) -> Iterator[str]:
     if not quota.rows:
-        _entry(screen, "quota", f"{quota.state.value}; the pod itself requests nothing that it limits")
-    for index, demand in enumerate(quota.rows):
-        _entry(screen, "" if index else "quota", _demand(demand, is_held=quota.is_held))
+        yield f"{quota.state.value}; the pod itself requests nothing that it limits"
+    for row in quota.rows:
+        creating = f" and {format_amount(row.reserved)} being created" if row.reserved else ""
+        requested = format_amount(row.requested)
+        by_pod = f", {requested} by this pod" if quota.is_held else f"; the pod requests {requested}"
+        yield f"{row.key}: {amount_or_unknown(row.used)} of {format_amount(row.hard)} used{creating}{by_pod}"
 
 
-def _demand(demand: QuotaDemand, *, is_held: bool) -> str:
-    """Return one line: used + reserved of the limit, and what the pod requests."""
-    used = amount_or_unknown(demand.used)
-    creating = f" and {format_amount(demand.reserved)} being created" if demand.reserved else ""
-    amounts = f"{demand.key}: {used} of {format_amount(demand.hard)} used{creating}"
-    requested = format_amount(demand.requested)
-    return f"{amounts}, {requested} by this pod" if is_held else f"{amounts}; the pod requests {requested}"
-
-
-def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
+def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
     if not nodes:
-        _entry(screen, "nodes", "no node has one of these classes")
-    for index, node in enumerate(nodes[:MAX_NODES]):
+        yield "no node has one of these classes"
+    for node in nodes[:MAX_NODES]:
         free = ", ".join(
             f"{'?' if node.free is None else format_amount(node.free[name])} of {format_amount(has)} {name} free"
             for name, has in node.allocatable.items()
         )
         against = f": {', and '.join(node.against)}" if node.against else ""
-        text = f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
-        _entry(screen, "" if index else "nodes", text)
+        yield f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
     if len(nodes) > MAX_NODES:
-        _entry(screen, "", f"and {counted(len(nodes) - MAX_NODES, 'node')} more")
+        yield f"and {counted(len(nodes) - MAX_NODES, 'node')} more"
+
+
+def _pods(found: Explanation) -> Iterator[str]:
+    for pod in found.pods:
+        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
+        yield f"{pod.name} {pod.phase}{place}{reason}"
+
+
+def _events(found: Explanation) -> Iterator[str]:
+    for event in found.events:
+        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
+        yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"
