@@ -170,7 +170,8 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     screen.line(f"Secret {shown['secret']}")
     rotation = shown["rotation"]
     phase = PHASES[RotationPhase[rotation["phase"].upper()]]
-    screen.table([("rotation", phase), *((each, rotation[each]) for each in ("since", "requested"))], indent=2)
+    rows = {"rotation": phase, "since": rotation["since"], "requested": rotation["requested"]}
+    screen.table(rows.items(), indent=2)
     for certificate in filter(None, [shown["certificate"], *shown["authorities"]]):
         _print_certificate(screen, certificate)
     screen.line()

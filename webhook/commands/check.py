@@ -30,6 +30,7 @@ from webhook.commands.options import (
 )
 from webhook.commands.output import (
     BAD_INPUT,
+    FAILED,
     Screen,
     counted,
     echo,

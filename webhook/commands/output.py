@@ -75,8 +75,9 @@ class Screen:
     def omitted(self, rights: Sequence[str]) -> None:
         """Print what is left out because the caller lacks rights."""
         if rights:
+            text = f"you may not {', '.join(rights)}: what depends on it is not shown"
             self.line()
-            self.paragraph(f"you may not {', '.join(rights)}: what depends on it is not shown", style="yellow")
+            self.paragraph(text, style="yellow")
 
 
 def amount_or_unknown(amount: Fraction | None) -> str:

@@ -46,8 +46,9 @@ def usage(
     by = tuple(dict.fromkeys(by))
     lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until)
     try:
-        # Most lines of /mutate need no decoding.
-        found.read(audit_lines(files or (STDIN,), lines, lambda line: b"count" in line or b"validate" in line))
+        # Most lines are of /mutate, and need no decoding.
+        wanted = audit_lines(files or (STDIN,), lines, lambda each: b"count" in each or b"validate" in each)
+        found.read(wanted)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     found.finish()

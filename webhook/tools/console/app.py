@@ -1,11 +1,11 @@
-"""Pages and server: a Flask application on loopback that shows what an observer read last, or reads the cluster for one object."""
+"""The pages and their server on loopback: a Flask application that shows what an observer read last, or reads one object."""
 
 import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from inspect import isfunction
+from inspect import getmembers, isfunction
 from time import monotonic, sleep
 from typing import Generic, TypeVar
 
@@ -93,7 +93,7 @@ SHOWN_DENIALS = 5
 MAX_SHOWN = 10
 """Of a list beside the subject of a page: findings, nodes, denials of a namespace."""
 
-FILTERS = {name: each for name, each in vars(views).items() if isfunction(each)}
+FILTERS = dict(getmembers(views, lambda each: isfunction(each) and each.__module__ == views.__name__))
 """By their names in templates."""
 
 
