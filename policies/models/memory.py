@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import ceil
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, gpu_requests
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
 from policies.models import estimate as estimates
 from policies.models.attention import Attention, EstimateError
 from policies.models.estimate import Estimate, ModelShape, gib
@@ -107,7 +109,7 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
         return None  # rule gpu-requests denies the pod
     if len(requests) != 1:
         return None
-    ((resource, quantity),) = requests.items()
+    ((resource, amount),) = requests.items()
     key = MODEL_PARAMS if MODEL_PARAMS in pod.annotations else MODEL_FAMILY
     named = pod.annotations[key]
     need = ModelNeed(
@@ -118,7 +120,7 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
         profile=resource.profile,
     )
     if resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return replace(need, gpus=quantity.value)
+        return replace(need, gpus=ceil(amount))
     return need if resource.measure is Measure.SLICES else None
 
 

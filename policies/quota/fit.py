@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.placement.pinning import named_nodes
+from policies.pods.field_paths import value_at
 from policies.pods.workload import PodCount, Workload
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
@@ -111,7 +112,7 @@ def fit_result(
         then, largest, hard, held
     )
     if found is None and (workload.group, workload.kind) == ("apps", "Deployment"):
-        found = _surge(workload.data.get("spec"), written, hard, held)
+        found = _surge(value_at(workload.data, ("spec",)), written, hard, held)
     return found
 
 
@@ -167,10 +168,10 @@ def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector 
     field = _EXISTING.get((workload.group, workload.kind))
     if field is None:
         return None
-    found = _map(workload.data.get("status")).get(field, 0)
+    found = _map(value_at(workload.data, ("status",))).get(field, 0)
     if isinstance(found, list):
         return {key: amount * len(found) for key, amount in running(requested).items()}
-    written = _map(workload.data.get("spec")).get("replicas", 1) if field == "replicas" else None
+    written = _map(value_at(workload.data, ("spec",))).get("replicas", 1) if field == "replicas" else None
     of = written if isinstance(written, int) else sum(each.count.running or 0 for each in requested)
     if not isinstance(found, int) or not of:
         return None

@@ -24,13 +24,14 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
-from policies.placement.availability import Availability, ClassUse
+from policies.placement.availability import Availability
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
     RULE_ID,
     ClassSelection,
+    ClassUse,
     about_annotation,
     class_matches,
     few,
@@ -357,7 +358,7 @@ def _no_node(case: ClassCase) -> Iterator[Finding]:
     else:
         return
     classes = catalogue.named(chosen)
-    if not classes or case.is_made_on_demand(classes):
+    if not classes or any(map(case.selection.is_autoscaled, classes)):
         return
     if nodes.could_take(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)

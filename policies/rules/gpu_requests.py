@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Severity, truncate
 from policies.gpus.amount import ID, NAME, QUOTED, Amount, amounts, is_extended, larger, number
+from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
@@ -29,7 +30,7 @@ from policies.gpus.fraction_annotations import (
     fraction_problems,
 )
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
-from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
+from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.accepted_fixes import AcceptedFixes
 from policies.placement.availability import Availability, Complaint
@@ -246,18 +247,18 @@ def total_findings(
     except QuantityError:
         return  # reported where it is written
     for resource, total in totals.items():
-        if not resource.measure.is_count or not total.is_whole:
+        if not resource.measure.is_count or total.denominator != 1:
             continue
         of_resource = requests.get(resource, [])
         single = of_resource[0] if len(of_resource) == 1 else None
-        is_reported = single is not None and bounds.on_container(resource, total.value) is not None
-        for complaint in bounds.on_pod(resource, total.value, is_reported=is_reported):
+        is_reported = single is not None and bounds.on_container(resource, int(total)) is not None
+        for complaint in bounds.on_pod(resource, int(total), is_reported=is_reported):
             found = total_finding(single, resource, total, complaint)
             yield fixes.checked(found, single) if single else found
 
 
 def total_finding(
-    single: Amount | None, resource: GPUResource, total: Quantity, complaint: Complaint
+    single: Amount | None, resource: GPUResource, total: Fraction, complaint: Complaint
 ) -> Finding:
     """Return a finding about the whole pod, at the only amount of the resource, or else at the spec."""
     if single is not None:

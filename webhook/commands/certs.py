@@ -10,9 +10,9 @@ import click
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from certs.check import carried_names, issued_by
+from certs.check import carried_names, issued_by, pem
 from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
-from certs.rotation import Rotation, RotationPhase, RotationState, pem
+from certs.rotation import Rotation, RotationPhase, RotationState
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster.objects import (

@@ -22,7 +22,7 @@ from webhook.commands.options import (
 )
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import READY, TRUE
+from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names

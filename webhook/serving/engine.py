@@ -295,7 +295,7 @@ class RulePass:
         if binding.rule.mutate is None:
             return []
         DeadlineExceeded.check(self._deadline)
-        patch = self.patch.fork() if on_scratch else self.patch
+        patch = PodPatch(self.patch.pod) if on_scratch else self.patch
         before = len(patch.changes)
         for finding in binding.rule.mutate(patch, binding.options, self.context):
             self._record(finding, mode)
