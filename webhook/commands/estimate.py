@@ -14,8 +14,8 @@ from policies.models import estimate as estimates
 from policies.models import shapes
 from policies.models.estimate import Estimate, Placement
 from policies.models.shapes import Attention, EstimateError, ModelPhase, ModelShape, Precision, parse_family
+from webhook.commands.options import F, output_option
 from webhook.commands.output import echo, print_json
-from webhook.commands.parameters import F, output_option
 from webhook.configuration.loader import load_directory
 
 LONGEST_CONFIG = 2**20
@@ -49,10 +49,9 @@ def _names(values: type[Enum]) -> str:
 def _attention(context: click.Context, parameter: click.Parameter, value: str | None) -> Attention | None:
     if value is None:
         return None
-    with click.File("rb").convert(value, parameter, context) as file:
-        content = file.read(LONGEST_CONFIG)
     try:
-        return shapes.attention_of_config(msgspec.json.decode(content))
+        with click.File("rb").convert(value, parameter, context) as file:
+            return shapes.attention_of_config(msgspec.json.decode(file.read(LONGEST_CONFIG)))
     except (EstimateError, msgspec.DecodeError, RecursionError) as error:
         raise click.BadParameter(f"{value}: {error}.") from None
 
