@@ -12,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.gpus.claims import RECORD_OF, ClaimName, ClaimRecord, DeviceClassNames
+from policies.gpus.claims import ClaimName, ClaimRecord, DeviceClassNames, claim_record
 from policies.pods.names import is_dns_subdomain
 from policies.policy import Labels
 from webhook.cluster import errors
@@ -110,7 +110,7 @@ class ClaimWatch:
             return None
         try:
             found = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
-            return RECORD_OF[name.kind](found)
+            return claim_record(name.kind, found)
         except (errors.ApiError, msgspec.MsgspecError):
             return None
 
@@ -138,7 +138,7 @@ class ClaimWatch:
 
 
 def _kept(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
-    record = RECORD_OF[kind](raw)
+    record = claim_record(kind, raw)
     return None if record.made_for_pod else record
 
 

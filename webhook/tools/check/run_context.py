@@ -12,8 +12,8 @@ from functools import cache, reduce
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
-from policies.gpus.claims import RECORD_OF, ClaimName, DeviceClassNames
+from policies.finding import Finding, Reason, Severity
+from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.policy import Labels
 from policies.quota.amounts import NOTHING, Vector, positive_difference, total
@@ -21,7 +21,6 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
-from policies.reason import Reason
 from webhook.configuration.documents import (
     GROUP,
     QUOTA,
@@ -30,7 +29,7 @@ from webhook.configuration.documents import (
     quota_problems,
     read_document,
 )
-from webhook.configuration.dynamic_resources import DRA_GROUP
+from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP
 from webhook.configuration.loader import Configuration
 from webhook.tools.check.manifests import Manifest
 
@@ -49,9 +48,9 @@ def manifest_context(
     for manifest in manifests:
         if manifest.group_kind == ("", "Namespace"):
             labels[manifest.name] = _labels(manifest)
-        elif manifest.group == DRA_GROUP and manifest.kind in RECORD_OF:
+        elif manifest.group == DRA_GROUP and manifest.kind in CLAIM_PLURALS:
             with suppress(msgspec.ValidationError):
-                record = RECORD_OF[manifest.kind](msgspec.json.encode(manifest.data))
+                record = claim_record(manifest.kind, msgspec.json.encode(manifest.data))
                 claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
     return labels, claims
 

@@ -11,7 +11,7 @@ from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount, posi
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import TRUE
+from webhook.controller.quota_status import TRUE
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.report import (
     DeniedOwner,
