@@ -30,9 +30,9 @@ from webhook.serving.evaluator import Evaluator
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import GroupKind
 from webhook.serving.workload_reviews import evaluate_autoscaler
-from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
+    CheckedCluster,
     Key,
     RunQuota,
     applied_labels,

@@ -10,9 +10,8 @@ from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WE
 from webhook.configuration.cluster_source import PLURALS
 from webhook.controller.canary import probe
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Right, Unknown
-from webhook.tools.doctor.expected import expected_objects
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 
 OLDEST = (1, 30)

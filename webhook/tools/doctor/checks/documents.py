@@ -16,10 +16,9 @@ from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import APPLY
+from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Right
-from webhook.tools.doctor.expected import expected_objects, schema_digest
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"

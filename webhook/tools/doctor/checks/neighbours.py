@@ -11,9 +11,16 @@ from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, READS, excluded_by_name, place
+from webhook.tools.doctor.checks.configurations import (
+    APPLY,
+    GROUP,
+    KINDS,
+    READS,
+    excluded_by_name,
+    expected_objects,
+    place,
+)
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
-from webhook.tools.doctor.expected import expected_objects
 
 MUTATING = "mutatingwebhookconfigurations"
 PODS_ENTRY = "pods.mutate.gpu-admission.dev"
