@@ -41,8 +41,8 @@ class Unknown(Exception):  # noqa: N818 - a result of a check
     """A check has no result. The message says why."""
 
 
-class Right(msgspec.Struct, frozen=True):
-    """A permission: a verb on a resource, such as `list` `nodes`, optionally in one namespace, and for one object."""
+class Permission(msgspec.Struct, frozen=True):
+    """A verb on a resource, such as `list` `nodes`, optionally in one namespace, and for one object."""
 
     verb: str
     resource: str
@@ -52,7 +52,7 @@ class Right(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Return the right as arguments of `kubectl auth can-i`."""
+        """Return the permission as arguments of `kubectl auth can-i`."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         place = f" -n {self.namespace}" if self.namespace else ""
         return f"{self.verb} {resource}{f'/{self.name}' if self.name else ''}{place}"
@@ -91,16 +91,16 @@ class InstalledCluster:
         self._config = config
         self._cache: dict[object, Any] = {}
 
-    def is_allowed(self, right: Right, account: str = "") -> bool:
-        """Return whether a ServiceAccount has the right. Without `account`, whether the caller has it."""
-        spec: dict[str, Any] = {"resourceAttributes": right.attributes()}
+    def is_allowed(self, permission: Permission, account: str = "") -> bool:
+        """Return whether a ServiceAccount has the permission. Without `account`, whether the caller has it."""
+        spec: dict[str, Any] = {"resourceAttributes": permission.attributes()}
         kind = "SelfSubjectAccessReview"
         if account:
             kind, namespace = "SubjectAccessReview", self.names.namespace
             spec["user"] = f"system:serviceaccount:{namespace}:{account}"
             group = "system:serviceaccounts"
             spec["groups"] = [group, f"{group}:{namespace}", "system:authenticated"]
-        if (key := (right, account)) not in self._cache:
+        if (key := (permission, account)) not in self._cache:
             body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
             answer = self.api.post(f"{AUTHORIZATION}/{kind.lower()}s", msgspec.json.encode(body))
             self._cache[key] = msgspec.json.decode(answer)["status"]["allowed"]

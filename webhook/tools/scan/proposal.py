@@ -32,10 +32,11 @@ from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
+from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.doctor.checks.nodes import few, keeping_away, toleration_of, written_toleration
+from webhook.tools.doctor.checks.nodes import few, toleration_of, written_toleration
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
 from webhook.tools.status.capacity import GPUNode
@@ -196,7 +197,7 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
     for node in nodes:
         classes = configuration.classes.named(node.classes)
         offered = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
-        for taint in keeping_away(node.taints):
+        for taint in filter(is_lasting, node.taints):
             if not any(tolerates(each, taint) for each in offered):
                 found.setdefault(taint, []).append(node.name)
     return found

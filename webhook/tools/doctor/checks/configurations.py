@@ -26,7 +26,7 @@ from webhook.configuration.registered_annotations import (
 )
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Right
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 NEW_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
 """The webhooks from which webhooks.matchConditions of the chart takes their conditions."""
@@ -34,7 +34,7 @@ CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
 """The webhook to which webhooks.extraWorkloads of the chart adds rules."""
 KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
-READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
+READS = tuple(Permission("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
 NOT_INSTALLED = "not-installed"
 INSTALL = (

@@ -18,7 +18,7 @@ from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
 from webhook.tools.doctor.checks.nodes import few
-from webhook.tools.doctor.cluster import InstalledCluster, Right
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
@@ -30,7 +30,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 @doctor_check(
     "custom-resources",
     "The CRDs of this version exist",
-    Right("get", "customresourcedefinitions", "apiextensions.k8s.io"),
+    Permission("get", "customresourcedefinitions", "apiextensions.k8s.io"),
 )
 def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, digest in expected_objects().custom_resources.items():
@@ -72,7 +72,9 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "resource-quotas", "Every ResourceQuota key about GPUs limits something", Right("list", "resourcequotas")
+    "resource-quotas",
+    "Every ResourceQuota key about GPUs limits something",
+    Permission("list", "resourcequotas"),
 )
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.usable_configuration.resource_mapping
@@ -86,7 +88,7 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "gpu-quotas",
     "GPUQuotas are counted, current and kept, and limit something",
-    Right("list", "gpuquotas", "gpu-admission.dev"),
+    Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     for record in cluster.decoded(QUOTAS.path(), decode_quota):
@@ -126,8 +128,8 @@ def _fields_ever_set(quota: Any) -> frozenset[str]:
 @doctor_check(
     "ledgers",
     "Every GPUQuota has a ledger, and replicas of other versions can read its catalogues",
-    Right("list", "gpuquotas", "gpu-admission.dev"),
-    Right("list", LEDGERS, "gpu-admission.dev"),
+    Permission("list", "gpuquotas", "gpu-admission.dev"),
+    Permission("list", LEDGERS, "gpu-admission.dev"),
 )
 def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
