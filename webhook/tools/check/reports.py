@@ -101,10 +101,9 @@ def _region(text: str, start: int, end: int) -> dict[str, int]:
 
 def _invocation(found: Manifests) -> dict[str, Any]:
     notes = [{"level": "note", "message": {"text": note}} for note in found.notes]
-    return {
-        "executionSuccessful": not found.problems,
-        **({"toolExecutionNotifications": notes} if notes else {}),
-    }
+    return {"executionSuccessful": not found.problems} | (
+        {"toolExecutionNotifications": notes} if notes else {}
+    )
 
 
 def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
@@ -118,12 +117,7 @@ def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
 
 
 def _result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "ruleId": rule_id,
-        "level": level,
-        "message": {"text": text},
-        "locations": [location],
-    }
+    return {"ruleId": rule_id, "level": level, "message": {"text": text}, "locations": [location]}
 
 
 def _at(manifest: Manifest, path: str) -> dict[str, Any]:
