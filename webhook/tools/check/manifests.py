@@ -37,12 +37,9 @@ from webhook.tools.check.sources import (
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
-_NULLS = {
-    **dict.fromkeys(("limits", "requests", "overhead"), 0),
-    **dict.fromkeys(
-        ("annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"), ""
-    ),
-}
+_NULLS = dict.fromkeys(("limits", "requests", "overhead"), 0) | dict.fromkeys(
+    ("annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"), ""
+)
 """What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
 _OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}

@@ -136,11 +136,9 @@ def is_quota(manifest: Manifest) -> bool:
 
 
 def run_quotas(
-    manifests: Iterable[Manifest],
-    configuration: Configuration,
-    stored: Callable[[str], QuotaGrant | None] | None,
+    manifests: Iterable[Manifest], configuration: Configuration, cluster: "CheckedCluster | None"
 ) -> Callable[[str], RunQuota | None]:
-    """Return what returns the quota of a namespace: among the documents, else `stored`, else of the configuration.
+    """Return what returns the quota of a namespace: of the manifests, else of the cluster, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
@@ -150,7 +148,7 @@ def run_quotas(
 
     @cache
     def quota_of(namespace: str) -> RunQuota | None:
-        in_force = stored(namespace) if stored else None
+        in_force = cluster.quota(namespace) if cluster else None
         granted = written.get(namespace) or in_force or configured.get(namespace)
         held = in_force.held if in_force else None
         return RunQuota(replace(granted, held=held), configuration, {}) if granted else None
@@ -163,20 +161,14 @@ def grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
 
 
 def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator[Finding]:
-    """Yield a warning for each problem of a GPUQuota, which the webhook would refuse."""
+    """Return a warning for each problem of a GPUQuota, which the webhook would refuse."""
     read = _read(manifest)
     problems = [(problem.path, problem.message) for problem in read.problems]
     for spec in read.quotas.values():
         checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
         problems += [(problem.path, problem.message) for problem, _ in checked]
-    for path, message in problems:
-        yield Finding(
-            rule=RULE_ID,
-            reason=Reason.INEFFECTIVE_QUOTA,
-            severity=Severity.WARNING,
-            path=path,
-            message=message,
-        )
+    warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
+    return (warning(path=path, message=message) for path, message in problems)
 
 
 def _read(manifest: Manifest) -> DocumentSet:
@@ -232,14 +224,12 @@ class CheckedCluster:
         try:
             found = self._reader.attempt(right, partial(self._reader.labels_of, namespace))
         except errors.NotFound:
-            self._notes.append(
-                f"namespace {namespace} does not exist yet: its labels are those of the manifests"
-            )
+            note = f"namespace {namespace} does not exist yet: its labels are those of the manifests"
+            self._notes.append(note)
             return ()
         if found is None:
-            raise NamespaceUnknown(
-                f"the policy of namespace {namespace} depends on its labels: you may not {right}"
-            )
+            why = f"depends on its labels: you may not {right}"
+            raise NamespaceUnknown(f"the policy of namespace {namespace} {why}")
         return found
 
     def claim(self, name: ClaimName) -> DeviceClassNames | None:
@@ -259,10 +249,8 @@ class CheckedCluster:
         if record is None or granted is None:
             return None
         if quota_status(record, None).state is QuotaState.NOT_COUNTED:
-            why = f"gpu-admission quota -n {namespace} says why it is not"
-            self._notes.append(
-                f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted: {why}"
-            )
+            note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
+            self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
         return granted
 
     @cached_property
@@ -275,9 +263,5 @@ class CheckedCluster:
         if served is None or not name:
             return None
         right = f"get {f'{served.plural}.{group}'.rstrip('.')} -n {namespace}"
-        path = served.resource.path(namespace, name)
-        try:
-            found = self._reader.attempt(right, partial(self._api.get, path))
-        except errors.NotFound:
-            return None
+        found = self._reader.get(right, served.resource.path(namespace, name))
         return None if found is None else msgspec.json.decode(found, type=dict[str, Any])

@@ -138,6 +138,12 @@ class InstalledCluster:
         """Return the list `webhooks` of our object of this resource."""
         return list((self.webhook_configuration(kind) or {}).get("webhooks") or ())
 
+    @property
+    def lease(self) -> Any:
+        """The Lease of the controller. None if it does not exist."""
+        names = self.names
+        return self.get("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
+
     @cached_property
     def namespaces(self) -> dict[str, dict[str, str]]:
         """Return the labels of all namespaces by name."""
@@ -205,7 +211,5 @@ class InstalledCluster:
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
         policies = self.configuration.policies
-        if not policies.asks_labels(namespace):
-            return policies.for_namespace(namespace)
-        labels = self.namespaces.get(namespace, {})
+        labels = self.namespaces.get(namespace, {}) if policies.asks_labels(namespace) else {}
         return policies.for_namespace(namespace, tuple(sorted(labels.items())))

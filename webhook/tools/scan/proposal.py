@@ -248,9 +248,8 @@ def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> I
         gpu_class = known.classes.get(name)
         spec = msgspec.json.decode(msgspec.json.encode(gpu_class))
         del spec["name"]
-        yield Document(
-            CLASS, name, {**spec, "deviceClasses": sorted({*spec.get("deviceClasses", ()), *devices})}
-        )
+        spec["deviceClasses"] = sorted({*spec.get("deviceClasses", ()), *devices})
+        yield Document(CLASS, name, spec)
 
 
 def _class_name(product: str) -> str | None:
@@ -261,11 +260,9 @@ def _class_name(product: str) -> str | None:
 def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
     """Return the smallest memory of the nodes' cards in GiB, rounded because drivers report a little less; None if unknown."""
     found = []
-    for node in nodes:
-        mib = next(
-            (node.labels[key] for key in MEMORY_MIB_LABELS if node.labels.get(key, "").isdecimal()), None
-        )
-        gigabytes = next((node.labels[key] for key in MEMORY_GB_LABELS if key in node.labels), "")
+    for labels in (node.labels for node in nodes):
+        mib = next((labels[key] for key in MEMORY_MIB_LABELS if labels.get(key, "").isdecimal()), None)
+        gigabytes = next((labels[key] for key in MEMORY_GB_LABELS if key in labels), "")
         if mib is not None:
             found.append(round(Fraction(int(mib), 1024)))
         elif gigabytes.removesuffix("G").isdecimal():

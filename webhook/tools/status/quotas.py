@@ -127,10 +127,7 @@ class StatedQuota(msgspec.Struct, frozen=True):
 
 
 def stated_quota(
-    record: QuotaRecord | None,
-    configuration: Configuration,
-    *,
-    released: Mapping[str, Fraction] | None = None,
+    record: QuotaRecord | None, configuration: Configuration, *, released: Vector | None = None
 ) -> StatedQuota | None:
     """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
     granted = stated_grant(record) if record else None

@@ -132,9 +132,7 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     listed = pods.items if pods else []
     refused = _explained(_denied(denied, owners), listed, now)
     # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
-    without = {
-        (each.metadata.namespace, f"Pod/{each.metadata.name}") for each in listed if each.is_unconsidered
-    }
+    without = {(pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.is_unconsidered}
     current = [each for each in refused if pods is None or not each.is_about_pod or each.key in without]
     said = {each.key for each in current if each.is_about_pod}
     found = [*current, *(each for each in pending(listed, now) if each.key not in said)]

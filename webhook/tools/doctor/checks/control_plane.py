@@ -38,14 +38,13 @@ def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
     own, name = cluster.names.namespace, cluster.names.lease
     where = f"Lease/{name} in {own}"
     logs = f"kubectl -n {own} logs deployment/{CONTROLLER}"
-    lease = cluster.get("/apis/coordination.k8s.io/v1", "namespaces", own, "leases", name)
-    if lease is None:
+    if cluster.lease is None:
         message = (
             "does not exist: no controller ever led, so quotas are not counted and certificates not renewed"
         )
         yield failure("controller-missing", where, message, f"start the controller: {logs}")
         return
-    spec = lease.get("spec") or {}
+    spec = cluster.lease.get("spec") or {}
     renewed, seconds = spec.get("renewTime"), spec.get("leaseDurationSeconds") or 0
     age = cluster.now - datetime.fromisoformat(renewed) if renewed else None
     if not spec.get("holderIdentity") or age is None or age > timedelta(seconds=LATE * seconds):
@@ -166,9 +165,8 @@ def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
     if policy is None or not denies:
         where = f"ValidatingAdmissionPolicy/{CONTROLLER}"
         message = "must exist, with a binding that denies: without it the controller may send any request of the cluster anywhere"
-        yield warning(
-            "controller-unbounded", where, message, f"{APPLY}, with admissionPolicy.enabled of the chart"
-        )
+        remedy = f"{APPLY}, with admissionPolicy.enabled of the chart"
+        yield warning("controller-unbounded", where, message, remedy)
 
 
 CHECKS = (_version, _controller, _canary, _service_accounts, _bounded)

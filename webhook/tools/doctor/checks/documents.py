@@ -135,9 +135,8 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    ledgers = {
-        each.namespace: each for each in cluster.decoded(ledger_objects_path(installation), ledger_record)
-    }
+    records = cluster.decoded(ledger_objects_path(installation), ledger_record)
+    ledgers = {record.namespace: record for record in records}
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
         if record is None:

@@ -185,9 +185,8 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
     for owner, word, options in _named_classes(cluster):
         resource = configuration.classes.resolve(word)[0].resource
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
-        pod = Pod(
-            metadata=Metadata(annotations={GPU_CLASS: word}), given_spec=PodSpec(containers=(container,))
-        )
+        spec = PodSpec(containers=(container,))
+        pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), given_spec=spec)
         for found in gpu_class.without_nodes(pod, options, context):
             yield warning("class-without-nodes", owner, f"names {found.message}", remedy)
 
