@@ -17,19 +17,27 @@ import msgspec
 from rich.console import Console
 from rich.progress import track as rich_track
 
-from policies.finding import VALUE_LENGTH
+from policies.finding import VALUE_LENGTH, Reason
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
-from policies.reason import Reason
-from webhook.commands.cluster_options import (
-    BAD_INPUT,
+from webhook.commands.options import (
     ClusterChoice,
+    config_option,
+    named_cluster_options,
+    now_option,
+    output_option,
+)
+from webhook.commands.output import (
+    BAD_INPUT,
+    FAILED,
+    Screen,
+    counted,
+    echo,
+    echo_document,
     end_with,
     fail,
-    named_cluster_options,
+    print_json,
 )
-from webhook.commands.output import Screen, counted, echo, echo_document, print_json
-from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome
@@ -43,7 +51,6 @@ from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")
 
-REFUSED = 1
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
     ManifestVerdict.CHANGED: "bold cyan",
@@ -152,9 +159,9 @@ def check(
     if found.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
-        sys.exit(REFUSED)
+        sys.exit(FAILED)
     if strict and (found.warnings or any(result.number_of_warnings for result in results)):
-        sys.exit(REFUSED)
+        sys.exit(FAILED)
 
 
 def _checked(

@@ -27,8 +27,7 @@ from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, ledger_record, ledgers
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
-from webhook.controller.usage_cache import UsageCache, verify
-from webhook.controller.usage_counter import UsageCounter
+from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
@@ -117,7 +116,7 @@ class Controller:
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`, then release the Lease."""
-        self.usage_cache.start()
+        self.usage_cache.own.start()
         self.quotas.start(stopping)
         self.ledger_objects.start(stopping)
         self._events.start()

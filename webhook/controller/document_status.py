@@ -25,7 +25,7 @@ from webhook.configuration.cluster_source import (
     path_of,
 )
 from webhook.configuration.documents import API_VERSION, PAUSE, Document, is_pause
-from webhook.controller.conditions import FALSE, TRUE, with_transition_time
+from webhook.controller.quota_status import FALSE, TRUE, with_transition_time
 
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = 10.0

@@ -6,12 +6,13 @@ read. Claims that were made for a pod from a template are not kept, because the 
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from time import monotonic
 
 import msgspec
 
-from policies.gpus.claims import RECORD_OF, ClaimName, ClaimRecord, DeviceClassNames
+from policies.gpus.claims import ClaimName, ClaimRecord, DeviceClassNames, claim_record
 from policies.pods.names import is_dns_subdomain
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -30,7 +31,7 @@ class ClaimWatch:
         self._api = api
         self._records: dict[ClaimName, ClaimRecord] = {}
         self._watches = {
-            kind: DynamicResourceWatch(api, plural, _kept(RECORD_OF[kind]), self._changed)
+            kind: DynamicResourceWatch(api, plural, partial(_kept, kind), self._changed)
             for kind, plural in CLAIM_PLURALS.items()
         }
 
@@ -50,7 +51,7 @@ class ClaimWatch:
             return None
         try:
             found = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
-            return RECORD_OF[name.kind](found)
+            return claim_record(name.kind, found)
         except (errors.ApiError, msgspec.MsgspecError):
             return None
 
@@ -77,12 +78,9 @@ class ClaimWatch:
             del self._records[before.key]
 
 
-def _kept(record_of: Callable[[msgspec.Raw], ClaimRecord]) -> Callable[[msgspec.Raw], ClaimRecord | None]:
-    def kept(raw: msgspec.Raw) -> ClaimRecord | None:
-        record = record_of(raw)
-        return None if record.made_for_pod else record
-
-    return kept
+def _kept(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
+    record = claim_record(kind, raw)
+    return None if record.made_for_pod else record
 
 
 def may_name_claims(review: bytes) -> bool:

@@ -60,7 +60,7 @@ def evaluate_workload(
     configuration, key = by.engine.configuration, (kind.group, kind.kind)
     data, places = workload_pods(configuration.workload_kinds, *key, document)
     pods = _templates(by, policy, kind.kind, places)
-    workload = Workload.of(*key, policy.namespace, data, _readable(pods))
+    workload = Workload(*key, policy.namespace, data, tuple(_readable(pods)))
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if key not in configuration.workload_kinds:
         unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
@@ -81,9 +81,9 @@ def evaluate_autoscaler(
     """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
     kinds = by.engine.configuration.workload_kinds
     scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
-    pods = _readable(_templates(by, policy, scales.kind, places))
-    target = Workload.of(scales.group, scales.kind, policy.namespace, scaled, pods)
-    workload = Workload.of(kind.group, kind.kind, policy.namespace, data, (), target)
+    pods = tuple(_readable(_templates(by, policy, scales.kind, places)))
+    target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)
+    workload = Workload(kind.group, kind.kind, policy.namespace, data, (), target)
     return by.check_workload(policy, workload, is_update=is_update)
 
 

@@ -244,7 +244,7 @@ class Run:
     def _workload(
         self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None, stored: dict[str, Any]
     ) -> Workload:
-        readable = (
+        readable = tuple(
             WorkloadPods(place.path, pod, place.count, result.admitted, denied=result.refused)
             for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
@@ -252,7 +252,7 @@ class Run:
         # As in an update, where the API server sends the status that is stored.
         status = {"status": stored["status"]} if "status" in stored else {}
         data = {**manifest.data, **status}
-        workload = Workload.of(*manifest.group_kind, manifest.namespace, data, readable, target)
+        workload = Workload(*manifest.group_kind, manifest.namespace, data, readable, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
@@ -268,8 +268,8 @@ class Run:
         written = {key: value for key, value in target.data.items() if self._cluster or key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
-        pods = (replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
-        return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
+        pods = tuple(replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
+        return Workload(scales.group, scales.kind, manifest.namespace, data, pods)
 
     def _evaluate_pods(self, manifest: Manifest, policy: EffectivePolicy) -> Iterator[PodResult]:
         quota = self._quota(manifest)

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from policies.finding import Reason
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
-from policies.reason import Reason
 from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
-from policies.gpus.claims import RECORD_OF, ClaimName, DeviceClassNames
+from policies.finding import Finding, Reason, Severity
+from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.placement.named_nodes import NodeIndex
 from policies.placement.nodes import NodeFacts
@@ -25,7 +25,6 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
-from policies.reason import Reason
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import (
@@ -36,7 +35,7 @@ from webhook.configuration.documents import (
     quota_problems,
     read_document,
 )
-from webhook.configuration.dynamic_resources import DRA_GROUP, read_claims, served_resource
+from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.tools.check.manifests import Manifest
@@ -60,9 +59,9 @@ def manifest_context(
     for manifest in manifests:
         if manifest.group_kind == ("", "Namespace"):
             labels[manifest.name] = _labels(manifest)
-        elif manifest.group == DRA_GROUP and manifest.kind in RECORD_OF:
+        elif manifest.group == DRA_GROUP and manifest.kind in CLAIM_PLURALS:
             with suppress(msgspec.ValidationError):
-                record = RECORD_OF[manifest.kind](msgspec.json.encode(manifest.data))
+                record = claim_record(manifest.kind, msgspec.json.encode(manifest.data))
                 claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
     return labels, claims
 

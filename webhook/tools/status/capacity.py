@@ -176,7 +176,7 @@ def node_index(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
 def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
     """Return what the pod requests of GPU resources, as the scheduler adds it up."""
     overhead = amounts(pod.spec.overhead, mapping)
-    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead)
 
 
 def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:

@@ -27,7 +27,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import TRUE
+from webhook.controller.quota_status import TRUE
 from webhook.controller.records import PODS, PodRecord, RecordReader
 from webhook.quota.documents import QuotaRecord
 from webhook.serving.evaluator import fields_of

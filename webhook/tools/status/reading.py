@@ -21,8 +21,8 @@ from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import TRUE
 from webhook.controller.document_status import statuses
+from webhook.controller.quota_status import TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Finding
+from policies.finding import PLATFORM_TEAM, Finding, Reason
 from policies.quota.demand import RULE_ID
-from policies.reason import Reason
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source

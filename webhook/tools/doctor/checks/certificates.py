@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 from cryptography import x509
 
-from certs.check import issued_by, problems
+from certs.check import issued_by, pem, problems
 from certs.reconciler import StoredSecret
-from certs.rotation import COMMON_NAME, pem
+from certs.rotation import COMMON_NAME
 from certs.secret import CA, CERTIFICATE, KEY, DamagedError, decode
 from policies.pods.label_selector import LabelSelector
 from webhook.certificates.objects import ClusterSecret, SecretName

@@ -7,7 +7,7 @@ from policies.policy import end_of
 from policies.quota.spec import class_limits_warning, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
-from webhook.controller.conditions import UNREADABLE
+from webhook.controller.quota_status import UNREADABLE
 from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
