@@ -20,9 +20,8 @@ from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
 from webhook.cluster.objects import WEBHOOK
-from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
-from webhook.commands.parameters import config_option
+from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.registered_annotations import registered_conditions
@@ -136,12 +135,12 @@ def serve(
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
     except StartupError as error:
         raise click.UsageError(str(error)) from None
-    run(partial(build, config, partial(_recorder, audit_log), cluster, secret, fetcher_image), settings)
+    run(partial(build, config, audit_log, cluster, secret, fetcher_image), settings)
 
 
 def build(
     config: Path | None,
-    recorder: Callable[[Metrics, DenialReports], Recorder],
+    audit_log: str,
     cluster: ClusterChoice | None,
     secret: SecretCertificate | None,
     fetcher_image: str,
@@ -166,7 +165,9 @@ def build(
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
     cluster_state = _cluster_state(source, api)
     engine = engine_in_force(lambda: source.configuration, fetcher_image)
-    admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
+    denials, audit = _denials(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
+    recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
+    admission = Admission(engine, recorder, cluster_state)
     served = secret or serving
     if serving.client_ca is not None:
         metrics.watch_client_ca(serving.client_ca)
@@ -240,11 +241,6 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
     denials.start()
     atexit.register(denials.stop)  # atexit runs it before the stop of `events`, which writes the last denials
     return denials
-
-
-def _recorder(target: str, metrics: Metrics, denials: DenialReports) -> Recorder:
-    audit = open_audit_log(target, metrics.audit_lost.inc)
-    return Recorder(metrics, audit, denials, replica=socket.gethostname())
 
 
 def _readiness(

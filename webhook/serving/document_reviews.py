@@ -9,10 +9,9 @@ from datetime import datetime
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.policy import Labels
 from policies.quota.spec import QuotaSpec, class_limits_warning
-from policies.reason import Reason
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice

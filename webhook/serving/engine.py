@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import named_nodes
@@ -27,7 +27,6 @@ from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import Demand
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, demand_input
-from policies.reason import Reason
 from policies.registry import RULES, fingerprints
 from policies.rule import FETCHER_IMAGE, Context, Mode
 from webhook.configuration.loader import Configuration

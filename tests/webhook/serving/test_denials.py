@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.pods.pod import Metadata, OwnerReference
 from policies.quota.quota_request import ReservationOutcome
-from policies.reason import Reason
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.quota.test_events import Writer
