@@ -1,7 +1,4 @@
-"""The quota controller watches pods, claims, nodes and quotas. The leader reconciles the ledgers.
-
-Followers watch too. So a new leader has already observed the reservations for some time.
-"""
+"""The quota controller. Followers watch too, so that a new leader has observed the reservations for some time."""
 
 import logging
 import random

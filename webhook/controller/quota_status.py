@@ -51,10 +51,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 @dataclass(eq=False)
 class QuotaStatusWriter:
-    """Writes each status that differs from its ledger, one after the other.
-
-    `stale` and `unmapped_resources` return the arguments of `conditions`.
-    """
+    """Writes each status that differs. `stale` and `unmapped_resources` return the arguments of `conditions`."""
 
     api: ApiClient
     quotas: Informer[QuotaRecord]
@@ -178,12 +175,10 @@ def conditions(
     unmapped_resources: Sequence[str] | None,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """Return the conditions of a ledger.
+    """Return the conditions of a ledger. `before` are those in the status, and `stale` says why the count may lag.
 
-    before: the conditions in the status.
-    stale: why the count may lag, empty if it does not.
-    unmapped_resources: DeviceClasses and resource names that no GPUResourceMapping names. None if this process has not looked
-      yet; then the condition stays unchanged.
+    `unmapped_resources`: DeviceClasses and resource names that no GPUResourceMapping names. None leaves the condition
+    unchanged, because this process has not looked yet.
     """
     others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
     found = {READY: _ready(ledger, others), **others}

@@ -56,10 +56,7 @@ SOON = 0.05
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger now: the ledger, perhaps with a transition begun, the counter and the catalogue version.
-
-    `anew`: it was never counted in full, or its catalogue is not available.
-    """
+    """How to count a ledger, perhaps with a transition begun. `anew`: not yet in full, or without its catalogue."""
 
     ledger: QuotaLedger
     counter: UsageCounter
@@ -69,13 +66,11 @@ class _Plan(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class QuotaReconciler:
-    """For any number of threads, but only one at a time for a namespace.
-
-    `granted` returns the GPUQuota in the informer as a ledger that was never counted.
-    """
+    """For any number of threads, but only one at a time for a namespace."""
 
     store: ClusterStore
     granted: Callable[[str], QuotaLedger | None]
+    """Returns the GPUQuota in the informer as a ledger that was never counted."""
     usage_cache: UsageCache
     observed: ObservedLedgers
     metrics: ControllerMetrics
@@ -86,10 +81,7 @@ class QuotaReconciler:
         self._listing = threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
-        """Bring the ledger up to date. Return the seconds until the next time, None if there is none, or no quota.
-
-        Raises `LedgerError` and `errors.ApiError`.
-        """
+        """Update the ledger. Return the seconds until the next time, or None. Raises LedgerError, `errors.ApiError`."""
         begun = monotonic()
         former: Revisions | None = None
         while monotonic() < begun + CONTEND_SECONDS:
@@ -240,11 +232,10 @@ class QuotaReconciler:
         return None if expiry is None else max(SOON, expiry) + SOON
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
-        """Return the stored ledger with the present spec of the GPUQuota, None without a GPUQuota.
+        """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
 
-        Creates the ledger if there is none, writes a changed spec into it, and deletes it if its GPUQuota is gone. `fresh`: read
-        the ledger from the API server, because others write it faster than the watch shows it. Raises LedgerError, as `swap`
-        does, or LedgerConflict if another process changed the ledger meanwhile.
+        `fresh`: read it from the API server, because others write it faster than the watch shows it. Raises
+        LedgerError, or LedgerConflict if another process changed the ledger meanwhile.
         """
         ledger_object = None if fresh else self.observed.get(namespace)
         if ledger_object is None:

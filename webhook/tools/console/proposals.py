@@ -25,7 +25,7 @@ from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.corrections import correct, is_better, last_items_last
-from webhook.tools.scan.cluster_facts import ClusterFacts
+from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import stated_quota
 from webhook.tools.status.report import DeniedOwner

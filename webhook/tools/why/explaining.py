@@ -234,9 +234,7 @@ class _Case:
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)
-        ordered = sorted(
-            situation.pods, key=lambda each: (each.is_running, each.has_ended, each.metadata.name)
-        )
+        ordered = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
         return Explanation(
             kind=self.served.kind,
             name=self.name,
