@@ -215,7 +215,8 @@ def test_what_a_quota_denied_is_one_event_of_each_owner(written: Writer) -> None
     ]
     train = written.requested[0]
     assert (train.regarding.namespace, train.regarding.uid) == ("team", "quota-of-team")
-    assert train.first and before <= train.first <= train.last <= datetime.now(UTC)
+    assert train.first
+    assert before <= train.first <= train.last <= datetime.now(UTC)
 
 
 def test_what_is_being_written_when_it_stops_is_written(
