@@ -17,7 +17,6 @@ from policies.gpus import near_names
 from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod, Strict
 from policies.pods.quantity import Quantity, readable
-from policies.pods.requests import NOTHING, pod_requests
 
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims. It does not check their amounts."""
@@ -377,18 +376,6 @@ def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)
     keys = (AnnotationKey(key=each.key, measure=each.measure) for each in spec.fraction_annotations)
     return replace(spec, resources=tuple(patterns), fraction_annotations=tuple(keys))
-
-
-def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResource, Quantity]:
-    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
-    found = ((resource_mapping.resource(name), quantity) for name, quantity in pod_requests(pod).items())
-    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
-
-
-def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
-    """Return the number of whole accelerators of the pod. Slices, shares and cores do not count. Raises QuantityError."""
-    requests = gpu_requests(pod, resource_mapping).items()
-    return sum(quantity.value for resource, quantity in requests if resource.measure is Measure.DEVICES)
 
 
 def _fitting(patterns: Iterable[ResourcePattern], name: str) -> tuple[ResourcePattern, str] | None:

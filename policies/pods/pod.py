@@ -319,10 +319,6 @@ class Pod(View, frozen=True, dict=True):
         return (self.metadata and self.metadata.annotations) or {}
 
     @property
-    def labels(self) -> dict[str, str]:
-        return (self.metadata and self.metadata.labels) or {}
-
-    @property
     def node_selector(self) -> dict[str, str]:
         return self.spec.node_selector or {}
 

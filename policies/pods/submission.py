@@ -79,26 +79,26 @@ def _described(pod: Pod) -> Described:
         {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
     )
     for key, value in pod.node_selector.items():
-        yield ("nodeSelector", key), patch.node_selector_words(key, value)
+        yield ("nodeSelector", key), patch.words(value, f"nodeSelector {key}")
     for at, term in enumerate(pod.required_terms):
         for index, requirement in enumerate(term.match_expressions or ()):
             yield (*_TERMS, at, "matchExpressions", index), patch.words(requirement)
     if (seconds := spec.termination_grace_period_seconds) is not None:
-        yield ("terminationGracePeriodSeconds",), patch.grace_period_words(seconds)
+        yield ("terminationGracePeriodSeconds",), patch.words(seconds, "terminationGracePeriodSeconds")
     for place in pod.places:
         for path, what in _described_container(place.container):
-            yield (place.list_name, place.index, *path), patch.container_words(place.container, what)
+            yield (place.list_name, place.index, *path), f"{place.container.name}: {what}"
 
 
 def _described_container(container: Container) -> Described:
     yield from _items({"env": container.env, "volumeMounts": container.volume_mounts})
     for kind, amounts in (("limits", container.limits), ("requests", container.requests)):
         for name, amount in amounts.items():
-            yield ("resources", kind, name), patch.resource_words(kind, name, amount)
+            yield ("resources", kind, name), patch.words(amount, f"{kind} {name}")
     if container.startup_probe is not None:
         yield ("startupProbe",), patch.words(container.startup_probe)
     if (readiness := container.readiness_probe) is not None and readiness.initial_delay_seconds:
-        words = patch.initial_delay_words(readiness.initial_delay_seconds)
+        words = patch.words(readiness.initial_delay_seconds, "readinessProbe.initialDelaySeconds")
         yield ("readinessProbe", "initialDelaySeconds"), words
 
 

@@ -6,11 +6,13 @@ out is zero. As text an amount is what `str(Fraction)` makes of it: "3", "2/7"; 
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 import msgspec
+
+from policies.pods.requests import combined
 
 Vector = dict[str, Fraction]
 
@@ -71,22 +73,12 @@ class Excess(msgspec.Struct, frozen=True):
 
 def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
     """Return the sum."""
-    return _combined(vectors, operator.add)
+    return {key: amount for key, amount in combined(vectors, operator.add).items() if amount}
 
 
 def maximum(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
     """Return the largest amount of each key."""
-    return _combined(vectors, max)
-
-
-def _combined(
-    vectors: Iterable[Mapping[str, Fraction]], combine: Callable[[Fraction, Fraction], Fraction]
-) -> Vector:
-    found: Vector = {}
-    for vector in vectors:
-        for key, amount in vector.items():
-            found[key] = combine(found[key], amount) if key in found else amount
-    return {key: amount for key, amount in found.items() if amount}
+    return {key: amount for key, amount in combined(vectors, max).items() if amount}
 
 
 def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Vector:

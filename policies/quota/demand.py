@@ -20,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.cards import (
     MAX_RESOURCES,
     NOTHING,
@@ -43,7 +43,6 @@ from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
 from policies.quota.waiting import waits
-from policies.reason import Reason
 
 RULE_ID = "gpu-quota"
 
@@ -105,7 +104,7 @@ def pod_demand(
     overhead = amounts(pod.spec.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
-    plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
+    plain = at_one_time(pod, lambda each: read[id(each)], overhead)
     requested = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not requested:
         return Demand({}, denials=denials)
@@ -115,7 +114,7 @@ def pod_demand(
 
     def cards_on(card: Card) -> Mapping[GPUResource, Fraction]:
         in_containers = (
-            at_one_time(pod, lambda each: cards(read[id(each)], card), cards(overhead, card), NOTHING)
+            at_one_time(pod, lambda each: cards(read[id(each)], card), cards(overhead, card))
             if has_limits
             else cards(plain, card)
         )

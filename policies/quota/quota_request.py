@@ -5,11 +5,12 @@ The reservation of a creation has the object's uid as its id, which is final at 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.cards import container_amounts, is_shared
 from policies.gpus.claims import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
@@ -24,7 +25,6 @@ from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVe
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
 from policies.quota.waiting import waits, without_gate
-from policies.reason import Reason
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 
@@ -176,11 +176,8 @@ def quota_request_for_pod(
     pod that never waits.
     """
 
-    def demand(of: Pod) -> DemandOf:
-        return lambda by, unclassified_pods: pod_demand(of, by, unclassified_pods, nodes=nodes)
-
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
-        counted = demand(without_gate(pod))(by, unclassified_pods)
+        counted = pod_demand(without_gate(pod), by, unclassified_pods, nodes)
         vector = {} if waits(pod) else counted.vector
         denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
         return msgspec.structs.replace(counted, vector=vector, denials=denials)
@@ -203,12 +200,13 @@ def quota_request_for_pod(
     version = before.metadata.version if before.metadata else 0
     is_free = demand_input(pod) == demand_input(before)
     lifts = line is Line.LIFTS and waits(before) and not waits(pod)
+    after, stored = partial(pod_demand, pod, nodes=nodes), partial(pod_demand, before, nodes=nodes)
     return QuotaRequest(
         request_uid,
         uid,
         catalogues,
-        demand(pod),
-        demand(before),
+        after,
+        stored,
         version=version,
         line=Line.LIFTS if lifts else Line.BEHIND,
         is_free=is_free,

@@ -66,6 +66,7 @@ def never_waits(pod: Pod, *, by_daemonset: bool) -> str:
     if pod.spec.resource_claims:
         return "a pod with ResourceClaims"
     gates = (gate.name for gate in pod.spec.scheduling_gates or ())
-    if any(name.startswith(KUEUE) for name in (*gates, *pod.labels, *pod.annotations)):
+    labels = (pod.metadata and pod.metadata.labels) or ()
+    if any(name.startswith(KUEUE) for name in (*gates, *labels, *pod.annotations)):
         return "a pod that Kueue manages"
     return ""

@@ -19,18 +19,19 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
-from policies.placement.availability import Availability, ClassUse
+from policies.placement.availability import Availability
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
     RULE_ID,
     ClassSelection,
+    ClassUse,
     about_annotation,
     class_matches,
     few,
@@ -47,7 +48,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, NodeSelectorRequirement, Pod
-from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 
@@ -357,7 +357,7 @@ def _no_node(case: ClassCase) -> Iterator[Finding]:
     else:
         return
     classes = catalogue.named(chosen)
-    if not classes or case.is_made_on_demand(classes):
+    if not classes or any(map(case.selection.is_autoscaled, classes)):
         return
     if nodes.could_take(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)

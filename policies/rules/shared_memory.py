@@ -12,14 +12,15 @@ hostIPC, which shows the node's own /dev/shm, or on Windows, which has no /dev/s
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import ceil
 
-from policies.finding import Finding, Severity
-from policies.gpus.resource_mapping import whole_gpus
+from policies.finding import Finding, Reason, Severity
+from policies.gpus.cards import gpu_requests
+from policies.gpus.resource_mapping import Measure
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
-from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"
@@ -92,9 +93,10 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
 
 def on_several_gpus(pod: Pod, context: Context) -> bool:
     try:
-        return whole_gpus(pod, context.resource_mapping) > 1
+        requests = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
         return False  # gpu-requests refuses the pod for it
+    return sum(ceil(of) for resource, of in requests.items() if resource.measure is Measure.DEVICES) > 1
 
 
 def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:

@@ -23,7 +23,7 @@ from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import timestamp
 from webhook.controller.gangs import Gangs
 from webhook.controller.records import CountedRecord, PodRecord
-from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import UsageCache
 
 log = logging.getLogger("gpu_admission.controller")
 

@@ -153,9 +153,7 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
-        weights={
-            resource.name: _weight(resource, named or tuple(classes), catalogues) for resource in allocatable
-        },
+        weights={each.name: _weight(each, named or tuple(classes), catalogues) for each in allocatable},
     )
 
 
@@ -178,7 +176,7 @@ def node_index(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
 def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
     """Return what the pod requests of GPU resources, as the scheduler adds it up."""
     overhead = amounts(pod.spec.overhead, mapping)
-    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead)
 
 
 def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:
