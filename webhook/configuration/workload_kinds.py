@@ -178,6 +178,8 @@ class WorkloadKind(_Row, frozen=True):
     cluster_scoped: whether its objects have no namespace. Then only `check` reads them.
     templates_only: whether its objects make no pods until another object refers to them.
     stopped: path → value with which the object, or that part of it, has no pods: a suspended job. `*` is any value.
+    starts_together: whether all its pods start together. Then they leave the line for quota together, as a gang does.
+    staged: path → value with which its pods start in stages. Then they leave the line for quota one by one.
     together: path of the number of pods of the whole object that must run together before any of them works.
     """
 
@@ -187,6 +189,8 @@ class WorkloadKind(_Row, frozen=True):
     cluster_scoped: bool = False
     templates_only: bool = False
     stopped: dict[str, str] = {}
+    starts_together: bool = False
+    staged: dict[str, str] = {}
     together: str = ""
     pods: tuple[PodPath, ...] = ()
 
@@ -213,6 +217,7 @@ class WorkloadKind(_Row, frozen=True):
         for field, path in [
             ("together", self.together),
             *((f"stopped[{each}]", each) for each in self.stopped),
+            *((f"staged[{each}]", each) for each in self.staged),
         ]:
             if path and (not _PATH.fullmatch(path) or path.startswith(".")):
                 yield field, "must be a path such as spec.suspend"

@@ -107,7 +107,7 @@ class Controller:
         self.line = WaitingLine(
             api,
             self.usage_cache,
-            Gangs(api, lambda: self._configuration.workload_kinds),
+            Gangs(api, lambda: self._configuration),
             self._queue_of,
             self._queue.add,
         )

@@ -1,26 +1,48 @@
-"""Gangs: pods that must run together, by their PodGroup or by the object that owns them.
+"""Gangs: pods that must run together, by their PodGroup or by the object that makes them.
 
-A pod says in its metadata where its gang is looked up. Kinds that start in stages are no gangs.
+A pod says in its metadata where its gang is looked up. Of a PodGroup, the smallest number of members counts. Otherwise the last
+object in the chain of controllers counts, if section `workloadKinds` of a GPUResourceMapping says that its pods run together.
+Only pods that request GPUs count, since no other pod waits. Kinds that start in stages are no gangs.
 """
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache
 from time import monotonic
+from typing import Any
 
 import msgspec
 
-from policies.pods.pod import Metadata, Pod
+from policies.pods.pod import Metadata, OwnerReference, Pod, View
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.configuration.workload_kinds import WorkloadKinds
+from webhook.cluster.api import ApiClient, api_path
+from webhook.configuration.loader import Configuration
+from webhook.configuration.workload_kinds import plural
+from webhook.workloads.counts import is_staged
+from webhook.workloads.places import workload_pods
+
+log = logging.getLogger("gpu_admission.controller")
 
 REMEMBERED_SECONDS = 30.0
 """For so long the size of a gang is not read again."""
 SOURCES = 4096
+MAX_OWNERS = 6
+"""Controllers above a pod at most: a pod of a JobSet of a TrainJob has three."""
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+"""Label of the pods of a LeaderWorkerSet: each group is a gang."""
+
+_POD_GROUPS = (
+    ("annotations", "scheduling.k8s.io/group-name", "scheduling.volcano.sh/v1beta1"),
+    ("labels", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/v1alpha1"),
+    ("annotations", "pod-group-name", "scheduling.run.ai/v2alpha2"),
+)
+"""Where a pod names its PodGroup: of Volcano, of the coscheduling plugin, of KAI. All of them have `spec.minMember`."""
+SCHEDULING = "scheduling.k8s.io"
+SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 
 
 class GangSource(msgspec.Struct, frozen=True):
-    """Where the gang of a pod is looked up: a PodGroup, or the controller of the pod. `part` is the part of the object."""
+    """The object by which the gang of a pod is looked up. `part` is the part of the object that is a gang."""
 
     api_version: str
     kind: str
@@ -35,24 +57,64 @@ class KnownGang(msgspec.Struct, frozen=True):
     size: int
 
 
+class _SchedulingGroup(View, frozen=True):
+    pod_group_name: str = ""
+
+
+class _WorkloadReference(View, frozen=True):
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class _Spec(View, frozen=True):
+    scheduling_group: _SchedulingGroup | None = None
+    workload_ref: _WorkloadReference | None = None
+
+
+class _Pod(View, frozen=True):
+    spec: _Spec = _Spec()
+
+
+class _Object(View, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+_POD, _OBJECT = msgspec.json.Decoder(_Pod), msgspec.json.Decoder(_Object)
+
+
 @lru_cache(maxsize=SOURCES)
-def _source(api_version: str, kind: str, name: str, part: str) -> GangSource:
+def _source(api_version: str, kind: str, name: str, part: str = "") -> GangSource:
     """Return one object for equal sources: a thousand pods of one Job share it."""
     return GangSource(api_version, kind, name, part)
 
 
-def gang_source(pod: Pod, raw: msgspec.Raw) -> GangSource | None:  # noqa: ARG001
+def gang_source(pod: Pod, raw: msgspec.Raw) -> GangSource | None:
     """Return where the gang of a pod in JSON is looked up, None of a pod without PodGroup and controller."""
-    metadata = pod.metadata or Metadata()
-    owner = next((each for each in metadata.owner_references or () if each.controller), None)
-    return _source(owner.api_version, owner.kind, owner.name, "") if owner else None
+    metadata, spec = pod.metadata or Metadata(), _POD.decode(raw).spec
+    if spec.scheduling_group and spec.scheduling_group.pod_group_name:
+        return _source(SCHEDULING, "PodGroup", spec.scheduling_group.pod_group_name)
+    if (reference := spec.workload_ref) is not None:
+        part = f"{reference.pod_group}/{reference.pod_group_replica_key}"
+        return _source(SCHEDULING, "Workload", reference.name, part)
+    named = {"annotations": metadata.annotations or {}, "labels": metadata.labels or {}}
+    for field, key, api_version in _POD_GROUPS:
+        if name := named[field].get(key):
+            return _source(api_version, "PodGroup", name)
+    owner = _controller(metadata)
+    part = named["labels"].get(GROUP_INDEX, "")
+    return _source(owner.api_version, owner.kind, owner.name, part) if owner else None
+
+
+def _controller(metadata: Metadata) -> OwnerReference | None:
+    return next((each for each in metadata.owner_references or () if each.controller), None)
 
 
 class Gangs:
     """The gangs of pods, read from the API server and remembered for REMEMBERED_SECONDS. For any number of threads."""
 
-    def __init__(self, api: ApiClient, kinds: Callable[[], WorkloadKinds]) -> None:
-        self._api, self._kinds = api, kinds
+    def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
+        self._api, self._configuration = api, configuration
         self._known: dict[tuple[str, GangSource], tuple[KnownGang | None, float]] = {}
 
     def find(self, namespace: str, source: GangSource) -> KnownGang | None:
@@ -61,13 +123,76 @@ class Gangs:
         if monotonic() < until:
             return found
         try:
-            found = self._read(namespace, source)
-        except (errors.ApiError, msgspec.MsgspecError):
+            if source.kind in {"PodGroup", "Workload"}:
+                found = self._of_group(namespace, source)
+            else:
+                found = self._of_owner(namespace, source)
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            log.info("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
             found = None
         if len(self._known) >= SOURCES:
             self._known.clear()
         self._known[namespace, source] = found, monotonic() + REMEMBERED_SECONDS
         return found
 
-    def _read(self, namespace: str, source: GangSource) -> KnownGang | None:  # noqa: ARG002
-        return None
+    def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
+        api_version = source.api_version
+        if api_version == SCHEDULING:
+            api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
+        data = msgspec.json.decode(self._read(namespace, api_version, source.kind, source.name))
+        spec = data.get("spec", {})
+        if source.kind == "Workload":
+            groups = {each.get("name"): each for each in spec.get("podGroups", [])}
+            spec = groups.get(source.part.partition("/")[0], {})
+        policy = spec.get("policy") or spec.get("schedulingPolicy") or {}
+        size = spec.get("minMember") or policy.get("gang", {}).get("minCount")
+        key = f"{source.kind}/{source.name}/{source.part}".rstrip("/")
+        return KnownGang(key, int(size)) if size else None
+
+    def _of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
+        """Follow the controllers up, as far as their kinds are known, and take the gang of the last one."""
+        kinds = self._configuration().workload_kinds
+        root, document = source, b""
+        for _ in range(MAX_OWNERS):
+            document = self._read(namespace, root.api_version, root.kind, root.name)
+            owner = _controller(_OBJECT.decode(document).metadata)
+            if owner is None or (_group(owner.api_version), owner.kind) not in kinds:
+                break
+            root = GangSource(owner.api_version, owner.kind, owner.name, source.part)
+        size = self._size(_group(root.api_version), root.kind, document)
+        key = f"{root.kind}/{root.name}/{source.part}".rstrip("/")
+        return KnownGang(key, size) if size > 1 else None
+
+    def _size(self, group: str, kind: str, document: bytes) -> int:
+        """Return how many pods with GPUs of the object run together; 0 if each works by itself."""
+        configuration = self._configuration()
+        workload_kind = configuration.workload_kinds.get((group, kind))
+        if workload_kind is None:
+            return 0
+        data, found = workload_pods(configuration.workload_kinds, group, kind, document)
+        if is_staged(workload_kind, data):
+            return 0
+        counts = [
+            place.count for place, pod in found if configuration.resource_mapping.pod_requests_gpus(pod)
+        ]
+        if workload_kind.starts_together or _is_indexed_whole(group, kind, data):
+            return sum(count.running or 0 for count in counts)
+        return sum(count.gang or 0 for count in counts)
+
+    def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
+        row = self._configuration().workload_kinds.get((_group(api_version), kind))
+        prefix = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
+        return self._api.get(
+            api_path(prefix, "namespaces", namespace, row.plural if row else plural(kind), name)
+        )
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]
+
+
+def _is_indexed_whole(group: str, kind: str, data: Any) -> bool:
+    """Whether it is an Indexed Job that runs all of its pods at one time, as distributed training does."""
+    spec = data.get("spec") or {}
+    is_indexed = (group, kind) == ("batch", "Job") and spec.get("completionMode") == "Indexed"
+    return is_indexed and spec.get("completions") == spec.get("parallelism")

@@ -109,6 +109,16 @@ def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:
     return next((value for _, value in values(data, bound(form, at, path))), None)
 
 
+def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
+    """Whether the pods of the object start in stages."""
+    found = (
+        (value, wanted)
+        for path, wanted in workload_kind.staged.items()
+        for _, value in values(data, steps(path))
+    )
+    return any(value == wanted for value, wanted in found)
+
+
 def _is_stopped(data: Any, form: PodPath, at: Parts, path: str, stopped: str) -> bool:
     way = bound(form, at, path)
     if any(step in BRANCHES for step in way):
