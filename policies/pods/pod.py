@@ -202,6 +202,16 @@ class PodResourceClaim(View, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class SchedulingGroup(View, frozen=True):
+    pod_group_name: str = ""
+
+
+class WorkloadReference(View, frozen=True):
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(View, frozen=True):
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
@@ -212,6 +222,8 @@ class PodSpec(View, frozen=True):
     affinity: Affinity | None = None
     node_name: str | None = None
     scheduling_gates: tuple[Named, ...] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
     resources: Resources | None = None
     overhead: ResourceList | None = None

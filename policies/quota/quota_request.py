@@ -48,6 +48,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     pod: Pod | None = None
     """The new pod."""
     line: Line = Line.BEHIND
+    in_gang: bool = False
+    """The new pod may be in a gang, and waits for the others although it fits."""
     is_free: bool = False
     demands: dict[CatalogueVersion, Demand] = {}
     """Those computed so far."""

@@ -249,7 +249,9 @@ class Controller:
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self._observed.get(namespace) is None and not self.usage_cache.own.has_waiting(namespace):
             return
-        if frees:  # a user may wait for the freed quota
+        if frees or self.usage_cache.own.has_waiting(
+            namespace
+        ):  # a user may wait for the freed quota, or a pod
             self._queue.hurry(namespace)
         else:  # the new object is already counted by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)

@@ -7,47 +7,27 @@ Only pods that request GPUs count, since no other pod waits. Kinds that start in
 
 import logging
 from collections.abc import Callable
-from functools import lru_cache
 from time import monotonic
 from typing import Any
 
 import msgspec
 
-from policies.pods.pod import Metadata, OwnerReference, Pod, View
+from policies.pods.pod import Metadata, View
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import plural
 from webhook.workloads.counts import is_staged
+from webhook.workloads.gangs import SCHEDULING, SOURCES, GangSource, controller_of
 from webhook.workloads.places import workload_pods
 
 log = logging.getLogger("gpu_admission.controller")
 
 REMEMBERED_SECONDS = 30.0
 """For so long the size of a gang is not read again."""
-SOURCES = 4096
 MAX_OWNERS = 6
 """Controllers above a pod at most: a pod of a JobSet of a TrainJob has three."""
-GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-"""Label of the pods of a LeaderWorkerSet: each group is a gang."""
-
-_POD_GROUPS = (
-    ("annotations", "scheduling.k8s.io/group-name", "scheduling.volcano.sh/v1beta1"),
-    ("labels", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/v1alpha1"),
-    ("annotations", "pod-group-name", "scheduling.run.ai/v2alpha2"),
-)
-"""Where a pod names its PodGroup: of Volcano, of the coscheduling plugin, of KAI. All of them have `spec.minMember`."""
-SCHEDULING = "scheduling.k8s.io"
 SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
-
-
-class GangSource(msgspec.Struct, frozen=True):
-    """The object by which the gang of a pod is looked up. `part` is the part of the object that is a gang."""
-
-    api_version: str
-    kind: str
-    name: str
-    part: str = ""
 
 
 class KnownGang(msgspec.Struct, frozen=True):
@@ -57,57 +37,11 @@ class KnownGang(msgspec.Struct, frozen=True):
     size: int
 
 
-class _SchedulingGroup(View, frozen=True):
-    pod_group_name: str = ""
-
-
-class _WorkloadReference(View, frozen=True):
-    name: str = ""
-    pod_group: str = ""
-    pod_group_replica_key: str = ""
-
-
-class _Spec(View, frozen=True):
-    scheduling_group: _SchedulingGroup | None = None
-    workload_ref: _WorkloadReference | None = None
-
-
-class _Pod(View, frozen=True):
-    spec: _Spec = _Spec()
-
-
 class _Object(View, frozen=True):
     metadata: Metadata = Metadata()
 
 
-_POD, _OBJECT = msgspec.json.Decoder(_Pod), msgspec.json.Decoder(_Object)
-
-
-@lru_cache(maxsize=SOURCES)
-def _source(api_version: str, kind: str, name: str, part: str = "") -> GangSource:
-    """Return one object for equal sources: a thousand pods of one Job share it."""
-    return GangSource(api_version, kind, name, part)
-
-
-def gang_source(pod: Pod, raw: msgspec.Raw) -> GangSource | None:
-    """Return where the gang of a pod in JSON is looked up, None of a pod without PodGroup and controller."""
-    metadata, spec = pod.metadata or Metadata(), _POD.decode(raw).spec
-    if spec.scheduling_group and spec.scheduling_group.pod_group_name:
-        return _source(SCHEDULING, "PodGroup", spec.scheduling_group.pod_group_name)
-    if (reference := spec.workload_ref) is not None:
-        part = f"{reference.pod_group}/{reference.pod_group_replica_key}"
-        return _source(SCHEDULING, "Workload", reference.name, part)
-    named = {"annotations": metadata.annotations or {}, "labels": metadata.labels or {}}
-    for field, key, api_version in _POD_GROUPS:
-        if name := named[field].get(key):
-            return _source(api_version, "PodGroup", name)
-    owner = _controller(metadata)
-    part = named["labels"].get(GROUP_INDEX, "")
-    return _source(owner.api_version, owner.kind, owner.name, part) if owner else None
-
-
-def _controller(metadata: Metadata) -> OwnerReference | None:
-    return next((each for each in metadata.owner_references or () if each.controller), None)
+_OBJECT = msgspec.json.Decoder(_Object)
 
 
 class Gangs:
@@ -123,10 +57,8 @@ class Gangs:
         if monotonic() < until:
             return found
         try:
-            if source.kind in {"PodGroup", "Workload"}:
-                found = self._of_group(namespace, source)
-            else:
-                found = self._of_owner(namespace, source)
+            read = self._of_group if source.is_group else self._of_owner
+            found = read(namespace, source)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.info("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
             found = None
@@ -155,11 +87,11 @@ class Gangs:
         root, document = source, b""
         for _ in range(MAX_OWNERS):
             document = self._read(namespace, root.api_version, root.kind, root.name)
-            owner = _controller(_OBJECT.decode(document).metadata)
+            owner = controller_of(_OBJECT.decode(document).metadata)
             if owner is None or (_group(owner.api_version), owner.kind) not in kinds:
                 break
             root = GangSource(owner.api_version, owner.kind, owner.name, source.part)
-        size = self._size(_group(root.api_version), root.kind, document)
+        size = self._size(root.group, root.kind, document)
         key = f"{root.kind}/{root.name}/{source.part}".rstrip("/")
         return KnownGang(key, size) if size > 1 else None
 

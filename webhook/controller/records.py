@@ -23,11 +23,11 @@ from policies.quota.waiting import GATE, waits
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
-from webhook.controller.gangs import GangSource, gang_source
 from webhook.quota.documents import PLURAL
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import LedgerObjectError, decode_ledger_object
 from webhook.quota.store import VersionedLedger
+from webhook.workloads.gangs import GangSource, gang_source
 
 PODS = Resource("/api/v1", "pods")
 QUOTAS = Resource(f"/apis/{API_VERSION}", PLURAL)
@@ -172,7 +172,7 @@ class RecordReader:
             node_name=pod.spec.node_name or "",
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
-            gang_source=gang_source(pod, raw),
+            gang_source=gang_source(pod),
             waiting=waiting,
         )
         if has_claim or waiting is not None:

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.amounts import total
+from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
@@ -62,7 +63,9 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             outcome = self.batcher.copy(self.namespace, quota_request.on, self.deadline)
         except LedgerError:
             return None  # the review of /validate says what is wrong
-        must_wait = outcome.verdict is not None and outcome.verdict.must_wait
+        verdict = outcome.verdict
+        fits = verdict is not None and verdict.reason is VerdictReason.RESERVED
+        must_wait = verdict is not None and (verdict.must_wait or (fits and quota_request.in_gang))
         is_served = must_wait and self.enforcer.has_controller(self.deadline - monotonic())
         return outcome if is_served else None
 

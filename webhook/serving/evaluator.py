@@ -53,6 +53,7 @@ from webhook.serving.engine import (
     RulePass,
     Violation,
 )
+from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
@@ -159,7 +160,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the demand of a new pod that may wait in line, None of another one."""
         if waits(pod) or never_waits(pod, by_daemonset=by_daemonset) or not self.lets_wait(policy):
             return None
-        return quota_request_for_pod("review", pod, None, self.engine.configuration, self.named_nodes())
+        configuration = self.engine.configuration
+        request = quota_request_for_pod("review", pod, None, configuration, self.named_nodes())
+        return replace(request, in_gang=may_be_in_gang(pod, configuration.workload_kinds))
 
     def restore(
         self,

@@ -1,13 +1,14 @@
 """`serve` and a controller under the names of an installation, with a policy by which pods wait in line."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.cluster.controllers import Running, published_catalogues
 from tests.cluster.waiting.line import POLICY, Line, let_account_do_all
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import INSTALLATION
+from tests.controlplane.gpuquota import INSTALLATION, install_quota_kind
 from tests.controlplane.webhook import serving
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
@@ -15,21 +16,41 @@ from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
 
 
-@pytest.fixture(scope="package")
-def running(quotas: ControlPlane) -> Iterator[Running]:
-    let_account_do_all(quotas)
-    api = ApiClient(load_access(str(quotas.account_kubeconfig(INSTALLATION, CONTROLLER))))
+@contextmanager
+def queueing(plane: ControlPlane) -> Iterator[Running]:
+    install_quota_kind(plane.client())
+    let_account_do_all(plane)
+    api = ApiClient(load_access(str(plane.account_kubeconfig(INSTALLATION, CONTROLLER))))
     with (
-        published_catalogues(quotas),
-        serving(quotas, POLICY, arguments=("--kubeconfig", quotas.kubeconfig())) as webhook,
+        published_catalogues(plane),
+        serving(plane, POLICY, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
         Running(
-            quotas, lease=CONTROLLER, api=api, expiry=10.0, configuration=load_directory(webhook.config)
+            plane, lease=CONTROLLER, api=api, expiry=10.0, configuration=load_directory(webhook.config)
         ) as running,
     ):
         yield running
 
 
+@pytest.fixture(scope="module")
+def running(plane: ControlPlane) -> Iterator[Running]:
+    with queueing(plane) as running:
+        yield running
+
+
 @pytest.fixture
-def line(running: Running, quotas: ControlPlane) -> Line:
+def line(running: Running, plane: ControlPlane) -> Line:
     assert not running.controller.unready()
-    return Line(quotas)
+    return Line(plane)
+
+
+@pytest.fixture(scope="module")
+def running_jobs(full_plane: ControlPlane) -> Iterator[Running]:
+    with queueing(full_plane) as running:
+        yield running
+
+
+@pytest.fixture
+def jobs(running_jobs: Running, full_plane: ControlPlane) -> Line:
+    """Return a namespace where the controllers of Kubernetes run."""
+    assert not running_jobs.controller.unready()
+    return Line(full_plane)

@@ -1,0 +1,86 @@
+"""Where the gang of a pod is looked up: by a PodGroup that its metadata names, or by its controller."""
+
+from functools import lru_cache
+
+import msgspec
+
+from policies.pods.pod import Metadata, OwnerReference, Pod
+from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
+
+SOURCES = 4096
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+"""Label of the pods of a LeaderWorkerSet: each group is a gang."""
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation of the pods of an Indexed Job, which may be a gang."""
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"
+"""Label of the pods of a JobSet, whose controllers are Jobs."""
+
+_POD_GROUPS = (
+    ("annotations", "scheduling.k8s.io/group-name", "scheduling.volcano.sh/v1beta1"),
+    ("labels", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/v1alpha1"),
+    ("annotations", "pod-group-name", "scheduling.run.ai/v2alpha2"),
+)
+"""Where a pod names its PodGroup: of Volcano, of the coscheduling plugin, of KAI. All of them have `spec.minMember`."""
+SCHEDULING = "scheduling.k8s.io"
+
+
+class GangSource(msgspec.Struct, frozen=True):
+    """The object by which the gang of a pod is looked up. `part` is the part of the object that is a gang."""
+
+    api_version: str
+    kind: str
+    name: str
+    part: str = ""
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a PodGroup, or a part of a Workload."""
+        return self.kind in {"PodGroup", "Workload"}
+
+
+@lru_cache(maxsize=SOURCES)
+def _source(api_version: str, kind: str, name: str, part: str = "") -> GangSource:
+    """Return one object for equal sources: a thousand pods of one Job share it."""
+    return GangSource(api_version, kind, name, part)
+
+
+def gang_source(pod: Pod) -> GangSource | None:
+    """Return where the gang of a pod is looked up, None of a pod without PodGroup and controller."""
+    metadata, spec = pod.metadata or Metadata(), pod.spec
+    if spec.scheduling_group and spec.scheduling_group.pod_group_name:
+        return _source(SCHEDULING, "PodGroup", spec.scheduling_group.pod_group_name)
+    if (reference := spec.workload_ref) is not None:
+        part = f"{reference.pod_group}/{reference.pod_group_replica_key}"
+        return _source(SCHEDULING, "Workload", reference.name, part)
+    named = {"annotations": metadata.annotations or {}, "labels": metadata.labels or {}}
+    for field, key, api_version in _POD_GROUPS:
+        if name := named[field].get(key):
+            return _source(api_version, "PodGroup", name)
+    owner = controller_of(metadata)
+    part = named["labels"].get(GROUP_INDEX, "")
+    return _source(owner.api_version, owner.kind, owner.name, part) if owner else None
+
+
+def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:
+    """Whether the pod may be in a gang, as far as its metadata say. Then it waits until the others are there."""
+    source = gang_source(pod)
+    if source is None:
+        return False
+    labels = (pod.metadata and pod.metadata.labels) or {}
+    if source.is_group or JOB_INDEX in pod.annotations or JOB_SET in labels or GROUP_INDEX in labels:
+        return True
+    workload_kind = kinds.get((source.group, source.kind))
+    return workload_kind is not None and _runs_together(workload_kind)
+
+
+def _runs_together(workload_kind: WorkloadKind) -> bool:
+    has_gang = bool(workload_kind.together) or any(form.gang for form in workload_kind.pods)
+    return workload_kind.starts_together or has_gang
+
+
+def controller_of(metadata: Metadata) -> OwnerReference | None:
+    return next((each for each in metadata.owner_references or () if each.controller), None)
