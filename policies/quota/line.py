@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, exceeds, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
+from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
 from policies.quota.waiting import QueueOrder, QueueSpec
 
 LIFTS_LIMIT = LIMIT // 2
@@ -39,10 +39,9 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A gang needs `size` pods. `present` of them exist, and `running` of those have no gate."""
+    """A gang needs `size` pods. `running` of those that exist have no gate."""
 
     size: int
-    present: int
     running: int = 0
 
 
@@ -110,26 +109,21 @@ def take_turn(
     ledger, then removes the gates.
     """
     units = sorted(_units(waiters, gangs, ledger), key=lambda unit: unit.order)
-    ledger = _remarked(ledger, units)
-    for unit in units:
-        if not unit.is_first and _cannot_start(unit, ledger):
-            gone = [lift_id(each.uid) for each in unit.waiters]
-            ledger = replace(ledger, reservations=ledger.reservations.without(gone))
+    ledger = _given_back(_remarked(ledger, units), units)
     line = _Line(ledger, queue, starved_before)
     for unit in units:
         line.stand(unit)
-    changed = ledger.reservations.without(each.id for each in line.held)
-    ledger = replace(ledger, reservations=changed.plus(line.held))
-    held = {uid for uid, each in ledger.reservations.lifts.items() if each.is_lift}
-    free = (each.uid for unit in units for each in unit.waiters if not each.demand and each.obstacle is None)
-    lifts = () if queue.hold else tuple(dict.fromkeys((*free, *(uid for uid in line.places if uid in held))))
-    return Turn(ledger, lifts, line.places)
+    reservations = ledger.reservations.without(each.id for each in line.held).plus(line.held)
+    begun = {uid for uid, each in reservations.lifts.items() if each.is_begun_lift}
+    starting = (uid for uid, place in line.places.items() if place.standing is Standing.STARTING)
+    lifts = tuple(uid for uid in starting if uid not in begun)
+    return Turn(replace(ledger, reservations=reservations), lifts, line.places)
 
 
 def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLedger) -> Iterator[_Unit]:
     lifts = ledger.reservations.lifts
     by_gang: dict[str, list[Waiter]] = {}
-    for each in waiters:
+    for each in sorted(waiters, key=_place):
         if each.gang in gangs:
             by_gang.setdefault(each.gang, []).append(each)
         else:
@@ -138,7 +132,7 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         gang = gangs[key]
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
-            yield _Unit(tuple(members), is_first=False, is_complete=gang.present >= gang.size)
+            yield _Unit(tuple(members), is_first=False, is_complete=len(members) >= gang.size)
             continue
         # While something is held for the others, the gang is partly started. Later its pods are replacements.
         is_partly_started = has_begun or any(each.uid in lifts for each in members)
@@ -159,21 +153,30 @@ def _remarked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     return replace(ledger, reservations=ledger.reservations.without(unmarked).plus(unmarked.values()))
 
 
-def _cannot_start(unit: _Unit, ledger: QuotaLedger) -> bool:
-    """Whether something is held for the unit, but it has an obstacle, or that is too little, or not for all, or above `hard`."""
-    lifts = ledger.reservations.lifts
-    held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts]
-    if not held:
-        return False
-    demand = total(each.demand for each in held)
-    together = total((ledger.used or {}, ledger.reserved))
-    is_over = any(each.key in demand for each in exceeds(together, ledger.hard))
-    is_short = any(
-        each.uid not in lifts or positive_difference(each.demand, lifts[each.uid].demand)
+def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
+    """Hold nothing more for units that cannot start now. The last in line give back first, if `hard` was lowered."""
+    lifts, together = ledger.reservations.lifts, total((ledger.used or {}, ledger.reserved))
+    gone: list[str] = []
+    for unit in reversed(units):
+        held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts]
+        demand = total(each.demand for each in held)
+        is_over = any(each.key in demand for each in exceeds(together, ledger.hard))
+        if (
+            held
+            and not unit.is_first
+            and (is_over or unit.obstacle or not unit.is_complete or _is_short(unit, lifts))
+        ):
+            gone += [each.id for each in held]
+            together = positive_difference(together, demand)
+    return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
+
+
+def _is_short(unit: _Unit, lifts: Mapping[str, Reservation]) -> bool:
+    """Whether less is held than the unit needs."""
+    return any(
+        positive_difference(each.demand, lifts[each.uid].demand if each.uid in lifts else {})
         for each in unit.waiters
-        if each.demand
     )
-    return is_over or is_short or unit.obstacle is not None
 
 
 class _Line:
@@ -183,7 +186,7 @@ class _Line:
         self._ledger, self._queue, self._starved_before = ledger, queue, starved_before
         self._held_before = ledger.reservations.lifts
         self._together = total((ledger.used or {}, ledger.reserved))
-        self._space = LIFTS_LIMIT - sum(len(each.id) + 1 for each in self._held_before.values())
+        self._space = LIFTS_LIMIT - Reservations.of(*self._held_before.values()).size
         self._blocked = False
         self._number = 0
         self.held: list[Reservation] = []
@@ -192,47 +195,47 @@ class _Line:
     def stand(self, unit: _Unit) -> None:
         """Give the unit its place, and hold its demand if it is its turn."""
         missing = {each.uid: self._missing(each) for each in unit.waiters}
-        needed = total(missing.values())
-        standing = self._standing(unit, needed)
+        version = self._ledger.next_catalogue or ""
+        held = [
+            Reservation(lift_id(each.uid), each.demand, catalogue=version)
+            for each in unit.waiters
+            if missing[each.uid]
+        ]
+        needed, size = total(missing.values()), Reservations.of(*held).size
+        standing, number = self._standing(unit, needed, size), 0
         if standing is Standing.STARTING:
-            version = self._ledger.next_catalogue or ""
-            self.held += [
-                Reservation(lift_id(each.uid), each.demand, catalogue=version)
-                for each in unit.waiters
-                if missing[each.uid]
-            ]
+            self.held += held
             self._together = total((self._together, needed))
-            self._space -= sum(len(lift_id(uid)) + 1 for uid, demand in missing.items() if demand)
+            self._space -= size
         elif standing in {Standing.NEXT, Standing.BEHIND}:
-            self._number += 1
+            self._number = number = self._number + 1
             is_starved = min(each.since for each in unit.waiters) < self._starved_before
             self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.is_first
-        number = self._number if standing in {Standing.NEXT, Standing.BEHIND} else 0
-        for each in unit.waiters:
-            self.places[each.uid] = Place(standing, number, total(each.demand for each in unit.waiters))
+        place = Place(standing, number, total(each.demand for each in unit.waiters))
+        self.places.update((each.uid, place) for each in unit.waiters)
 
     def _missing(self, waiter: Waiter) -> Vector:
+        """Return what is to be held for the pod: nothing more if the removal of its gate was admitted."""
         held = self._held_before.get(waiter.uid)
-        return positive_difference(waiter.demand, held.demand) if held else waiter.demand
+        if held is None:
+            return waiter.demand
+        return {} if held.is_begun_lift else positive_difference(waiter.demand, held.demand)
 
-    def _standing(self, unit: _Unit, needed: Vector) -> Standing:
+    def _standing(self, unit: _Unit, needed: Vector, size: int) -> Standing:
         if unit.obstacle is not None:
             standing = unit.obstacle
         elif not needed:
-            standing = Standing.STARTING
+            standing = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
         elif not unit.is_complete:
             standing = Standing.INCOMPLETE
-        elif exceeds(total(each.demand for each in unit.waiters), self._ledger.hard):
+        elif size > LIFTS_LIMIT or exceeds(total(each.demand for each in unit.waiters), self._ledger.hard):
             standing = Standing.TOO_LARGE
         elif self._queue.hold:
             standing = Standing.ON_HOLD
         elif self._blocked:
             standing = Standing.BEHIND
         else:
-            standing = Standing.STARTING if self._has_room(unit, needed) else Standing.NEXT
+            over = exceeds(total((self._together, needed)), self._ledger.hard)
+            has_room = size <= self._space and not any(each.key in needed for each in over)
+            standing = Standing.STARTING if has_room else Standing.NEXT
         return standing
-
-    def _has_room(self, unit: _Unit, needed: Vector) -> bool:
-        over = exceeds(total((self._together, needed)), self._ledger.hard)
-        size = sum(len(lift_id(each.uid)) + 1 for each in unit.waiters)
-        return size <= self._space and not any(each.key in needed for each in over)
