@@ -33,6 +33,7 @@ from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
+from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.quota.ledger_objects import ClusterStore
@@ -90,6 +91,7 @@ class Controller:
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
+        self._reports = WaitingReports(self._events.put, metrics)
         self._statuses = QuotaStatusWriter(
             api,
             self.quotas,
@@ -98,6 +100,7 @@ class Controller:
             stale=lambda: staleness(self.usage_cache.own.informers),
             unmapped_resources=lambda: self.unmapped_resources.names,
             events=self._events,
+            waiting=self._reports.shown,
         )
         self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
@@ -108,6 +111,7 @@ class Controller:
             api,
             self.usage_cache,
             Gangs(api, lambda: self._configuration),
+            self._reports,
             self._queue_of,
             self._queue.add,
         )

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from webhook.cluster.informer import Informer
+
+WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
+"""Buckets, in seconds."""
 
 
 class ControllerMetrics:
@@ -56,10 +59,32 @@ class ControllerMetrics:
             "gpu_admission_controller_events_lost",
             "Events of the controller on GPUQuotas that could not be written.",
         )
+        self.waiting_pods = gauge(
+            "gpu_admission_quota_waiting_pods", "Pods that wait in line for quota.", ["namespace"]
+        )
+        self.waiting_gpus = gauge(
+            "gpu_admission_quota_waiting_gpus",
+            "Whole-GPU equivalents that the pods in line need.",
+            ["namespace"],
+        )
+        self.wait_seconds = Histogram(
+            "gpu_admission_quota_wait_seconds",
+            "How long pods waited for quota until their scheduling gates were removed.",
+            buckets=WAIT_SECONDS,
+            registry=registry,
+        )
+        self.lifts_denied = counter(
+            "gpu_admission_quota_lifts_denied",
+            "Removals of scheduling gates that were denied or failed; repeated.",
+        )
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
     def forget(self, namespace: str) -> None:
         for each in (self.confirmed, self.expired, self.unreadable, self.recount_time):
+            each.remove(namespace)
+
+    def forget_waiting(self, namespace: str) -> None:
+        for each in (self.waiting_pods, self.waiting_gpus):
             each.remove(namespace)
 
 

@@ -23,7 +23,14 @@ from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.controller.records import LedgerRecord
-from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path, quota_reference
+from webhook.quota.documents import (
+    QuotaRecord,
+    QuotaStatus,
+    WaitingPods,
+    encode_status,
+    quota_path,
+    quota_reference,
+)
 
 EVERY_SECONDS = 1.0
 """From the first change to the write that shows all changes. So a status is written at most once a second."""
@@ -60,6 +67,8 @@ class QuotaStatusWriter:
     stale: Callable[[], str]
     unmapped_resources: Callable[[], Sequence[str] | None]
     events: EventQueue
+    waiting: Callable[[str, QuotaLedger], WaitingPods | None]
+    """Returns what the status says of the pods that wait in a namespace."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,6 +154,7 @@ class QuotaStatusWriter:
             hard=ledger.hard,
             used=ledger.used,
             reserved=amounts["reserved"],
+            waiting=self.waiting(quota.namespace, ledger),
             shown={
                 name: {key: format_amount(amount) for key, amount in sorted(vector.items())}
                 for name, vector in amounts.items()

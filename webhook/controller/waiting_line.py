@@ -6,7 +6,7 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -16,7 +16,7 @@ import msgspec
 from policies.quota.amounts import Vector, maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line import Gang, Place, Standing, Turn, Waiter, take_turn
+from policies.quota.line import Gang, Standing, Turn, Waiter, take_turn
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
@@ -24,6 +24,7 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.gangs import Gangs
 from webhook.controller.records import CountedRecord, PodRecord
 from webhook.controller.usage_counter import UsageCache
+from webhook.controller.waiting_reports import WaitingReports
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -64,19 +65,18 @@ class WaitingLine:
         api: ApiClient,
         usage_cache: UsageCache,
         gangs: Gangs,
+        reports: WaitingReports,
         queue_of: Callable[[str], QueueSpec],
         again: Callable[[str, float], object],
     ) -> None:
         self._api, self._usage_cache, self._gangs = api, usage_cache, gangs
-        self._queue_of, self._again = queue_of, again
+        self._reports, self._queue_of, self._again = reports, queue_of, again
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()
         self._aside: dict[str, _Aside] = {}
         self._ended: dict[str, deque[_Ended]] = {}
         self._replacing: dict[str, set[str]] = {}
-        self.places: dict[str, Mapping[str, Place]] = {}
-        """By namespace and uid, after the last turn."""
 
     def ended(self, record: CountedRecord) -> None:
         """Note that an object ended, so that a pod that replaces it goes first."""
@@ -93,7 +93,7 @@ class WaitingLine:
         pods = self._usage_cache.own.live_pods(namespace)
         waiting = [pod for pod in pods if pod.waits and pod.version <= ledger.revisions.pods]
         if ledger.class_catalogue is None or not (waiting or ledger.reservations.lifts):
-            self.places.pop(namespace, None)
+            self._reports.nobody(namespace)
             return None
         demand_of = self._demand_of(ledger)
         if demand_of is None:
@@ -115,7 +115,7 @@ class WaitingLine:
         ]
         starved_before = timestamp(datetime.now(UTC) - timedelta(seconds=STARVED_SECONDS))
         turn = take_turn(ledger, waiters, gangs, self._queue_of(namespace), starved_before)
-        self.places[namespace] = turn.places
+        self._reports.turn(namespace, waiting, demands, turn)
         return turn
 
     def start(self, namespace: str, uids: Iterable[str]) -> None:
@@ -200,6 +200,7 @@ class WaitingLine:
             path = api_path("/api/v1", "namespaces", pod.namespace, "pods", pod.name)
             self._api.patch(path, msgspec.json.encode(patch), content_type=JSON_PATCH, timeout=LIFT_SECONDS)
             self._aside.pop(pod.uid, None)
+            self._reports.started(pod)
         except (errors.Conflict, errors.NotFound, errors.Invalid):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
         except errors.ApiError as error:
@@ -212,6 +213,7 @@ class WaitingLine:
         before = self._aside.get(pod.uid)
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
         self._aside[pod.uid] = _Aside(pod.version, pause, monotonic() + pause)
+        self._reports.denied(pod, str(error))
         log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, error)
         self._again(pod.namespace, pause)
 

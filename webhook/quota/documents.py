@@ -28,6 +28,24 @@ def quota_reference(namespace: str, uid: str) -> Regarding:
     return Regarding(API_VERSION, QUOTA, NAME, uid, namespace)
 
 
+class WaitingPodStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that waits in line. `place` is 0 if it has none. `gpus` is what must be free for it, or for its whole gang."""
+
+    name: str
+    place: int = 0
+    since: str = ""
+    gpus: str = ""
+    reason: str = ""
+
+
+class WaitingPods(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods that wait in line: how many, what they need, and the first ones."""
+
+    pods: int
+    demand: Vector = {}
+    next: tuple[WaitingPodStatus, ...] = ()
+
+
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A copy of the ledger for people, some seconds old at most.
 
@@ -38,6 +56,7 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     hard: Vector = {}
     used: Vector | None = None
     reserved: Vector = {}
+    waiting: WaitingPods | None = None
     shown: Mapping[str, Mapping[str, str]] = {}
     holders: Mapping[str, tuple[Holder, ...]] = {}
     conditions: tuple[Condition, ...] = ()

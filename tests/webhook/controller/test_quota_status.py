@@ -67,6 +67,7 @@ class World:
             stale=lambda: self.stale,
             unmapped_resources=lambda: (),
             events=self.events,
+            waiting=lambda _namespace, _ledger: None,
         )
 
     def put(self, path: str, body: bytes, *, timeout: float, accept: str) -> None:
