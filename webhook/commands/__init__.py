@@ -25,6 +25,7 @@ COMMANDS = (
     "fetch-model",
     "pause",
     "quota",
+    "release",
     "resume",
     "rules",
     "scan",
