@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from policies.finding import Severity
+from policies.finding import Reason, Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import (
@@ -27,7 +27,6 @@ from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
-from policies.reason import Reason
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""

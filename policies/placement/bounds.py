@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from policies.finding import Reason
 from policies.gpus.amount import NAME
 from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.placement.availability import Availability, Complaint
-from policies.reason import Reason
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):

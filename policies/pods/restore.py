@@ -15,13 +15,12 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.pods.annotations import INJECTED
 from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
 from policies.pods.patch import Change, Operation
 from policies.pods.pod import Pod
 from policies.pods.submission import find_injected
-from policies.reason import Reason
 
 JSON = Any
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import click
 import msgspec
 
-from policies.reason import RULES_BY_REASON, Reason
+from policies.finding import RULES_BY_REASON, Reason
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from webhook.commands.options import output_option

@@ -6,12 +6,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
-from policies.reason import Reason
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 
 ID = "workloads"

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from policies.finding import Reason
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
-from policies.reason import Reason
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
