@@ -216,11 +216,11 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     if api is None:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
-        return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
+        return QuotaEnforcer(ReservationBatcher(memory, metrics), release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
-    return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by), metrics)
+    return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by))
 
 
 def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
