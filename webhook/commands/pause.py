@@ -143,7 +143,6 @@ def _namespaces(policy: Record) -> list[str]:
 
 
 def _who(api: ApiClient) -> str:
-    """Return the name of the current user, by a SelfSubjectReview."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = msgspec.json.decode(api.post(SELF_SUBJECT_REVIEWS, msgspec.json.encode(body)))

@@ -55,7 +55,6 @@ def counted_rows(status: ClusterStatus) -> dict[QuotaDimension, QuotaRow]:
 
 
 def fill(row: QuotaRow) -> str:
-    """Return how a bar looks: over, full, or with room."""
     if (row.used or NOTHING) > row.hard:
         return "over"
     return "full" if row.held >= row.hard else ""
@@ -74,7 +73,6 @@ def amount(value: Fraction | None) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """Return how long ago that was, in its largest unit."""
     seconds = max(int((now - moment).total_seconds()), 0)
     return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
 

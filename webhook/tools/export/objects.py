@@ -38,7 +38,7 @@ class Scope(msgspec.Struct, frozen=True):
         return Scope((*self.conditions, *other.conditions), (*self.labels, *other.labels))
 
 
-class Governed(msgspec.Struct, frozen=True, kw_only=True):
+class Governed(msgspec.Struct, frozen=True):
     """A policy, its rules (without disabled ones), and where it governs."""
 
     policy: Policy
@@ -53,13 +53,11 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
         if any(match.is_everything for match in before):
             return
         bindings = (policies.binding(rule, policy) for rule in RULES)
-        name = f"governed-by-{policy.name}"[:63].rstrip("-.")
-        yield Governed(
-            policy=policy,
-            bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
-            scope=_inside(name, policy.spec.match) + _outside("governed-by-no-earlier-policy", before),
-        )
-        before.append(policy.spec.match)
+        enabled = tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED)
+        name, match = f"governed-by-{policy.name}"[:63].rstrip("-."), policy.spec.match
+        scope = _inside(name, match) + _outside("governed-by-no-earlier-policy", before)
+        yield Governed(policy, enabled, scope)
+        before.append(match)
 
 
 def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
