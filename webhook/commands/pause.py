@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError
+from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
@@ -113,7 +113,7 @@ def _policies(
 ) -> tuple[ApiClient, list[Record], list[Record]]:
     """Return all GPUPolicies of the cluster, and the named ones, or all. If they cannot be listed, the command ends."""
     try:
-        api = ApiClient(cluster.access())
+        api = ApiClient(load_access(*cluster))
         found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
     except errors.NotFound:
         end_with([*problems, f"the kind {POLICY} is not installed in the cluster"])

@@ -189,7 +189,10 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         patch = {"expression": f"{guard}{fragment.patch}\n"}
         spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": patch}]
     spec["variables"] = _named(variables)
-    name = object_name(rule, fragment.part)
+    name = f"gpu-admission.{rule.policy}.{fragment.part}"
+    if len(name) > LONGEST_NAME:
+        ending = "." + sha256(name.encode()).hexdigest()[:12]
+        name = name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
     metadata = {
         "name": name,
         "labels": {**LABELS, RULE_LABEL: rule.id},
@@ -203,15 +206,6 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
-
-
-def object_name(rule: ExportedRule, part: str) -> str:
-    """Return `gpu-admission.POLICY.PART`; where that is longer than a name may be, the end of it is a digest."""
-    name = f"gpu-admission.{rule.policy}.{part}"
-    if len(name) <= LONGEST_NAME:
-        return name
-    ending = "." + sha256(name.encode()).hexdigest()[:12]
-    return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
 
 
 def _named(expressions: Iterable[Named]) -> list[Object]:
