@@ -187,15 +187,11 @@ def denials_in_logs(
             message=_message(line),
             reason=", ".join(dict.fromkeys(each.reason or each.rule for each in _denied(line))),
         )
-        for line in audit_lines(files, counts, _is_denial)
+        for line in audit_lines(files, counts, lambda line: b'"verdict":"denied"' in line)
         if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run
         if (at := _moment(line.time)) is not None and at >= since
         if not namespaces or line.namespace in namespaces
     )
-
-
-def _is_denial(line: bytes) -> bool:
-    return b'"verdict":"denied"' in line
 
 
 def _moment(text: str) -> datetime | None:
