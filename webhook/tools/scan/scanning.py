@@ -24,7 +24,7 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.nodes import NODES
-from webhook.cluster.objects import decode_metadata, timestamp
+from webhook.cluster.objects import decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
@@ -55,10 +55,6 @@ JOB = ("batch", "Job")
 
 HeldByClaim = dict[tuple[str, str], Vector]
 """The demand of pods with a claim for extended resources, by uid and name of that claim."""
-
-
-class _Stored(msgspec.Struct):
-    metadata: Metadata = Metadata()
 
 
 class ClusterFacts:
@@ -226,9 +222,9 @@ class Scan:
             self._progress(served.plural)
 
             def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
-                metadata = msgspec.json.decode(raw, type=_Stored).metadata
+                stored = decode_owned(raw)
+                metadata, owner = stored.metadata, stored.controller
                 namespace = metadata.namespace or ""
-                owner = next((each for each in metadata.owner_references or () if each.controller), None)
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
                     # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")

@@ -311,7 +311,7 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     return InstallationStatus(
         parts=(
             _webhook(cluster),
-            _part("controller", results, partial(_leader, cluster)),
+            _part("controller", results, lambda: f"{cluster.lease['spec']['holderIdentity']} leads"),
             _part("canary", results, lambda: "a GPU pod passes both webhooks on a dry run"),
             _part("certificate", results, partial(_trusted, cluster), CERTIFICATE),
         ),
@@ -358,8 +358,3 @@ def _trusted(cluster: InstalledCluster) -> str:
         leaf = None
     # Without the Secret the certificate comes from files, and only the handshake of the check has seen it.
     return f"{trusted}; the Secret's is valid until {leaf.not_valid_after_utc:%Y-%m-%d}" if leaf else trusted
-
-
-def _leader(cluster: InstalledCluster) -> str:
-    """Return who holds the Lease, which the check of the controller has read."""
-    return f"{cluster.lease['spec']['holderIdentity']} leads"
