@@ -75,7 +75,8 @@ class Controller:
             changed=self._count_changed,
             began=self._began,
             ended=self._ended,
-            awaited=self._full_namespaces,
+            # Users may wait for quota that is freed where all is used up.
+            awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
             history=ClaimHistory(),
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
@@ -205,10 +206,6 @@ class Controller:
             self._queue.hurry(namespace)
         else:  # the new object is already counted by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)
-
-    def _full_namespaces(self) -> list[str]:
-        """Return the namespaces whose quota is used up, so that users may wait for freed quota."""
-        return [namespace for namespace, ledger in self.observed.ledgers().items() if ledger.is_full]
 
     def _leads(self) -> bool:
         return self._elector.is_leader and self.usage_cache.own.synced
