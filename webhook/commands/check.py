@@ -42,12 +42,11 @@ from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome
 from webhook.tools.check import fixing
-from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.fixing import Fixes, write
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
-from webhook.tools.check.run_context import device_classes
+from webhook.tools.check.run_context import CheckedCluster, device_classes
 from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")

@@ -26,9 +26,8 @@ from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.holders import HolderOfQuota, cluster_nodes, holders_of_quota
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order
+from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 

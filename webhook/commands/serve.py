@@ -18,7 +18,7 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.objects import WEBHOOK
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
@@ -28,11 +28,10 @@ from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
-from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.events import QuotaEvents
-from webhook.quota.memory_store import MemoryStore
+from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.store import MemoryStore
 from webhook.server.dispatcher import Site
 from webhook.server.http import Request
 from webhook.server.server import run
@@ -40,14 +39,13 @@ from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
+from webhook.serving.lookups import ClaimWatch, Namespaces, may_name_claims
 from webhook.serving.metrics import Metrics
-from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import read_target
 
@@ -169,13 +167,14 @@ def build(
     recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
     admission = Admission(engine, recorder, cluster_state)
     served = secret or serving
-    if serving.client_ca is not None:
-        metrics.watch_client_ca(serving.client_ca)
+    client_ca = serving.client_ca
+    if client_ca is not None:
+        metrics.watch_client_ca(client_ca)
     app = create_app(
         admission,
         metrics,
         lambda: _readiness(
-            source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
+            source, served.state, secret.unready() if secret else [], client_ca, draining=draining()
         ),
     )
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
@@ -233,7 +232,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
 
 
 def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
-    events = QuotaEvents(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
+    events = EventQueue(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
     denials = DenialReports(events)
     if events:
         events.start()
@@ -264,7 +263,11 @@ def _readiness(
             "lastError": certificate.last_error,
         }
     if client_ca is not None:
-        detail["clientCA"] = {"notAfter": client_ca.not_after.isoformat(), "lastError": client_ca.last_error}
+        authorities = client_ca.state
+        detail["clientCA"] = {
+            "notAfter": authorities.not_after.isoformat(),
+            "lastError": authorities.last_error,
+        }
     if unready:
         detail["unready"] = unready
     return not (draining or expired or unready or source.must_wait), detail

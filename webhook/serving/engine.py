@@ -40,6 +40,7 @@ MAX_DECISIONS, LONGEST_DECISION = 256, 16 * 1024
 MAX_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
 """Keys of cached demands, and bytes of a `demand_input`. The second also limits the denials that a demand contains."""
 
+POD = ("", "Pod")
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")

@@ -18,15 +18,14 @@ from policies.finding import Finding
 from policies.pods.field_paths import path_parts, with_edit
 from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.cluster.nesting import shallow
+from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.corrections import correct, is_better, last_items_last
-from webhook.tools.scan.cluster_facts import ClusterFacts
+from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import stated_quota
 from webhook.tools.status.report import DeniedOwner

@@ -403,9 +403,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
     first, lacking = min(nodes, key=lambda each: len(each.against)), _lacking(situation)
     if not first.against and lacking:
         message = f"Node {first.name} has free GPUs for it, but too little {lacking}"
-        yield Cause(
-            source=Source.NODES, message=message, remedy=f"request less {lacking}, or wait until it is free"
-        )
+        remedy = f"request less {lacking}, or wait until it is free"
+        yield Cause(source=Source.NODES, message=message, remedy=remedy)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
         number = (
