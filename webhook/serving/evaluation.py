@@ -1,6 +1,6 @@
 """Evaluation of stored pods and workloads as if they were created now: by every phase, and without a reservation.
 
-A stored pod is evaluated as its author submitted it (`policies.pods.submission`), by /mutate and then, changed, by /validate.
+A stored pod is evaluated as its author submitted it (`policies.pods.injected`), by /mutate and then, changed, by /validate.
 A workload is evaluated by its templates and as a whole, as in a review. What is DENIED there would be denied to its pods.
 """
 
@@ -11,9 +11,9 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.injected import as_submitted, names_its_node
 from policies.pods.limits import check_size
 from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.submission import as_submitted, names_its_node
 from policies.quota.quota_request import (
     QuotaGrant,
     QuotaRequest,
