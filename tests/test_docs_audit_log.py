@@ -17,8 +17,8 @@ from webhook.configuration.source import ConfigurationCollector
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.store import MemoryStore
 from webhook.server.dispatcher import EdgeMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
@@ -18,7 +18,6 @@ from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import Quantity, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
-from policies.reason import Reason
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.amount import Amount, amounts, is_extended, larger
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.availability import Bounds
@@ -13,7 +13,6 @@ from policies.pods.annotations import MODELS
 from policies.pods.field_paths import path_parts
 from policies.pods.pod import Pod
 from policies.pods.quantity import readable
-from policies.reason import Reason
 
 MAX_FIXES = 16
 """Fixes of one pod that are examined; each looks at all containers."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.finding import Severity
+from policies.finding import Reason, Severity
 from policies.gpus.amount import NAME
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
@@ -31,7 +31,6 @@ from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
-from policies.reason import Reason
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""

@@ -2,9 +2,8 @@
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.pods.field_paths import annotation_path
-from policies.reason import Reason
 
 DOMAIN = "gpu-admission.dev/"
 GPU_CLASS = DOMAIN + "gpu-class"

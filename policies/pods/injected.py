@@ -19,12 +19,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.pods.annotations import INJECTED
 from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
 from policies.pods.patch import Added, Change, Operation, words
 from policies.pods.pod import Container, Pod, PodSpec, View
-from policies.reason import Reason
 
 Words = AbstractSet[str]
 """Changes in words."""

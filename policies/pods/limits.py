@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from policies.finding import Finding, truncate
+from policies.finding import Finding, Reason, truncate
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import NodeSelectorTerm, Pod, View
-from policies.reason import Reason
 
 ID = "limits"
 """Rule id of the findings of this module."""

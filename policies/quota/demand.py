@@ -20,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.cards import (
     MAX_RESOURCES,
     NOTHING,
@@ -42,7 +42,6 @@ from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
-from policies.reason import Reason
 
 RULE_ID = "gpu-quota"
 

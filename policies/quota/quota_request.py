@@ -5,11 +5,12 @@ The reservation of a creation has the object's uid as its id, which is final at 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.cards import container_amounts, is_shared
 from policies.gpus.claims import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
@@ -23,7 +24,6 @@ from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods,
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation
-from policies.reason import Reason
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 
@@ -168,11 +168,8 @@ def quota_request_for_pod(
     `demands`: those of other new pods with an equal `demand_input`.
     """
 
-    def demand(of: Pod) -> DemandOf:
-        return lambda by, unclassified_pods: pod_demand(of, by, unclassified_pods, nodes=nodes)
-
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
-        counted = demand(pod)(by, unclassified_pods)
+        counted = pod_demand(pod, by, unclassified_pods, nodes)
         denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
         return msgspec.structs.replace(counted, denials=denials)
 
@@ -192,9 +189,8 @@ def quota_request_for_pod(
         )
     version = before.metadata.version if before.metadata else 0
     is_free = demand_input(pod) == demand_input(before)
-    return QuotaRequest(
-        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=is_free
-    )
+    after, stored = partial(pod_demand, pod, nodes=nodes), partial(pod_demand, before, nodes=nodes)
+    return QuotaRequest(request_uid, uid, catalogues, after, stored, version=version, is_free=is_free)
 
 
 def quota_request_for_claim(

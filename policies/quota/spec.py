@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Hard, Vector, VectorError, granted, parse_granted
 from policies.quota.demand import UnclassifiedPods
-from policies.reason import Reason
 
 NAME = "default"
 """The name that every GPUQuota must have, so that a namespace has only one."""

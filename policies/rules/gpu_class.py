@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -47,7 +47,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, NodeSelectorRequirement, Pod
-from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 

@@ -14,7 +14,7 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 
 from collections.abc import Iterator, Mapping
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.cards import vendor
 from policies.placement.class_choice import class_matches
 from policies.placement.pinning import pinning
@@ -28,7 +28,6 @@ from policies.pods.tolerations import (
     toleration_of,
     toleration_problems,
 )
-from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
 

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 
-from policies.finding import Edit, Finding, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN
@@ -24,7 +24,6 @@ from policies.pods.field_paths import annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "ineffective-fields"
@@ -109,9 +108,6 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         )
 
 
-# ---- resources
-
-
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
     """Yield each resource name once with its map, except Kubernetes' own names."""
     for kind, amounts in (("limits", limits), ("requests", requests)):
@@ -158,9 +154,6 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     container = place.container
     amounts = (of[name] for of in (container.limits, container.requests) if name in of)
     return (*map(Edit, place.amount_paths(name)), *map(Edit, place.amount_paths(name, meant), amounts))
-
-
-# ---- annotations and labels
 
 
 def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
@@ -223,9 +216,6 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
                 message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",
                 remedy=f"write it into {places[0]}.metadata.annotations",
             )
-
-
-# ---- containers
 
 
 def _misplaced_containers(workload: Workload) -> Iterator[Finding]:

@@ -16,17 +16,22 @@ Each URI has a folder of its own in a claim, so pods with different models can s
 from collections.abc import Iterator
 from functools import partial
 
-from policies.finding import Finding, Severity
-from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
+from policies.finding import Finding, Reason, Severity
+from policies.models.warming.init_container import (
+    CACHE,
+    CONTAINER,
+    HF_TOKEN,
+    ServerCredentials,
+    Warming,
+    server_credentials,
+)
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
-from policies.models.warming.server_credentials import HF_TOKEN, ServerCredentials, server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import cleaned_path, is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, ResourceList, Resources, Volume
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "model-warming"
@@ -96,7 +101,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         size_limit=str(options.cache_size_limit),
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
-        servers=server_credentials(uri.scheme, [each.container for each in servers], CREDENTIALS_PATH),
+        servers=server_credentials(uri.scheme, (each.container for each in servers)),
     )
     taken = list(conflicts(pod, warming, servers, path))
     yield from taken

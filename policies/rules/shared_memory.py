@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.cards import gpu_requests
 from policies.gpus.resource_mapping import Measure
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
-from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"

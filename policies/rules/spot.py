@@ -16,16 +16,14 @@ from enum import Enum
 
 import msgspec
 
-from policies.finding import Finding, Severity
-from policies.models.attention import EstimateError
-from policies.models.estimate import ModelPhase, parse_flag, parse_phase
+from policies.finding import Finding, Reason, Severity
+from policies.models.shapes import EstimateError, ModelPhase, parse_flag, parse_phase
 from policies.pods.annotations import MODEL_PHASE, SPOT, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, PodSpec, Toleration
 from policies.pods.tolerations import toleration_problems
-from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "spot"

@@ -23,13 +23,10 @@ from policies.policy import (
 from policies.quota.spec import class_limits_warning
 from policies.registry import RULES
 from policies.rule import Mode
-from webhook.cluster import errors
-from webhook.cluster.access import AccessError
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import api_path
 from webhook.cluster.objects import decode_metadata, timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
-from webhook.commands.output import Screen, print_json
-from webhook.commands.parameters import now_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, now_option, output_option
+from webhook.commands.output import Screen, end_with, print_as
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
@@ -66,20 +63,15 @@ def config(
         if directory is not None:
             configuration = load_directory(directory)
         else:
-            api = ApiClient(cluster.access())
-            chosen = read_chosen(api)
+            with cluster.client() as api:
+                chosen = read_chosen(api)
+                paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
+                labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
             configuration, problems = chosen.configuration, chosen.problems
-            paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
-            labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
     except ConfigurationError as error:
         end_with(error.problems, "; the configuration is not valid")
-    except (AccessError, errors.ApiError) as error:
-        end_with([str(error)], "; nothing is shown")
     content = document(configuration, labels, now, problems)
-    if output == "json":
-        print_json(content)
-    else:
-        _print(Screen(), content)
+    print_as(output, content, lambda screen: _print(screen, content))
     if problems:
         end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 

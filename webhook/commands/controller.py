@@ -21,9 +21,9 @@ from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, service_names
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
-from webhook.commands.parameters import config_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option
+from webhook.commands.output import FAILED, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
@@ -36,7 +36,6 @@ from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
 
-FAILED = 1
 START_SECONDS = 5.0
 """Between attempts to reach the API server at the start, and after a configuration that could not take effect."""
 

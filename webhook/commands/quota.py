@@ -13,17 +13,21 @@ import msgspec
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from webhook.cluster import errors
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted, since
-from webhook.commands.parameters import config_option, install_namespace_option, output_option
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
+    config_option,
+    install_namespace_option,
+    output_option,
+)
+from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import READY, TRUE
+from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.holders import HolderOfQuota, cluster_nodes, holders_of_quota
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order
+from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 
@@ -156,7 +160,7 @@ def print_table(
         screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
     screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def others(quotas: Sequence[QuotaSummary]) -> str:
@@ -182,7 +186,7 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
     """Print the quota of one namespace in full."""
     for report in found.reports:
         _report_text(screen, report, found.until, now)
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, now: datetime) -> None:

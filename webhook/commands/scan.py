@@ -1,20 +1,17 @@
 """`gpu-admission scan`: what a cluster has, evaluated as if it were created now, and a configuration to begin with."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 
 from policies.quota.amounts import format_amount
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with, fail
-from webhook.commands.output import Screen, counted, echo, print_json
-from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option, now_option, output_option
+from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json, progress
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (
@@ -77,10 +74,15 @@ def scan(
 
     Exits with 0 once it has scanned, 2 if the cluster or the documents cannot be used.
     """
-    with cluster.client() as api, _progress() as progress:
+    with cluster.client() as api, progress() as shown:
         try:
             scanning = Scan(
-                api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=progress
+                api,
+                now=now,
+                config=config,
+                namespace=namespace,
+                is_enforced=enforce,
+                progress=lambda reading: shown(f"reading {reading}"),
             )
             report = scanning.report(with_trial=propose is not None)
         except ConfigurationError as error:
@@ -96,17 +98,6 @@ def scan(
         echo(page(report))
     else:
         print_text(report, propose)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows on a terminal which kind is being read."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda _reading: None
-        return
-    with console.status("") as status:
-        yield lambda reading: status.update(f"reading {reading}")
 
 
 def print_text(report: ScanReport, directory: Path | None) -> None:

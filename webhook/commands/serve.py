@@ -18,22 +18,20 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.objects import WEBHOOK
-from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
-from webhook.commands.parameters import config_option
+from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
-from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.events import QuotaEvents
-from webhook.quota.memory_store import MemoryStore
+from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.store import MemoryStore
 from webhook.server.dispatcher import Site
 from webhook.server.http import Request
 from webhook.server.server import run
@@ -41,14 +39,13 @@ from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
+from webhook.serving.lookups import ClaimWatch, Namespaces, may_name_claims
 from webhook.serving.metrics import Metrics
-from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import read_target
 
@@ -136,12 +133,12 @@ def serve(
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
     except StartupError as error:
         raise click.UsageError(str(error)) from None
-    run(partial(build, config, partial(_recorder, audit_log), cluster, secret, fetcher_image), settings)
+    run(partial(build, config, audit_log, cluster, secret, fetcher_image), settings)
 
 
 def build(
     config: Path | None,
-    recorder: Callable[[Metrics, DenialReports], Recorder],
+    audit_log: str,
     cluster: ClusterChoice | None,
     secret: SecretCertificate | None,
     fetcher_image: str,
@@ -166,15 +163,18 @@ def build(
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
     cluster_state = _cluster_state(source, api)
     engine = engine_in_force(lambda: source.configuration, fetcher_image)
-    admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
+    denials, audit = _denials(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
+    recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
+    admission = Admission(engine, recorder, cluster_state)
     served = secret or serving
-    if serving.client_ca is not None:
-        metrics.watch_client_ca(serving.client_ca)
+    client_ca = serving.client_ca
+    if client_ca is not None:
+        metrics.watch_client_ca(client_ca)
     app = create_app(
         admission,
         metrics,
         lambda: _readiness(
-            source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
+            source, served.state, secret.unready() if secret else [], client_ca, draining=draining()
         ),
     )
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
@@ -232,7 +232,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
 
 
 def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
-    events = QuotaEvents(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
+    events = EventQueue(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
     denials = DenialReports(events)
     if events:
         events.start()
@@ -240,11 +240,6 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
     denials.start()
     atexit.register(denials.stop)  # atexit runs it before the stop of `events`, which writes the last denials
     return denials
-
-
-def _recorder(target: str, metrics: Metrics, denials: DenialReports) -> Recorder:
-    audit = open_audit_log(target, metrics.audit_lost.inc)
-    return Recorder(metrics, audit, denials, replica=socket.gethostname())
 
 
 def _readiness(
@@ -268,7 +263,11 @@ def _readiness(
             "lastError": certificate.last_error,
         }
     if client_ca is not None:
-        detail["clientCA"] = {"notAfter": client_ca.not_after.isoformat(), "lastError": client_ca.last_error}
+        authorities = client_ca.state
+        detail["clientCA"] = {
+            "notAfter": authorities.not_after.isoformat(),
+            "lastError": authorities.last_error,
+        }
     if unready:
         detail["unready"] = unready
     return not (draining or expired or unready or source.must_wait), detail

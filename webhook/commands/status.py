@@ -19,13 +19,22 @@ from policies.printable import printable
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, echo, print_json, print_omitted, since
-from webhook.commands.parameters import (
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
     config_option,
     install_namespace_option,
     namespaces_option,
     output_option,
+)
+from webhook.commands.output import (
+    Screen,
+    amount_or_unknown,
+    counted,
+    echo,
+    fail,
+    print_json,
+    since,
 )
 from webhook.commands.quota import BAR, LEGEND, STATES, bar, bar_and_amounts, others, row_style, stale_figures
 from webhook.tools.audit import Counts
@@ -61,7 +70,7 @@ HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
 SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @namespaces_option
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
@@ -228,7 +237,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         parts = (each for each in status.installation.parts if not each.for_administrators)
         if not any(parts) and not status.installation.findings:
             screen.line("nothing is wrong with what you may read")
-    print_omitted(screen, list(_omitted(status)))
+    screen.omitted(list(_omitted(status)))
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:

@@ -166,21 +166,14 @@ def source_of(
     api: ApiClient | None,
     changed: Callable[[ConfigurationState], object] = lambda _state: None,
 ) -> ConfigurationSource:
-    """Return the source, not started: the directory, else the cluster, else the built-in documents.
-
-    Raises `ConfigurationError` if the directory is not valid.
-    """
+    """Return the source to start: a directory, else the cluster, else built-in. Raises `ConfigurationError`."""
     if directory is None and api is not None:
         return ClusterSource(api, changed)
     return DirectorySource(directory, changed, api)
 
 
 class ClusterSource(ConfigurationSource):
-    """Watches the three kinds, and DeviceClasses, once started. The watching thread calls `changed` with every new state.
-
-    Until the first read the built-in documents are in force. While the API server is away the last good documents stay in
-    force, and `unconfirmed_seconds` grows.
-    """
+    """Watches the three kinds. Until the first read the built-in documents are in force."""
 
     origin = "cluster"
 
@@ -217,7 +210,7 @@ class ClusterSource(ConfigurationSource):
 
     @property
     def unconfirmed_seconds(self) -> float:
-        """Seconds since the API server last confirmed every kind; up to a minute is normal."""
+        """Seconds since the API server last confirmed every kind, while the last good documents stay in force."""
         return max(informer.age for informer in self._informers)
 
     @property

@@ -184,10 +184,7 @@ class UsageSums:
         ledger: QuotaLedger,
         gone: Mapping[str, ClaimRecord] | None = None,
     ) -> tuple[Vector, dict[str, tuple[Holder, ...]], dict[str, StoredObject]]:
-        """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation.
-
-        `gone` are deleted claims whose devices pods still use.
-        """
+        """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation."""
         space = self._namespaces[namespace]
         self._count_gone(space, gone or {})
         found = space.sums.get(unclassified_pods)

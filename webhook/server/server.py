@@ -119,19 +119,11 @@ class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         server: Server = self.app
         [listener], settings, metrics = self.sockets, server.settings, EdgeMetrics(server.registry)
         certificate, site = server.certificate, server.wsgi()
-        callers = (
-            CallerAuthentication(settings.client_names, certificate, metrics)
-            if certificate.client_ca
-            else None
-        )
+        callers = None
+        if certificate.client_ca:
+            callers = CallerAuthentication(settings.client_names, certificate, metrics)
         poller = Poller(
-            listener,
-            site,
-            settings,
-            metrics,
-            wrap=certificate.wrap,
-            callers=callers,
-            on_sweep=self.on_sweep,
+            listener, site, settings, metrics, wrap=certificate.wrap, callers=callers, on_sweep=self.on_sweep
         )
         signal.set_wakeup_fd(poller.wakeup)
         start_monitoring(server.metrics_listener, server.registry)

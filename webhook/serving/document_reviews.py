@@ -6,13 +6,13 @@ has is a warning: otherwise two bad documents could never be corrected one by on
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.policy import Labels
 from policies.quota.spec import QuotaSpec, class_limits_warning
-from policies.reason import Reason
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
@@ -24,6 +24,10 @@ from webhook.serving.review import AdmissionRequest
 
 ID = "configuration"
 """Stands where a rule's id does."""
+
+_problem = partial(Finding, rule=ID, reason=Reason.INVALID_DOCUMENT)
+_warning = partial(_problem, severity=Severity.WARNING)
+_UNREAD = _warning(message="was checked by itself alone: the other documents could not be read yet")
 
 
 class _Object(PartialObject, frozen=True):
@@ -87,47 +91,40 @@ class DocumentReviews:
         for each in problems:
             if each.document != document.title and each not in already:
                 message = f"would make {each.document} unusable: {each.path}: {each.message}"
-                found.append(Finding(rule=ID, reason=Reason.INVALID_DOCUMENT, message=message))
+                found.append(_problem(message=message))
         return found
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
         if document.kind == documents.QUOTA:
             if unheld := class_limits_warning(msgspec.convert(document.spec, QuotaSpec)):
-                yield _warning(unheld, "spec.unclassifiedPods")
+                yield _warning(message=unheld, path="spec.unclassifiedPods")
             return
         others = [each for each in self._known() if each.key != document.key]
         broken = problems_of(others)
         if self._source.origin != "cluster":
-            yield _warning("is not in force: gpu-admission reads its configuration from a directory")
+            yield _warning(message="is not in force: gpu-admission reads its configuration from a directory")
         if broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
-            yield _warning(f"is not in force until these are corrected: {titles}")
+            yield _warning(message=f"is not in force until these are corrected: {titles}")
         if document.kind == documents.RESOURCE_MAPPING:
             yield from self._unregistered(document)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self._namespaces())
-            yield from (_warning(message, path) for path, message in advice)
+            yield from (_warning(message=message, path=path) for path, message in advice)
 
     def _unregistered(self, document: Document) -> Iterator[Finding]:
         spec = load_objects([document]).resource_mappings[document.name]
         for path, key in unregistered(spec, self._registered()) if spec.fraction_annotations else ():
-            yield Finding(
-                rule=ID,
-                reason=Reason.INEFFECTIVE_ANNOTATION,
-                path=path,
-                value=key,
-                message=UNREGISTERED,
-                remedy=REMEDY,
-                severity=Severity.WARNING,
-            )
+            reason = Reason.INEFFECTIVE_ANNOTATION
+            yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
 
 
 def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
     for problem in problems:
         if problem.document == document.title:
-            yield Finding(rule=ID, reason=Reason.INVALID_DOCUMENT, path=problem.path, message=problem.message)
+            yield _problem(path=problem.path, message=problem.message)
 
 
 def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
@@ -136,12 +133,3 @@ def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
         and documents.is_pause(document.spec.get(documents.PAUSE))
         and documents.with_pause(document.spec, None) == documents.with_pause(dict(before), None)
     )
-
-
-def _warning(message: str, path: str = "") -> Finding:
-    return Finding(
-        rule=ID, reason=Reason.INVALID_DOCUMENT, path=path, message=message, severity=Severity.WARNING
-    )
-
-
-_UNREAD = _warning("was checked by itself alone: the other documents could not be read yet")

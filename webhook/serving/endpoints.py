@@ -24,6 +24,7 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.review import BadReviewError
 
 MEDIA_TYPE = "application/json"
+INTERNAL_ERROR = "internal error of gpu-admission"
 
 Readiness = Callable[[], tuple[bool, dict[str, object]]]
 """Returns whether this process should get traffic, and details for people."""
@@ -78,8 +79,11 @@ class AdmissionEndpoints:
             self._metrics.errors.inc()
             if answer == self._answers["/mutate"] and reviewed.operation == "UPDATE":
                 # An answer would refuse the update; failurePolicy Ignore lets it pass after a call that failed.
-                return text(500, "internal error of gpu-admission")
-            response = review.internal_error(reviewed.uid)
+                return text(500, INTERNAL_ERROR)
+            # Details go to the log by uid, never to the user: they could quote the object.
+            remedy = f"report it to the platform team; see its log for request uid {reviewed.uid}"
+            problem = f"{INTERNAL_ERROR}: {remedy}"
+            response = review.rejected(reviewed.uid, 500, "InternalError", problem)
         return Response(200, JSON, review.encode_response(response))
 
     def _refused(self, code: int, message: str) -> Response:

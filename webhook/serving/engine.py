@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import named_nodes
@@ -27,7 +27,6 @@ from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import Demand
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, demand_input
-from policies.reason import Reason
 from policies.registry import RULES, fingerprints
 from policies.rule import FETCHER_IMAGE, Context, Mode
 from webhook.configuration.loader import Configuration
@@ -41,6 +40,7 @@ MAX_DECISIONS, LONGEST_DECISION = 256, 16 * 1024
 MAX_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
 """Keys of cached demands, and bytes of a `demand_input`. The second also limits the denials that a demand contains."""
 
+POD = ("", "Pod")
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")

@@ -54,10 +54,7 @@ def zeros(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:
 
 
 def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
-    """Return the counts with the gang size of each template, if `workload_kind.together` gives one for the whole object.
-
-    The gang size of a template is that number, less the pods of the other templates.
-    """
+    """Return the counts with gang sizes by `workload_kind.together`: that number, less the pods of other templates."""
     needed = _number(next((value for _, value in values(data, steps(workload_kind.together))), None))
     running = [count.running for count in counts]
     if needed is None or any(each is None for each in running):

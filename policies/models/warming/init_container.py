@@ -1,11 +1,13 @@
-"""The init container that fetches a model, and its volumes."""
+"""The init container that fetches a model, its volumes and its credentials."""
+
+from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.models.warming.model_uri import ModelURI
 from policies.models.warming.options import SourceOptions
-from policies.models.warming.server_credentials import KEY_FILE, ServerCredentials
 from policies.pods.pod import (
     Capabilities,
     Container,
@@ -30,7 +32,22 @@ CREDENTIALS = "gpu-admission-model-credentials"
 # Mount points inside the init container.
 _CACHE_PATH = "/gpu-admission/models"
 _SOURCE_PATH = "/gpu-admission/source"
-CREDENTIALS_PATH = "/gpu-admission/credentials"
+_CREDENTIALS_PATH = "/gpu-admission/credentials"
+
+_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
+
+# The variables of each source. Without the first, the others are not credentials.
+_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_VARIABLES = {"s3": _AWS, "hf": (HF_TOKEN,)}
+
+
+class ServerCredentials(msgspec.Struct, frozen=True):
+    """Variables, whole Secrets, and the mount of a key file."""
+
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
+    mount: VolumeMount | None = None
 
 
 class Warming(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +112,8 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
             is_exposed = self.source.exposes_token(self.uri.scheme)
             return ServerCredentials() if is_exposed else self.servers
         if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
-            file = EnvVar(name=KEY_FILE, value=f"{CREDENTIALS_PATH}/{self.source.credentials_key}")
-            mount = VolumeMount(name=CREDENTIALS, mount_path=CREDENTIALS_PATH, read_only=True)
+            file = EnvVar(name=_KEY_FILE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
+            mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
             return ServerCredentials((file,), mount=mount)
         return ServerCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
 
@@ -126,3 +143,37 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         if self._credentials.mount:
             mounts.append(self._credentials.mount)
         return tuple(mounts)
+
+
+def server_credentials(scheme: str, servers: Iterable[Container]) -> ServerCredentials:
+    """Return the credentials of the first server that has some for the source.
+
+    References are copied, never contents. Variables with the address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) are not copied.
+    """
+    for server in servers:
+        found = _key_file(server) if scheme == "gs" else _variables(scheme, server)
+        if found:
+            return found
+    return ServerCredentials()
+
+
+def _variables(scheme: str, server: Container) -> ServerCredentials | None:
+    names = _VARIABLES.get(scheme, ())
+    # $(NAME) refers to other variables of the server.
+    env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
+    if names and names[0] in {each.name for each in env}:
+        return ServerCredentials(env)
+    # The content of Secrets is not known. The server may have its credentials from them.
+    secrets = tuple(each for each in server.env_from or () if each.secret_ref) if names else ()
+    return ServerCredentials(env, secrets) if secrets else None
+
+
+def _key_file(server: Container) -> ServerCredentials | None:
+    path = next((each.value for each in server.env or () if each.name == _KEY_FILE), None) or ""
+    for mount in server.volume_mounts or ():
+        folder = mount.mount_path.rstrip("/")
+        if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):
+            copy = replace(mount, mount_path=_CREDENTIALS_PATH, read_only=True)
+            variable = EnvVar(name=_KEY_FILE, value=_CREDENTIALS_PATH + path.removeprefix(folder))
+            return ServerCredentials((variable,), mount=copy)
+    return None

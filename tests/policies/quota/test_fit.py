@@ -235,6 +235,16 @@ def test_a_template_that_is_pinned_when_admitted_gets_what_its_class_grants() ->
     ]
 
 
+def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
+    grant = QuotaGrant({"resources/nvidia.com/gpu": Fraction(4)}, UnclassifiedPods.TOTAL_ONLY)
+    never = "which can never fit: the GPUQuota of ml-training grants 4 in all"
+
+    assert said(workload(pods(6, running=1)), grant) == [
+        f"spec.template: set nvidia.com/gpu: 4; a pod needs 6 nvidia.com/gpu, {never}; or ask the platform team to raise "
+        "spec.hard.resources[nvidia.com/gpu] [gpu-quota]"
+    ]
+
+
 def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     named = {"kubernetes.io/hostname": "node-1"}
 

@@ -47,7 +47,7 @@ def respond(
                 "draining": draining,
                 "scheme": environ["wsgi.url_scheme"],
                 "last_error": serving.state.last_error,
-                "client_ca": serving.client_ca and serving.client_ca.last_error,
+                "client_ca": serving.client_ca and serving.client_ca.state.last_error,
             }
         case "/large":
             start_response("200 OK", [("Content-Length", argument)])

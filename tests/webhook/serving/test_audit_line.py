@@ -16,9 +16,9 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
-from webhook.serving.audit_line import demand_fields
+from webhook.quota.store import MemoryStore
+from webhook.serving.audit import demand_fields
 
 QUOTA = Document("GPUQuota", "default", {"hard": {"gpus": "2"}}, "team")
 

@@ -1,4 +1,4 @@
-"""A check of an installation: its id, the rights that it needs, and a function that yields what it observes.
+"""A check of an installation: its id, the permissions that it needs, and a function that yields what it observes.
 
 What a check cannot examine, it never reports as fine: the obstacle becomes a `NotChecked`.
 """
@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from webhook.cluster import errors
-from webhook.tools.doctor.cluster import InstalledCluster, Right, Unknown
+from webhook.tools.doctor.cluster import InstalledCluster, Permission, Unknown
 
 
 class DoctorSeverity(Enum):
@@ -35,7 +35,7 @@ warning = partial(DoctorFinding, severity=DoctorSeverity.WARNING)
 
 
 class NotChecked(msgspec.Struct, frozen=True):
-    """Why something could not be examined; `for_administrators` if that needs rights that tenants do not have."""
+    """Why something could not be examined; `for_administrators` if that needs permissions that tenants do not have."""
 
     why: str
     for_administrators: bool = False
@@ -49,8 +49,8 @@ class DoctorCheck(msgspec.Struct, frozen=True):
     id: str
     title: str
     run: Callable[[InstalledCluster], Iterator[Observation]]
-    reads: tuple[Right, ...] = ()
-    """The rights that the caller needs: if one is missing, the check does not run."""
+    reads: tuple[Permission, ...] = ()
+    """What the caller must be allowed to do: if one is missing, the check does not run."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def doctor_check(
-    identity: str, title: str, *reads: Right
+    identity: str, title: str, *reads: Permission
 ) -> Callable[[Callable[[InstalledCluster], Iterator[Observation]]], DoctorCheck]:
     return lambda run: DoctorCheck(identity, title, run, reads)
 
@@ -69,10 +69,9 @@ def doctor_check(
 def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
     observed: list[Observation] = []
     try:
-        missing = [right for right in check.reads if not cluster.is_allowed(right)]
+        missing = [each.words for each in check.reads if not cluster.is_allowed(each)]
         if missing:
-            words = ", ".join(right.words for right in missing)
-            observed.append(NotChecked(f"you may not {words}", for_administrators=True))
+            observed.append(NotChecked(f"you may not {', '.join(missing)}", for_administrators=True))
         else:
             observed.extend(check.run(cluster))
     except Unknown as unknown:

@@ -4,7 +4,7 @@ Objects are dropped once evaluated: memory grows with the number of owners, name
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,28 +12,35 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claims import as_rules_see_it
+from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Metadata
-from policies.policy import BUILT_IN, BUILT_IN_POLICY, Policy, PolicySet
+from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
 from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import QuotaGrant
+from policies.quota.spec import QuotaSpec
 from policies.registry import RULES
 from policies.rule import Mode
-from webhook.cluster.api import ApiClient
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.nodes import NODES
-from webhook.cluster.objects import timestamp
-from webhook.configuration.dynamic_resources import read_device_classes, served_resource
+from webhook.cluster.objects import decode_metadata, timestamp
+from webhook.configuration.documents import GROUP
+from webhook.configuration.dynamic_resources import read_claims, read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
-from webhook.controller.records import PODS, RecordReader
-from webhook.serving.evaluation import Evaluation, evaluate
+from webhook.controller.records import PODS, QUOTAS, RecordReader
+from webhook.quota.documents import PLURAL, decode_quota
+from webhook.quota.enforcer import NamespaceQuota
+from webhook.serving.engine import Engine
+from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
 from webhook.serving.evaluator import Evaluator
+from webhook.tools.check.run_context import grants
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
@@ -53,6 +60,76 @@ Kinds = Counter[tuple[str, str]]
 
 class _Stored(msgspec.Struct):
     metadata: Metadata = Metadata()
+
+
+class ClusterFacts:
+    """What evaluations need of a cluster, or of one namespace, besides the objects. Each fact is read when it is first needed.
+
+    Kinds that the caller may not list are left out. Raises `errors.ApiError` for everything but a lack of rights.
+    """
+
+    def __init__(self, reader: Permitted, namespace: str) -> None:
+        self._reader, self._namespace = reader, namespace
+        self._api, self._attempt = reader.api, reader.attempt
+
+    @cached_property
+    def labels(self) -> dict[str, Labels]:
+        """The labels of the namespaces that may be read."""
+        found: dict[str, Labels] = {}
+
+        def read(raw: bytes | msgspec.Raw) -> None:
+            metadata = decode_metadata(raw)
+            found[metadata.name] = metadata.sorted_labels
+
+        if self._namespace:
+            path = api_path("/api/v1", "namespaces", self._namespace)
+            right = f"get namespaces/{self._namespace}"
+            self._attempt(right, lambda: read(self._api.get(path, accept=METADATA)))
+        else:
+            self._attempt(
+                "list namespaces", lambda: self._api.list("/api/v1/namespaces", read, accept=METADATA_LIST)
+            )
+        return found
+
+    @cached_property
+    def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
+        return read_claims(self._api)
+
+    @cached_property
+    def quotas(self) -> dict[str, QuotaGrant] | None:
+        """What the GPUQuotas of the cluster grant, by namespace; None where they may not be read."""
+        found: dict[str, QuotaSpec] = {}
+
+        def read(raw: msgspec.Raw) -> None:
+            record = decode_quota(raw)
+            if record is not None and record.spec is not None:
+                found[record.namespace] = record.spec
+
+        try:
+            path = QUOTAS.path(self._namespace)
+            is_read = self._attempt(f"list {PLURAL}.{GROUP}", lambda: bool(self._api.list(path, read)))
+        except errors.NotFound:  # their kind is not installed
+            return {}
+        return grants(found) if is_read else None
+
+    def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
+        labels = self.labels if configuration.policies.has_selectors else {}
+        facts, index = self._reader.nodes(configuration)
+        return Evaluator(
+            engine=Engine(configuration),
+            now=now,
+            labels_of=lambda namespace: labels.get(namespace, ()),
+            nodes=lambda: facts,
+            named_nodes=lambda: index,
+            claims=self.claims.get,
+            quota_of=self._quota_of(configuration),
+        )
+
+    def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
+        if self.quotas is None:
+            return lambda _namespace: None
+        granted = grants(configuration.quotas) | self.quotas
+        return lambda namespace: UnusedQuota(granted.get(namespace), configuration)
 
 
 class Scan:

@@ -152,9 +152,7 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
-        weights={
-            resource.name: _weight(resource, named or tuple(classes), catalogues) for resource in allocatable
-        },
+        weights={each.name: _weight(each, named or tuple(classes), catalogues) for each in allocatable},
     )
 
 

@@ -45,6 +45,13 @@ class Permitted:
                 self.omitted.append(right)
             return None
 
+    def get(self, right: str, path: str) -> bytes | None:
+        """Return an object; None where there is none, or the caller may not read it."""
+        try:
+            return self.attempt(right, partial(self.api.get, path))
+        except errors.NotFound:
+            return None
+
     def attempt_list(self, resource: str, namespace: str, read: Callable[[], T]) -> T | None:
         """Return what is read of a list in a namespace, in all if it is ""."""
         where = f"-n {namespace}" if namespace else "in all namespaces"
@@ -93,11 +100,7 @@ class Permitted:
 
     def quota(self, namespace: str) -> QuotaRecord | None:
         """Return the GPUQuota of the namespace; None where there is none, or the caller may not read it."""
-        read = partial(self.api.get, quota_path(namespace))
-        try:
-            found = self.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", read)
-        except errors.NotFound:
-            return None
+        found = self.get(f"get {PLURAL}.{GROUP} -n {namespace}", quota_path(namespace))
         return decode_quota(found) if found else None
 
     def documents(self, added: Sequence[DeviceClass] = ()) -> EvaluatedDocuments:

@@ -21,8 +21,8 @@ from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import TRUE
 from webhook.controller.document_status import statuses
+from webhook.controller.quota_status import TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
@@ -33,9 +33,8 @@ from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
-from webhook.tools.status.holders import PENDING_AFTER, pending_owners
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status
+from webhook.tools.status.quotas import PENDING_AFTER, pending_owners, quota_status
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
@@ -199,12 +198,7 @@ def _figures_until(reader: Permitted, names: Names, now: datetime) -> datetime |
     None while a controller leads, and where no Lease can be read.
     """
     path = api_path("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
-    try:
-        found = reader.attempt(
-            f"get leases/{names.lease} -n {names.namespace}", partial(reader.api.get, path)
-        )
-    except errors.NotFound:
-        return None
+    found = reader.get(f"get leases/{names.lease} -n {names.namespace}", path)
     spec = msgspec.json.decode(found)["spec"] if found else {}
     if not spec.get("renewTime"):
         return None
@@ -261,7 +255,7 @@ def _policy(
     modes: dict[str, tuple[str, ...]],
     since: datetime | None,
     now: datetime,
-    held_back: str = "",
+    message: str = "",
 ) -> PolicyStatus:
     spec = policy.spec
     return PolicyStatus(
@@ -269,9 +263,9 @@ def _policy(
         version=policy.version,
         priority=spec.priority,
         where=str(spec.match),
-        in_force=not held_back,
+        in_force=not message,
         since=since,
-        message=held_back,
+        message=message,
         paused_until=still_paused(spec.paused_until, now),
         exemptions=tuple(_exemption(each) for each in spec.exemptions if each.is_in_force(now)),
         modes=modes,
@@ -318,15 +312,14 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     if is_not_installed(results[-1]):
         findings = results[-1].findings
         text = f"{findings[0].object} {findings[0].message}: no policy and no quota has an effect"
-        return InstallationStatus(
-            parts=(Part(name="webhook", health=Health.FAILED, text=text),), findings=findings
-        )
+        webhook = Part(name="webhook", health=Health.FAILED, text=text)
+        return InstallationStatus(parts=(webhook,), findings=findings)
     return InstallationStatus(
         parts=(
             _webhook(cluster),
-            _part("controller", CONTROLLER, results, _leader(cluster)),
-            _part("canary", CANARY, results, "a GPU pod passes both webhooks on a dry run"),
-            _part("certificate", CERTIFICATE, results, _trusted(cluster)),
+            _part("controller", CONTROLLER, results, partial(_leader, cluster)),
+            _part("canary", CANARY, results, lambda: "a GPU pod passes both webhooks on a dry run"),
+            _part("certificate", CERTIFICATE, results, partial(_trusted, cluster)),
         ),
         findings=tuple(finding for result in results for finding in result.findings),
         not_checked=tuple(
@@ -341,32 +334,27 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     )
 
 
-def _part(name: str, ids: Sequence[str], results: Sequence[CheckResult], text: str) -> Part:
+def _part(name: str, ids: Sequence[str], results: Sequence[CheckResult], text: Callable[[], str]) -> Part:
     """Return a part by the results of its checks; `text` describes it if they found nothing."""
     own = [result for result in results if result.check.id in ids]
-    for result in own:
-        for finding in result.findings:
-            return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
-    for result in own:
-        for missed in result.not_checked:
-            return Part(
-                name=name,
-                health=Health.UNKNOWN,
-                text=missed.why,
-                for_administrators=missed.for_administrators,
-            )
-    return Part(name=name, health=Health.OK, text=text)
+    for finding in (finding for result in own for finding in result.findings):
+        return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
+    for missed in (missed for result in own for missed in result.not_checked):
+        return _unknown(name, missed.why, for_administrators=missed.for_administrators)
+    return Part(name=name, health=Health.OK, text=text())
+
+
+def _unknown(name: str, why: str, *, for_administrators: bool = False) -> Part:
+    return Part(name=name, health=Health.UNKNOWN, text=why, for_administrators=for_administrators)
 
 
 def _webhook(cluster: InstalledCluster) -> Part:
     try:
         found = cluster.get("/apis/apps/v1", "namespaces", cluster.names.namespace, "deployments", WEBHOOK)
     except errors.ApiError as error:
-        is_forbidden = isinstance(error, errors.Forbidden)
-        return Part(name="webhook", health=Health.UNKNOWN, text=str(error), for_administrators=is_forbidden)
+        return _unknown("webhook", str(error), for_administrators=isinstance(error, errors.Forbidden))
     if found is None:
-        text = f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist"
-        return Part(name="webhook", health=Health.UNKNOWN, text=text)
+        return _unknown("webhook", f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist")
     wanted, ready = found["spec"].get("replicas", 1), (found.get("status") or {}).get("readyReplicas", 0)
     image = found["spec"]["template"]["spec"]["containers"][0].get("image", "")
     text = f"{ready} of {wanted} replicas ready, {image}"
@@ -384,14 +372,5 @@ def _trusted(cluster: InstalledCluster) -> str:
 
 
 def _leader(cluster: InstalledCluster) -> str:
-    names = cluster.names
-    try:
-        lease = cluster.get(
-            "/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease
-        )
-    except errors.ApiError as error:
-        return str(error)
-    spec = (lease or {}).get("spec") or {}
-    if not spec.get("renewTime"):
-        return "nobody leads"
-    return f"{spec.get('holderIdentity') or 'nobody'} leads"
+    """Return who holds the Lease, which the check of the controller has read."""
+    return f"{cluster.lease['spec']['holderIdentity']} leads"

@@ -14,8 +14,7 @@ import msgspec
 
 from policies.pods.pod import Metadata, Named, OwnerReference
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA_LIST
-from webhook.cluster.nesting import shallow
+from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
@@ -189,7 +188,7 @@ def read_family(
         unknown = {each: of for each, of in unknown.items() if each not in parents and each != uid}
         if not unknown:
             break
-        above = _follow(reader, kinds, namespace, frozenset(unknown.values()), parents)
+        above = _follow(reader, kinds, namespace, sorted(set(unknown.values())), parents)
         for gone in unknown.keys() - parents.keys():
             parents[gone] = ""
         unknown = above
@@ -198,15 +197,11 @@ def read_family(
 
 
 def _follow(
-    reader: Permitted,
-    kinds: ServedKinds,
-    namespace: str,
-    of: frozenset[tuple[str, str]],
-    parents: dict[str, str],
+    reader: Permitted, kinds: ServedKinds, namespace: str, of: list[tuple[str, str]], parents: dict[str, str]
 ) -> dict[str, tuple[str, str]]:
     """Add the owners of all objects of these kinds to `parents`; return the owners with their kinds."""
     found: dict[str, tuple[str, str]] = {}
-    for api_version, kind in sorted(of):
+    for api_version, kind in of:
         served = kinds.of_reference(api_version, kind)
         if served is None:
             continue

@@ -11,9 +11,16 @@ from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, READS, excluded_by_name, place
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
-from webhook.tools.doctor.expected import expected_objects
+from webhook.tools.doctor.checks.configurations import (
+    APPLY,
+    GROUP,
+    KINDS,
+    READS,
+    excluded_by_name,
+    expected_objects,
+    place,
+)
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
 
 MUTATING = "mutatingwebhookconfigurations"
 PODS_ENTRY = "pods.mutate.gpu-admission.dev"
@@ -22,7 +29,9 @@ GPU_OPERATOR = "gpu-operator"
 """Namespace of NVIDIA's GPU operator, whose validator pods request GPUs before a node is ready."""
 
 
-@doctor_check("later-webhooks", "No other mutating webhook runs after ours", Right("list", MUTATING, GROUP))
+@doctor_check(
+    "later-webhooks", "No other mutating webhook runs after ours", Permission("list", MUTATING, GROUP)
+)
 def _later(cluster: InstalledCluster) -> Iterator[Observation]:
     for document in cluster.items(f"{ADMISSION}/{MUTATING}"):
         name = document["metadata"]["name"]
@@ -49,7 +58,7 @@ def _takes_new_pods(rule: Mapping[str, Any]) -> bool:
 @doctor_check(
     "excluded-namespaces",
     "Excluded namespaces exist, and have no GPU pods",
-    *(*READS, Right("list", "namespaces"), Right("list", "pods")),
+    *(*READS, Permission("list", "namespaces"), Permission("list", "pods")),
 )
 def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = _selector(cluster)
@@ -92,7 +101,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "unseen-quotas",
     "GPUQuotas are in namespaces whose pods the webhook sees",
-    *(*READS, Right("list", "namespaces"), Right("list", "gpuquotas", "gpu-admission.dev")),
+    *(*READS, Permission("list", "namespaces"), Permission("list", "gpuquotas", "gpu-admission.dev")),
 )
 def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
