@@ -48,7 +48,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1")
     cluster = ClusterState(
         claims=lambda _deadline: lambda _claim: frozenset({"gpu.nvidia.com"}),
-        quota=QuotaEnforcer(ReservationBatcher(store, quotas), quotas),
+        quota=QuotaEnforcer(ReservationBatcher(store, quotas)),
     )
     admission = Admission(lambda: Engine(configuration), recorder, cluster)
     claimed = [{"name": "gpu", "resourceClaimName": "gpu"}]

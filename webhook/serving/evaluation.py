@@ -182,7 +182,8 @@ def evaluate(
 
 def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
-    if _is_mirror_pod(stored):
+    # A mirror pod shows a static pod of the kubelet's own, and passes. The kubelet deletes others with the annotation.
+    if MIRROR_ANNOTATION in stored.annotations and has_controller(stored, "Node", "v1"):
         return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
     by_author = bool(stored.spec.node_name) and names_its_node(document)
     submitted = as_submitted(stored, by_author=by_author)
@@ -200,11 +201,6 @@ _NAMED = msgspec.json.Decoder(_Named)
 
 _WHOLE = PodPlace((), {}, {(): ()})
 """The place of a pod that is an object itself."""
-
-
-def _is_mirror_pod(pod: Pod) -> bool:
-    """Whether a kubelet shows a static pod of its own, which passes. The kubelet deletes other pods with the annotation."""
-    return MIRROR_ANNOTATION in pod.annotations and has_controller(pod, "Node", "v1")
 
 
 class UnusedQuota(msgspec.Struct, frozen=True):

@@ -225,7 +225,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        return self.reserve(Decision.without_findings(policy, self.now), request)
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
