@@ -36,7 +36,7 @@ from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run
 from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
-from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
+from webhook.server.tls import ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.denials import DenialReports
@@ -166,17 +166,9 @@ def build(
     denials, audit = _denials(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
     recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
     admission = Admission(engine, recorder, cluster_state)
-    served = secret or serving
-    client_ca = serving.client_ca
-    if client_ca is not None:
-        metrics.watch_client_ca(client_ca)
-    app = create_app(
-        admission,
-        metrics,
-        lambda: _readiness(
-            source, served.state, secret.unready() if secret else [], client_ca, draining=draining()
-        ),
-    )
+    if serving.client_ca is not None:
+        metrics.watch_client_ca(serving.client_ca)
+    app = create_app(admission, metrics, partial(_readiness, source, serving, secret, draining))
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
     # network, and so do labels of namespaces if policies select by them, and new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
@@ -244,16 +236,16 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
 
 def _readiness(
     source: ConfigurationSource,
-    certificate: CertificateState | None,
-    unready: list[str],
-    client_ca: ClientCA | None,
-    *,
-    draining: bool,
+    serving: ServingCertificate,
+    secret: SecretCertificate | None,
+    is_draining: Callable[[], bool],
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
     A rejected configuration or client CA is shown, and does not change readiness: all replicas keep the previous one.
     """
+    certificate, unready = (secret.state, secret.unready()) if secret else (serving.state, [])
+    draining, client_ca = is_draining(), serving.client_ca
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
     if certificate is not None:

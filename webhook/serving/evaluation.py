@@ -1,6 +1,6 @@
 """Evaluation of workloads in reviews, and of stored pods and workloads as if they were created now, without a reservation.
 
-A stored pod is evaluated as its author submitted it (`policies.pods.submission`), by /mutate and then, changed, by /validate.
+A stored pod is evaluated as its author submitted it (`policies.pods.injected`), by /mutate and then, changed, by /validate.
 A workload is evaluated by its templates and as a whole. What is DENIED there would be denied to its pods.
 Evaluations of workloads raise DeadlineExceeded, and msgspec.ValidationError for an object that cannot be read.
 """
@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.injected import as_submitted, names_its_node
 from policies.pods.limits import check_size
 from policies.pods.patch import Change
 from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.submission import as_submitted, names_its_node
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
