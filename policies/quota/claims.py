@@ -15,7 +15,7 @@ from policies.finding import Edit, Finding, Reason
 from policies.gpus.cards import cards
 from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
-from policies.placement.candidates import all_classes
+from policies.placement.pinning import all_classes
 from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector

@@ -39,8 +39,7 @@ from policies.placement.class_choice import (
     warning,
 )
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
-from policies.placement.hardware import hardware_keys
-from policies.placement.label_keys import EXCEPT
+from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS

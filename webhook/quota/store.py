@@ -40,13 +40,11 @@ class Store(Protocol):
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Return the ledger at some moment of this call. None without a quota. Raises LedgerError."""
-        ...
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
         """Replace `before` by `ledger`. Raises LedgerError, and LedgerConflict if `before` is not the stored ledger."""
-        ...
 
 
 class MemoryStore:
