@@ -13,7 +13,7 @@ from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, Condition
@@ -27,9 +27,8 @@ from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.work_queue import WorkQueue
-from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
-from webhook.quota.events import QuotaEvents
+from webhook.quota.ledger_objects import ClusterStore
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -82,7 +81,7 @@ class Controller:
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
-        self._events = QuotaEvents(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
+        self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self._statuses = QuotaStatusWriter(
             api,
             self.quotas,

@@ -19,11 +19,11 @@ from policies.quota.amounts import exceeds, format_amount
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.controller.records import LedgerRecord
-from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path
-from webhook.quota.events import QuotaEvents
+from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path, quota_reference
 
 EVERY_SECONDS = 1.0
 """From the first change to the write that shows all changes. So a status is written at most once a second."""
@@ -59,7 +59,7 @@ class QuotaStatusWriter:
     leads: Callable[[], bool]
     stale: Callable[[], str]
     unmapped_resources: Callable[[], Sequence[str] | None]
-    events: QuotaEvents
+    events: EventQueue
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -127,7 +127,8 @@ class QuotaStatusWriter:
             return False
         exceeded, before = status.condition(EXCEEDED), quota.status.condition(EXCEEDED)
         if exceeded and exceeded.status == TRUE and not (before and before.status == TRUE):
-            self.events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
+            regarding = quota_reference(namespace, quota.uid)
+            self.events.put(EventRecord(regarding=regarding, reason=EXCEEDED, message=exceeded.message))
         return True
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:

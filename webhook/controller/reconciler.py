@@ -28,12 +28,13 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import quoted
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
-from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
-from webhook.quota.events import QuotaEvents
+from webhook.quota.documents import quota_reference
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -73,7 +74,7 @@ class QuotaReconciler:
     usage_cache: UsageCache
     observed: ObservedLedgers
     metrics: ControllerMetrics
-    events: QuotaEvents
+    events: EventQueue
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
@@ -221,7 +222,8 @@ class QuotaReconciler:
             self.metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
             dropped = f"dropped reservations that could not be read: {quoted(reconciled.unreadable)}"
             log.error("%s: %s", namespace, dropped)
-            self.events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
+            quota = quota_reference(namespace, ledger.quota_uid)
+            self.events.put(EventRecord(regarding=quota, reason="UnreadableReservations", message=dropped))
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:

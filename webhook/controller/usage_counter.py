@@ -34,7 +34,7 @@ from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedR
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
-from webhook.serving.audit_line import demand_fields
+from webhook.serving.audit import demand_fields
 
 log = logging.getLogger("gpu_admission.controller")
 
