@@ -92,10 +92,7 @@ def new_state(terms: Terms, now: dt.datetime) -> RotationState:
 
 
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
-    """Add the valid and unknown authorities to the retired ones; that restarts the wait.
-
-    Their keys are lost or not ours, but servers may still have their leaves.
-    """
+    """Retire the valid and unknown authorities, because servers may still have their leaves. That restarts the wait."""
     valid = [each for each in authorities if each.not_valid_after_utc > now]
     unknown = [each for each in dict.fromkeys(valid) if each not in state.authorities]
     return dataclasses.replace(state, retired=(*state.retired, *unknown), since=None) if unknown else state

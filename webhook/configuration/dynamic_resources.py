@@ -77,10 +77,7 @@ def read_claims(
 
 
 class DynamicResourceWatch(Generic[K]):
-    """Finds the served version of one resource of DRA, and watches it, in its own thread.
-
-    The thread calls `changed` with each object before and after a change.
-    """
+    """Finds the served version of a DRA resource and watches it, in a thread that calls `changed(before, after)`."""
 
     def __init__(
         self,

@@ -97,10 +97,8 @@ class _Failed(Exception):  # noqa: N818 - ends one canary
 
 
 def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return a pod that requests only GPUs and fits the restricted profile.
-
-    It names no user, because OpenShift's restricted-v2 accepts only users of a range of the namespace.
-    """
+    """Return a pod that requests only GPUs and fits the restricted profile."""
+    # It names no user: OpenShift's restricted-v2 accepts only users of a range of the namespace.
     container = {
         "name": "canary",
         "image": "registry.k8s.io/pause:3.10",
@@ -247,10 +245,7 @@ class _Canary:
 
 
 class CanaryLoop(Collector):
-    """Runs a canary in `namespace` every so many seconds while `is_leader` returns true, and exports the last result.
-
-    There is no result before the first canary, and none unless this controller is the leader.
-    """
+    """Runs a canary every so many seconds while this controller leads, and exports the last result as metrics."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """The status of every GPUPolicy, GPUClass and GPUResourceMapping: in force, invalid with every problem, or held back by another.
 
-The leader writes it, with the spec that is in force, and an Event when a document is refused, paused or resumed. Conditions and
-Events are for people and `kubectl wait`. No decision depends on them.
+The leader writes it, and an Event when a document is refused, paused or resumed. No decision depends on them.
 """
 
 import logging

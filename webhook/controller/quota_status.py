@@ -19,11 +19,11 @@ from policies.quota.amounts import exceeds, format_amount
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.controller.records import LedgerRecord
-from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path
-from webhook.quota.events import QuotaEvents
+from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path, quota_reference
 
 EVERY_SECONDS = 1.0
 """From the first change to the write that shows all changes. So a status is written at most once a second."""
@@ -51,10 +51,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 @dataclass(eq=False)
 class QuotaStatusWriter:
-    """Writes each status that differs from its ledger, one after the other.
-
-    `stale` and `unmapped_resources` return the arguments of `conditions`.
-    """
+    """Writes each status that differs. `stale` and `unmapped_resources` return the arguments of `conditions`."""
 
     api: ApiClient
     quotas: Informer[QuotaRecord]
@@ -62,7 +59,7 @@ class QuotaStatusWriter:
     leads: Callable[[], bool]
     stale: Callable[[], str]
     unmapped_resources: Callable[[], Sequence[str] | None]
-    events: QuotaEvents
+    events: EventQueue
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -130,7 +127,8 @@ class QuotaStatusWriter:
             return False
         exceeded, before = status.condition(EXCEEDED), quota.status.condition(EXCEEDED)
         if exceeded and exceeded.status == TRUE and not (before and before.status == TRUE):
-            self.events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
+            regarding = quota_reference(namespace, quota.uid)
+            self.events.put(EventRecord(regarding=regarding, reason=EXCEEDED, message=exceeded.message))
         return True
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
@@ -177,12 +175,10 @@ def conditions(
     unmapped_resources: Sequence[str] | None,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """Return the conditions of a ledger.
+    """Return the conditions of a ledger. `before` are those in the status, and `stale` says why the count may lag.
 
-    before: the conditions in the status.
-    stale: why the count may lag, empty if it does not.
-    unmapped_resources: DeviceClasses and resource names that no GPUResourceMapping names. None if this process has not looked
-      yet; then the condition stays unchanged.
+    `unmapped_resources`: DeviceClasses and resource names that no GPUResourceMapping names. None leaves the condition
+    unchanged, because this process has not looked yet.
     """
     others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
     found = {READY: _ready(ledger, others), **others}

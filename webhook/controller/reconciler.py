@@ -28,12 +28,13 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import quoted
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
-from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
-from webhook.quota.events import QuotaEvents
+from webhook.quota.documents import quota_reference
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -55,10 +56,7 @@ SOON = 0.05
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger now: the ledger, perhaps with a transition begun, the counter and the catalogue version.
-
-    `anew`: it was never counted in full, or its catalogue is not available.
-    """
+    """How to count a ledger, perhaps with a transition begun. `anew`: not yet in full, or without its catalogue."""
 
     ledger: QuotaLedger
     counter: UsageCounter
@@ -68,27 +66,22 @@ class _Plan(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class QuotaReconciler:
-    """For any number of threads, but only one at a time for a namespace.
-
-    `granted` returns the GPUQuota in the informer as a ledger that was never counted.
-    """
+    """For any number of threads, but only one at a time for a namespace."""
 
     store: ClusterStore
     granted: Callable[[str], QuotaLedger | None]
+    """Returns the GPUQuota in the informer as a ledger that was never counted."""
     usage_cache: UsageCache
     observed: ObservedLedgers
     metrics: ControllerMetrics
-    events: QuotaEvents
+    events: EventQueue
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
         self._listing = threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
-        """Bring the ledger up to date. Return the seconds until the next time, None if there is none, or no quota.
-
-        Raises `LedgerError` and `errors.ApiError`.
-        """
+        """Update the ledger. Return the seconds until the next time, or None. Raises LedgerError, `errors.ApiError`."""
         begun = monotonic()
         former: Revisions | None = None
         while monotonic() < begun + CONTEND_SECONDS:
@@ -229,7 +222,8 @@ class QuotaReconciler:
             self.metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
             dropped = f"dropped reservations that could not be read: {quoted(reconciled.unreadable)}"
             log.error("%s: %s", namespace, dropped)
-            self.events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
+            quota = quota_reference(namespace, ledger.quota_uid)
+            self.events.put(EventRecord(regarding=quota, reason="UnreadableReservations", message=dropped))
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
@@ -238,11 +232,10 @@ class QuotaReconciler:
         return None if expiry is None else max(SOON, expiry) + SOON
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
-        """Return the stored ledger with the present spec of the GPUQuota, None without a GPUQuota.
+        """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
 
-        Creates the ledger if there is none, writes a changed spec into it, and deletes it if its GPUQuota is gone. `fresh`: read
-        the ledger from the API server, because others write it faster than the watch shows it. Raises LedgerError, as `swap`
-        does, or LedgerConflict if another process changed the ledger meanwhile.
+        `fresh`: read it from the API server, because others write it faster than the watch shows it. Raises
+        LedgerError, or LedgerConflict if another process changed the ledger meanwhile.
         """
         ledger_object = None if fresh else self.observed.get(namespace)
         if ledger_object is None:

@@ -34,7 +34,7 @@ from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedR
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
-from webhook.serving.audit_line import demand_fields
+from webhook.serving.audit import demand_fields
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -235,10 +235,7 @@ def _is_counted(record: CountedRecord | None) -> bool:
 
 
 class UsageCache:
-    """The UsageCounters of a process by catalogue digest. It is thread-safe, and holds no lock while it calls the API server.
-
-    `new_counter` creates the UsageCounter of a catalogue.
-    """
+    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API."""
 
     def __init__(
         self,
@@ -261,10 +258,7 @@ class UsageCache:
         return True
 
     def of(self, digest: str) -> UsageCounter | None:
-        """Return the UsageCounter of a catalogue, and start it if it is new. None if the catalogue is not published.
-
-        Raises `errors.ApiError`.
-        """
+        """Return the running counter of a catalogue, None if that is not published. Raises `errors.ApiError`."""
         with self._lock:
             found = self._counters.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
@@ -289,10 +283,7 @@ class UsageCache:
         return self._published.publish(counter.catalogues)
 
     def prune(self, ledgers: Mapping[str, QuotaLedger], *, is_leader: bool) -> None:
-        """Stop counters, and remove sums, that no ledger needs. The leader also publishes catalogues, and removes old ones.
-
-        Raises `errors.ApiError`.
-        """
+        """Remove counters and sums that no ledger needs. The leader writes the catalogues. Raises `errors.ApiError`."""
         ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
             named = ledger_digests | {self.own.digest}
@@ -341,10 +332,7 @@ def verify(
     period: float,
     stopping: threading.Event,
 ) -> None:
-    """Verify namespaces until `stopping`, evenly spread over the period. Calls `verified` after each namespace.
-
-    `namespaces` returns the namespaces with a quota if this process is the leader, else none.
-    """
+    """Verify the namespaces, evenly spread over the period, until `stopping`. Call `verified` after each namespace."""
     queue: deque[str] = deque()
     last = monotonic()
     while not stopping.is_set():

@@ -86,10 +86,7 @@ class PodPlace(msgspec.Struct, frozen=True):
 def workload_pods(
     kinds: WorkloadKinds, group: str, kind: str, document: bytes | msgspec.Raw
 ) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
-    """Return the decoded object and its pods.
-
-    Raises `msgspec.ValidationError` with the path of a value of the wrong type.
-    """
+    """Return the decoded object and its pods. Raises `msgspec.ValidationError` with the path of a wrong value."""
     try:
         data = msgspec.json.decode(document)
         if not isinstance(data, dict):
@@ -234,10 +231,7 @@ def _pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> PodData | Non
 
 
 def _decided_template(template: Any) -> Any:
-    """Return the pod template with its parameters for quantities (`${trialParameters.gpus}`) replaced or removed.
-
-    Return the same object if there are no such parameters.
-    """
+    """Return the template with `_decided` resources. Return the same object if it has no parameters in them."""
     spec = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(spec, dict):
         return template
@@ -348,7 +342,7 @@ def _with_decided(container: Any) -> Any:
 
 
 def _decided(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources with each parameter (`{{inputs.parameters.gpus}}`) replaced by 1 for devices, and removed otherwise.
+    """Return the resources with each parameter, `${trialParameters.gpus}`, replaced by 1 for devices, or removed.
 
     So the pod requests a GPU, although the number is not known yet.
     """

@@ -27,10 +27,10 @@ from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
+from webhook.serving.evaluation import evaluate_autoscaler
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.review import GroupKind
-from webhook.serving.workload_reviews import evaluate_autoscaler
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
     CheckedCluster,

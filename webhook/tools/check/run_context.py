@@ -37,7 +37,7 @@ from webhook.configuration.documents import (
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_grant

@@ -20,7 +20,7 @@ from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, 
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import objects
-from webhook.tools.export.cel import Named, fits, text, texts
+from webhook.tools.export.cel import NOT_A_MIRROR_POD, Named, fits, text, texts
 
 # ---- in which namespaces a rule holds
 
@@ -140,8 +140,8 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     part: str
     """Distinguishes the fragments of one rule in the names of the objects."""
     description: str
-    resources: tuple[Object, ...]
-    conditions: tuple[Named, ...] = ()
+    resources: tuple[Object, ...] = (PODS,)
+    conditions: tuple[Named, ...] = (NOT_A_MIRROR_POD,)
     variables: tuple[Named, ...] = ()
     findings: str = ""
     """Of a ValidatingAdmissionPolicy: a list of sentences. The request is in order where the list is empty."""

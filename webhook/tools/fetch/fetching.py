@@ -91,9 +91,8 @@ class _Run(NamedTuple):
         while pending:
             done, pending = concurrent.futures.wait(pending, 1, concurrent.futures.FIRST_EXCEPTION)
             if error := next(filter(None, (future.exception() for future in done)), None):
-                self.report.fail(
-                    describe(error)
-                )  # not by an exception, which would wait for the other downloads
+                # Not by an exception, which would wait for the other downloads.
+                self.report.fail(describe(error))
             have, now = self.cache.fetched(files), time.monotonic()
             if pending and (now - logged_at >= PROGRESS_SECONDS or have - last >= (total or have) / 20):
                 whole = human_size(total) if total else "unknown size"

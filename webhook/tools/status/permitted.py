@@ -14,7 +14,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
-from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
+from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
@@ -113,9 +113,9 @@ class Permitted:
         """Return the documents of the cluster; kinds that the caller may not list have none."""
         records: list[Record] = []
         for kind, resource in RESOURCES.items():
-            right = f"list {resource.plural}.{GROUP}"
+            right, decode = f"list {resource.plural}.{GROUP}", partial(decode_record, kind)
             try:
-                found = self.attempt(right, partial(self.api.list, resource.path(), record_decoder(kind)))
+                found = self.attempt(right, partial(self.api.list, resource.path(), decode))
             except errors.NotFound:
                 self.is_installed = False
                 continue

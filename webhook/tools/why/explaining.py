@@ -20,16 +20,13 @@ from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
 from policies.rules import gpu_class
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.cluster.nesting import shallow
+from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
-from webhook.serving.admission import POD
-from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluation import Evaluation, evaluate
+from webhook.serving.engine import POD, Engine, Outcome
+from webhook.serving.evaluation import EvaluatedPod, Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.workload_reviews import EvaluatedPod
 from webhook.tools.status.capacity import GPUNode, node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted

@@ -14,8 +14,7 @@ import msgspec
 
 from policies.pods.pod import Metadata, Named, OwnerReference
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA_LIST
-from webhook.cluster.nesting import shallow
+from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent

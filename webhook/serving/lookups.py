@@ -1,7 +1,7 @@
-"""The DeviceClasses that ResourceClaims and ResourceClaimTemplates (DRA) request: from watches, and by reads of what those lack.
+"""What reviews look up: labels of namespaces, by which policies select, and DeviceClasses that claims (DRA) request.
 
-A pod may come right after its claim or template (`kubectl apply` of both), so absence from a watch proves nothing: the object is
-read. Claims that were made for a pod from a template are not kept, because the pod names the template.
+Both come from watches. A pod may come right after its namespace, claim or template (`kubectl apply` of all), so absence
+from a watch proves nothing: the object is read.
 """
 
 import threading
@@ -14,18 +14,77 @@ import msgspec
 
 from policies.gpus.claims import ClaimName, ClaimRecord, DeviceClassNames, claim_record
 from policies.pods.names import is_dns_subdomain
+from policies.policy import Labels
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.collection import CLUSTER
+from webhook.cluster.informer import Informer, Resource
+from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
 
+RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)
+LONGEST_SECONDS = 2.0
+"""At most for the read of a namespace, and for all reads of claims in a review; its deadline may be earlier."""
 MAX_READS = 4
 """Claims that one review reads. A pod with more new ones is rare, or an attack."""
-LONGEST_SECONDS = 2.0
-"""For all reads of a review; its deadline may be earlier."""
+
+
+class NamespaceUnknown(Exception):  # noqa: N818 - no bug
+    """The labels could not be read; the message says why."""
+
+
+class NamespaceRecord(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    labels: Labels
+    namespace: str = CLUSTER
+
+
+def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
+    metadata = decode_metadata(raw)
+    return NamespaceRecord(metadata.uid, metadata.name, metadata.sorted_labels)
+
+
+class Namespaces:
+    """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._by_name: dict[str, NamespaceRecord] = {}
+        self.informer = Informer(api, RESOURCE, namespace_record, self._changed)
+
+    def labels_of(self, name: str, deadline: float) -> Labels:
+        """Return the labels; those of a namespace that the watch lacks are read by `deadline`. Raises NamespaceUnknown."""
+        known = self._by_name.get(name)
+        if known is not None:
+            return known.labels
+        seconds = min(deadline - monotonic(), LONGEST_SECONDS)
+        if seconds <= 0:
+            raise NamespaceUnknown("no time was left to ask the API server")
+        try:
+            found = self._api.get(RESOURCE.path(CLUSTER, name), timeout=seconds, accept=METADATA)
+            return namespace_record(found).labels
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            raise NamespaceUnknown(str(error)) from None
+
+    def all(self) -> dict[str, Labels] | None:
+        """Return the labels of every namespace, None before they were listed."""
+        if not self.informer.synced:
+            return None
+        return {record.name: record.labels for record in self.informer.all()}
+
+    def _changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
+        if after is not None:
+            self._by_name[after.name] = after
+        elif before is not None and self._by_name.get(before.name) == before:
+            del self._by_name[before.name]
 
 
 class ClaimWatch:
-    """Watches of both kinds. Without the API no claim is known."""
+    """Watches of ResourceClaims and ResourceClaimTemplates; none where the API server does not serve them.
+
+    Claims that were made for a pod from a template are not kept, because the pod names the template.
+    """
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
