@@ -8,6 +8,7 @@ is the evidence.
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
 from webhook.commands.output import FAILED, Screen, end_with, print_as, print_errors
-from webhook.configuration.cluster_source import RESOURCES, Record, path_of, record_decoder
+from webhook.configuration.cluster_source import RESOURCES, Record, decode_record, path_of
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
 
@@ -114,7 +115,7 @@ def _policies(
     """Return all GPUPolicies of the cluster, and the named ones, or all. If they cannot be listed, the command ends."""
     try:
         api = ApiClient(load_access(*cluster))
-        found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
+        found = api.list(RESOURCES[POLICY].path(), partial(decode_record, POLICY)).items
     except errors.NotFound:
         end_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
     except (AccessError, errors.ApiError) as error:

@@ -32,7 +32,7 @@ from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
-from webhook.server.dispatcher import Site
+from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run
 from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
@@ -144,8 +144,8 @@ def build(
     fetcher_image: str,
     serving: ServingCertificate,
     draining: Callable[[], bool],
-) -> Site:
-    """Start all threads, and return the site. Call it in the worker process, because threads do not survive a fork."""
+) -> Application:
+    """Start all threads, and return the application. Call it in the worker process, because threads do not survive a fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # they double the output, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
@@ -180,7 +180,7 @@ def build(
         )
         return endpoint_of(request.path) in computing and not waits
 
-    return Site(app, only_computes, PROBES)
+    return Application(app, only_computes, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:

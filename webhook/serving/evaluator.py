@@ -21,9 +21,9 @@ from policies.gpus.claims import (
 )
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
+from policies.pods.injected import restore
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod
-from policies.pods.restore import restore
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
