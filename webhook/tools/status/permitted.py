@@ -57,6 +57,12 @@ class Permitted:
         where = f"-n {namespace}" if namespace else "in all namespaces"
         return self.attempt(f"list {resource} {where}", read)
 
+    def by_namespace(
+        self, resource: str, namespaces: Sequence[str], read: Callable[[str], T]
+    ) -> dict[str, T | None]:
+        """Return what is read of a list in each namespace; under "" that of all, if `namespaces` is empty."""
+        return {each: self.attempt_list(resource, each, partial(read, each)) for each in namespaces or ("",)}
+
     def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:
         """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError.
 
