@@ -3,9 +3,9 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
+from policies.pods.injected import as_submitted, injected_changes, names_its_node
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.submission import as_submitted, injected_changes, names_its_node
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.waiting import waits
