@@ -87,6 +87,10 @@ class _Unit(msgspec.Struct, frozen=True):
         return next((each.obstacle for each in self.waiters if each.obstacle is not None), None)
 
     @property
+    def goes_first(self) -> bool:
+        return self.is_first or any(each.replaces for each in self.waiters)
+
+    @property
     def order(self) -> tuple[object, ...]:
         each = min(self.waiters, key=_place)
         return not self.is_first, *_place(each)
@@ -102,15 +106,16 @@ def take_turn(
     gangs: Mapping[str, Gang],
     queue: QueueSpec,
     starved_before: str = "",
+    kept: Vector | None = None,
 ) -> Turn:
     """Give back what cannot start now, and hold what the next pods in line need.
 
-    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. The caller writes the
-    ledger, then removes the gates.
+    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. `kept` stays free for
+    replacements that have not come yet. The caller writes the ledger, then removes the gates.
     """
     units = sorted(_units(waiters, gangs, ledger), key=lambda unit: unit.order)
     ledger = _given_back(_remarked(ledger, units), units)
-    line = _Line(ledger, queue, starved_before)
+    line = _Line(ledger, queue, starved_before, kept or {})
     for unit in units:
         line.stand(unit)
     reservations = ledger.reservations.without(each.id for each in line.held).plus(line.held)
@@ -182,8 +187,8 @@ def _is_short(unit: _Unit, lifts: Mapping[str, Reservation]) -> bool:
 class _Line:
     """The line while its units are looked at in order."""
 
-    def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str) -> None:
-        self._ledger, self._queue, self._starved_before = ledger, queue, starved_before
+    def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str, kept: Vector) -> None:
+        self._ledger, self._queue, self._starved_before, self._kept = ledger, queue, starved_before, kept
         self._held_before = ledger.reservations.lifts
         self._together = total((ledger.used or {}, ledger.reserved))
         self._space = LIFTS_LIMIT - Reservations.of(*self._held_before.values()).size
@@ -235,7 +240,8 @@ class _Line:
         elif self._blocked:
             standing = Standing.BEHIND
         else:
-            over = exceeds(total((self._together, needed)), self._ledger.hard)
+            kept = {} if unit.goes_first else self._kept
+            over = exceeds(total((self._together, kept, needed)), self._ledger.hard)
             has_room = size <= self._space and not any(each.key in needed for each in over)
             standing = Standing.STARTING if has_room else Standing.NEXT
         return standing
