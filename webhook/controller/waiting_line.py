@@ -178,8 +178,8 @@ class WaitingLine:
             known = self._gangs.find(namespace, pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
-                gang = gangs.get(known.key, Gang(known.size, 0))
-                gangs[known.key] = Gang(known.size, gang.present + 1, gang.running + (not pod.waits))
+                gang = gangs.get(known.key, Gang(known.size))
+                gangs[known.key] = Gang(known.size, gang.running + (not pod.waits))
         return keys, gangs
 
     def _obstacle(self, pod: PodRecord) -> Standing | None:
