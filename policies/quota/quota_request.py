@@ -60,6 +60,11 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         return bool(self.demand.vector or self.demand.denials)
 
     @property
+    def may_wait(self) -> bool:
+        """Whether it is of a new pod that may wait in line."""
+        return self.before is None and self.line is Line.BEHIND
+
+    @property
     def demand(self) -> Demand:
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:

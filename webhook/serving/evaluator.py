@@ -296,7 +296,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     policy.namespace,
                     self.now,
                     partial(self._class_pins, policy),
-                    would_wait=self.queues is None and request.before is None and self.lets_wait(policy),
+                    would_wait=self.queues is None and request.may_wait and self.lets_wait(policy),
                 )
                 decision = decision.with_findings(findings, mode)
         return replace(decision, request=request, reservation=outcome)
