@@ -39,7 +39,10 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A gang needs `size` pods. `running` of those that exist have no gate."""
+    """A gang needs `size` pods; more line up singly. `running` of those that exist have no gate.
+
+    With size 0, which could not be read, its pods have the obstacle UNREAD_GANG.
+    """
 
     size: int
     running: int = 0
@@ -52,9 +55,11 @@ class Standing(Enum):
     NEXT = "next in line: it waits until the quota has room"
     BEHIND = "others are before it in line"
     INCOMPLETE = "its gang is incomplete"
+    UNREAD_GANG = "the size of its gang cannot be read"
     OTHER_GATE = "it has another scheduling gate"
     DENIED = "the removal of its gate was denied"
     TOO_LARGE = "it exceeds the whole quota"
+    TOO_MANY = "its gang has more pods than can start together"
     ON_HOLD = "the queue is on hold"
 
 
@@ -65,6 +70,8 @@ class Place(msgspec.Struct, frozen=True):
     number: int = 0
     needed: Vector = {}
     """What must be free for it, of a gang the demand of all its pods."""
+    most: int = 0
+    """So many of its pods can start together, if its gang has more."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -85,6 +92,11 @@ class _Unit(msgspec.Struct, frozen=True):
     @property
     def obstacle(self) -> Standing | None:
         return next((each.obstacle for each in self.waiters if each.obstacle is not None), None)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it cannot start. A gang whose size cannot be read may have started."""
+        return self.obstacle not in {None, Standing.UNREAD_GANG}
 
     @property
     def goes_first(self) -> bool:
@@ -137,7 +149,9 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         gang = gangs[key]
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
-            yield _Unit(tuple(members), is_first=False, is_complete=len(members) >= gang.size)
+            size = gang.size or len(members)
+            yield _Unit(tuple(members[:size]), is_first=False, is_complete=len(members) >= size)
+            yield from (_Unit((each,), is_first=False) for each in members[size:])
             continue
         # While something is held for the others, the gang is partly started. Later its pods are replacements.
         is_partly_started = has_begun or any(each.uid in lifts for each in members)
@@ -169,7 +183,7 @@ def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
         if (
             held
             and not unit.is_first
-            and (is_over or unit.obstacle or not unit.is_complete or _is_short(unit, lifts))
+            and (is_over or unit.is_blocked or not unit.is_complete or _is_short(unit, lifts))
         ):
             gone += [each.id for each in held]
             together = positive_difference(together, demand)
@@ -216,7 +230,8 @@ class _Line:
             self._number = number = self._number + 1
             is_starved = min(each.since for each in unit.waiters) < self._starved_before
             self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.is_first
-        place = Place(standing, number, total(each.demand for each in unit.waiters))
+        most = LIFTS_LIMIT * len(held) // size if standing is Standing.TOO_MANY else 0
+        place = Place(standing, number, total(each.demand for each in unit.waiters), most)
         self.places.update((each.uid, place) for each in unit.waiters)
 
     def _missing(self, waiter: Waiter) -> Vector:
@@ -233,8 +248,10 @@ class _Line:
             standing = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
         elif not unit.is_complete:
             standing = Standing.INCOMPLETE
-        elif size > LIFTS_LIMIT or exceeds(total(each.demand for each in unit.waiters), self._ledger.hard):
+        elif exceeds(total(each.demand for each in unit.waiters), self._ledger.hard):
             standing = Standing.TOO_LARGE
+        elif size > LIFTS_LIMIT:
+            standing = Standing.TOO_MANY
         elif self._queue.hold:
             standing = Standing.ON_HOLD
         elif self._blocked:
