@@ -96,7 +96,7 @@ def _lines_of(response: Any) -> Iterator[bytes]:
 def compare(
     versions: list[Version], *, rounds: int, creates: int, pods: int, namespaces: int, progress: Progress
 ) -> Iterator[str]:
-    """Measure each version on a control plane of its own: `pods` wait in one namespace, then 20 times as many over `namespaces`."""
+    """Measure each version in a new control plane. `pods` wait in one namespace, then 20 times as many over `namespaces`."""
     for version in versions:
         progress(f"queue: starting a control plane with its controllers for {version.name}")
         with (

@@ -373,7 +373,9 @@ slow = pytest.mark.slow
         pytest.param(everything, 2 * MANY, id="all-in-turn", marks=[slow, longer, cut]),
     ],
 )
-def test_nothing_is_over_and_nobody_passes(scene: Scene, fault: Fault) -> None:
+def test_nothing_is_over_and_nobody_passes(
+    scene: Scene, fault: Fault, record_property: Callable[[str, object], None]
+) -> None:
     since = history.revision(scene.plane)
     if fault is create_the_quota:
         scene.burst.per_second = 30
@@ -391,9 +393,13 @@ def test_nothing_is_over_and_nobody_passes(scene: Scene, fault: Fault) -> None:
     events = list(history.events(scene.plane, since))
     seen = replay(scene.team.name, events, lambda row: scene.versions.get(row["classCatalogue"], BUILT_IN))
     order = line(scene.team.name, events)
-    print(f"{order.held} held, {order.longest} waited; {users.done}; {scene.burst.troubles}")
+    record_property(
+        "seen", f"{order.held} held, {order.longest} waited, {users.done}, {scene.burst.troubles}"
+    )
     assert (seen.over, order.passed) == ([], [])
     assert scene.burst.undecided == []
+    assert min(order.held, order.longest) > scene.objects / 3
+    assert {"take_off 200", "apply_again 200"} <= users.done.keys(), "the gate is put back"
     used = scene.team.ledger_object().used or {}
     held = scene.held
     assert used == {key: held.get(key, 0) for key in used}
