@@ -95,6 +95,10 @@ class _Unit(msgspec.Struct, frozen=True, dict=True):
         )
 
     @property
+    def goes_first(self) -> bool:
+        return self.is_first or any(each.replaces for each in self.waiters)
+
+    @property
     def order(self) -> tuple[object, ...]:
         each = min(self.waiters, key=_place)
         return not self.is_first, *_place(each)
@@ -110,15 +114,16 @@ def take_turn(
     gangs: Mapping[str, Gang],
     queue: QueueSpec,
     starved_before: str = "",
+    kept: Vector | None = None,
 ) -> Turn:
     """Give back what cannot start now, and hold what the next pods in line need.
 
-    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. The caller writes the
-    ledger, then removes the gates.
+    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. `kept` stays free for
+    replacements that have not come yet. The caller writes the ledger, then removes the gates.
     """
     units = sorted(_units(waiters, gangs, ledger), key=lambda unit: unit.order)
     ledger = _given_back(_remarked(ledger, units), units)
-    line = _Line(ledger, queue, starved_before)
+    line = _Line(ledger, queue, starved_before, kept or {})
     for unit in units:
         line.stand(unit)
     reservations = ledger.reservations.without(each.id for each in line.held).plus(line.held)
@@ -203,8 +208,8 @@ class _Missing:
 class _Line:
     """The line while its units are looked at in order."""
 
-    def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str) -> None:
-        self._ledger, self._queue, self._starved_before = ledger, queue, starved_before
+    def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str, kept: Vector) -> None:
+        self._ledger, self._queue, self._starved_before, self._kept = ledger, queue, starved_before, kept
         self._missing = _Missing(ledger)
         self._together = total((ledger.used or {}, ledger.reserved))
         self._space = LIFTS_LIMIT - Reservations.of(*ledger.reservations.lifts.values()).size
@@ -239,7 +244,8 @@ class _Line:
         elif self._blocked:
             standing = Standing.BEHIND
         else:
-            standing = Standing.STARTING if self._hold(lacking) else Standing.NEXT
+            kept = {} if unit.goes_first else self._kept
+            standing = Standing.STARTING if self._hold(lacking, kept) else Standing.NEXT
         return standing
 
     def _is_too_large(self, unit: _Unit) -> bool:
@@ -250,15 +256,15 @@ class _Line:
             self._too_large[identity] = is_over or self._held(unit.waiters).size > LIFTS_LIMIT
         return self._too_large[identity]
 
-    def _hold(self, lacking: Sequence[Waiter]) -> bool:
-        """Hold what these pods lack, if there is room for all of them."""
+    def _hold(self, lacking: Sequence[Waiter], kept: Vector) -> bool:
+        """Hold what these pods lack, if there is room for all of them, and for what is `kept` free."""
         needed, held = total(map(self._missing.of, lacking)), self._held(lacking)
-        together = total((self._together, needed))
+        together = total((self._together, kept, needed))
         over = exceeds({key: together[key] for key in needed}, self._ledger.hard)
         if over or held.size > self._space:
             return False
         self.held += held
-        self._together = together
+        self._together = total((self._together, needed))
         self._space -= held.size
         return True
 
