@@ -84,11 +84,12 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class _Unit(msgspec.Struct, frozen=True, dict=True):
-    """A single pod, or the pods of a gang that wait."""
+    """A single pod, or the pods of a gang that wait. The `others` of a gang line up singly once it has started."""
 
     waiters: tuple[Waiter, ...]
     is_first: bool
     is_complete: bool = True
+    others: tuple[Waiter, ...] = ()
 
     @property
     def obstacle(self) -> Standing | None:
@@ -112,7 +113,7 @@ class _Unit(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def order(self) -> tuple[object, ...]:
-        each = min(self.waiters, key=_place)
+        each = min((*self.waiters, *self.others), key=_place)
         return not self.is_first, *_place(each)
 
 
@@ -158,8 +159,9 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
             size = gang.size or len(members)
-            yield _Unit(tuple(members[:size]), is_first=False, is_complete=len(members) >= size)
-            yield from (_Unit((each,), is_first=False) for each in members[size:])
+            held_first = sorted(members, key=lambda each: each.uid not in lifts)
+            needed, others = tuple(held_first[:size]), tuple(held_first[size:])
+            yield _Unit(needed, is_first=False, is_complete=len(needed) >= size, others=others)
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
         yield from (_Unit((each,), is_first=each.uid in lifts) for each in members)
@@ -188,6 +190,7 @@ def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     over = [each.key for each in exceeds(together, ledger.hard)]
     gone: list[str] = []
     for unit in reversed(units):
+        gone += [lifts[each.uid].id for each in unit.others if each.uid in lifts]
         held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts and lifts[each.uid].is_lift]
         if not held or unit.is_first:
             continue
@@ -244,6 +247,10 @@ class _Line:
         most = LIFTS_LIMIT * len(held) // held.size if held else 0
         place = Place(standing, number, unit.demand, most)
         self.places.update((each.uid, place) for each in unit.waiters)
+        if unit.others and standing is Standing.STARTING:
+            self._number += 1
+            place = Place(Standing.BEHIND, self._number)
+        self.places.update((each.uid, place) for each in unit.others)
 
     def _standing(self, unit: _Unit) -> Standing:
         lacking = [each for each in unit.waiters if self._missing.of(each)]
