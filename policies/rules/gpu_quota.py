@@ -54,6 +54,11 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
 
 
+def queues(options: RuleOptions) -> bool:
+    """Whether pods that do not fit now wait in line, while the rule is enforced."""
+    return isinstance(options, GPUQuotaOptions) and options.on_exceeded is OnExceeded.QUEUE
+
+
 def check_reservation(
     outcome: ReservationOutcome | LedgerError,
     request: QuotaRequest,
