@@ -13,7 +13,7 @@ import msgspec
 
 from policies.quota.waiting import GATE
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError
+from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import ObjectMeta
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
@@ -72,7 +72,7 @@ def release(*, namespace: str | None, everywhere: bool, cluster: ClusterChoice, 
     if everywhere == (namespace is not None):
         end_with(["one of --all and --namespace must be given"])
     try:
-        api = ApiClient(cluster.access())
+        api = ApiClient(load_access(*cluster))
         path = api_path("/api/v1", "namespaces", namespace, "pods") if namespace else "/api/v1/pods"
         waiting = [pod for pod in api.list(path, _POD.decode).items if pod.gate is not None]
     except (AccessError, errors.ApiError) as error:

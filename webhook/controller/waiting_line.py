@@ -90,8 +90,8 @@ class WaitingLine:
 
         `ledger` was just counted. Only pods of that count take part: what is held for a pod that a count lacks is removed.
         """
-        pods = self._usage_cache.own.live_pods(namespace)
-        waiting = [pod for pod in pods if pod.waits and pod.version <= ledger.revisions.pods]
+        stored = self._usage_cache.own.waiting_pods(namespace)
+        waiting = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         if ledger.class_catalogue is None or not (waiting or ledger.reservations.lifts):
             self._reports.nobody(namespace)
             return None
@@ -100,7 +100,7 @@ class WaitingLine:
             return None
         demands = {pod.uid: demand_of(pod) for pod in waiting}
         replacing = self._replacements(namespace, waiting, demand_of)
-        keys, gangs = self._known_gangs(namespace, pods)
+        keys, gangs = self._known_gangs(namespace, waiting)
         waiters = [
             Waiter(
                 uid=pod.uid,
@@ -120,7 +120,7 @@ class WaitingLine:
 
     def start(self, namespace: str, uids: Iterable[str]) -> None:
         """Remove the gates of these pods, in other threads."""
-        pods = {pod.uid: pod for pod in self._usage_cache.own.live_pods(namespace) if pod.waits}
+        pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
         for uid in uids:
             pod = pods.get(uid)
             with self._lock:
@@ -131,7 +131,7 @@ class WaitingLine:
 
     def start_all(self, namespace: str) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.live_pods(namespace) if pod.waits])
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)])
 
     def has_waiting(self, namespace: str) -> bool:
         return self._usage_cache.own.has_waiting(namespace)
@@ -167,12 +167,14 @@ class WaitingLine:
         return found
 
     def _known_gangs(
-        self, namespace: str, pods: Iterable[PodRecord]
+        self, namespace: str, waiting: Iterable[PodRecord]
     ) -> tuple[dict[str, str], dict[str, Gang]]:
-        """Return the key of the gang of each pod by uid, and the gangs by key."""
+        """Return the key of the gang of each pod that waits, by uid, and these gangs by key, with all of their pods."""
+        if not any(pod.gang_source for pod in waiting):
+            return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        for pod in pods:
+        for pod in self._usage_cache.own.live_pods(namespace):
             known = self._gangs.find(namespace, pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
