@@ -116,7 +116,7 @@ def _without_release(plane: ControlPlane) -> Iterator[None]:
     """Uninstall what a failed test left: its objects belong to Helm, and no later test could apply its own."""
     yield
     server = ("--kubeconfig", plane.kubeconfig(), "--namespace", BY_HELM)
-    helm.run("uninstall", RELEASE, *server, "--ignore-not-found")
+    helm.run("uninstall", RELEASE, *server, "--ignore-not-found", "--no-hooks")
 
 
 @pytest.mark.slow
