@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policies.finding import Finding, Reason
 from policies.gpus.amount import Amount, amounts, is_extended, larger
 from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.placement.bounds import Bounds
+from policies.placement.availability import Bounds
 from policies.pods.annotations import MODELS
 from policies.pods.field_paths import path_parts
 from policies.pods.pod import Pod

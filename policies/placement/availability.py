@@ -1,4 +1,4 @@
-"""Whether the GPU classes on which a pod can run have the requested resources, and suggestions if not.
+"""Whether a pod's GPU classes, their nodes and the limits of the policy allow the requested amounts, and suggestions if not.
 
 Slices are not checked if no class of their vendor lists MIG profiles. A profile that no class lists may belong to a newer card or
 driver. So it is only a warning, unless the policy sets `knownProfilesOnly`, or the nodes show which profiles exist.
@@ -6,14 +6,18 @@ driver. So it is only a warning, unless the policy sets `knownProfilesOnly`, or 
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
+
 from policies.finding import Reason, Severity
+from policies.gpus.amount import NAME
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import (
     IMPLICIT_DEVICE_CLASS,
     NVIDIA_GPU,
@@ -330,3 +334,53 @@ def _exceeds_node(
     message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {most}{why}"
     remedy = f"request {resource.name}: {most} or less, and spread the work over several pods"
     return Complaint(Reason.EXCEEDS_NODE, message, remedy, severity, most)
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of the policy, and what the nodes of the pod's classes have."""
+
+    availability: Availability
+    resource_mapping: ResourceMapping
+    max_per_container: ResourceLimits
+    max_per_pod: ResourceLimits
+    gpus_per_node: int
+    known_profiles_only: bool
+
+    def on_resource(self, resource: GPUResource) -> Complaint | None:
+        """Complain about a resource that the classes of the pod, or all nodes, lack."""
+        found = self.availability.other_vendor(resource)
+        found = found or self.availability.unknown_slice(resource, is_closed=self.known_profiles_only)
+        return found or self.availability.without_node(resource, self.resource_mapping)
+
+    def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
+        """Complain about too many for one container."""
+        most = limit_of(self.max_per_container, resource, self.availability.pinned)
+        if not resource.measure.is_count or most is None or count <= most:
+            return None
+        message = f"must be at most {most} per container by policy"
+        return Complaint(
+            Reason.EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {most} or less", amount=most
+        )
+
+    def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
+        """Complain about too many for one pod or one node. `is_reported`: `on_container` has complained about as many."""
+        availability, most = self.availability, self._max_per_pod(resource)
+        found = [
+            availability.too_many_slices(resource, total, self.gpus_per_node),
+            availability.too_many_cards(resource, total),
+        ]
+        if most is not None and total > most and not is_reported:
+            message, remedy = f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
+            found.insert(0, Complaint(Reason.EXCEEDS_MAX_PER_POD, message, remedy, amount=most))
+        if not is_reported and not any(found):
+            found.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))
+        return filter(None, found)
+
+    def may_exceed(self, resource: GPUResource, total: int) -> bool:
+        """Whether `on_pod` may complain: cheap, and true of all slices."""
+        bounds = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
+        is_above = any(bound is not None and total > bound for bound in bounds)
+        return is_above or resource.measure is Measure.SLICES
+
+    def _max_per_pod(self, resource: GPUResource) -> int | None:
+        return limit_of(self.max_per_pod, resource, self.availability.pinned)

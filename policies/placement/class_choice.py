@@ -11,8 +11,7 @@ from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice
-from policies.placement.hardware import chosen_hardware
-from policies.placement.label_keys import LabelKeys
+from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits
 from policies.pods.annotations import GPU_CLASS

@@ -32,7 +32,7 @@ CANARY_ANSWER = DOMAIN + "canary-answer"
 """Written by the webhook. A canary is never stored."""
 
 INJECTED = DOMAIN + "injected"
-"""Written by the webhook for people to read. `policies.pods.restore` reads it on updates. No creation depends on it."""
+"""Written by the webhook for people to read. `policies.pods.injected` reads it on updates. No creation depends on it."""
 
 
 class BadAnnotation(msgspec.Struct, frozen=True):

@@ -159,7 +159,7 @@ class PodPatch:
 
 
 def words(added: Added, name: str = "") -> str:
-    """Return a change in words, by which `policies.pods.submission` finds it again.
+    """Return a change in words, by which `policies.pods.injected` finds it again.
 
     `name`: of the field or the member of a map, if `added` is a plain value.
     """

@@ -6,6 +6,7 @@ out is zero. As text an amount is what `str(Fraction)` makes of it: "3", "2/7"; 
 
 import operator
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -51,14 +52,6 @@ _AMOUNT = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}([./][0-9]{{1,{_MAX_DIGITS}}})?"
 _LONGEST_QUOTED = 40
 
 
-class VectorError(ValueError):
-    """The data is not a vector. `path` names the place (`classes[nvidia-t4]`), and the message quotes the value."""
-
-    def __init__(self, path: str, message: str) -> None:
-        self.path = path
-        super().__init__(message)
-
-
 class Excess(msgspec.Struct, frozen=True):
     """A key whose amount exceeds its limit."""
 
@@ -74,6 +67,19 @@ class Excess(msgspec.Struct, frozen=True):
 def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
     """Return the sum."""
     return {key: amount for key, amount in combined(vectors, operator.add).items() if amount}
+
+
+def total_of_shared(vectors: Iterable[Vector]) -> Vector:
+    """Return the sum of many vectors, of which most are the same object: a thousand pods of one Job share theirs."""
+    counts: Counter[int] = Counter()
+    by_identity: dict[int, Vector] = {}
+    for vector in vectors:
+        by_identity[id(vector)] = vector
+        counts[id(vector)] += 1
+    return total(
+        {key: amount * counts[identity] for key, amount in vector.items()}
+        for identity, vector in by_identity.items()
+    )
 
 
 def maximum(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
@@ -133,15 +139,15 @@ def parse_amount(raw: Any) -> Fraction:
 
 
 def parse_vector(raw: Any) -> Vector:
-    """Read a vector that `texts` wrote. Keep zeros, because a limit of zero forbids. Raises VectorError."""
+    """Read a vector that `texts` wrote. Keep zeros, because a limit of zero forbids. Raises ValueError."""
     if not isinstance(raw, Mapping):
-        raise VectorError("", "must be a map of amounts")
+        raise ValueError("must be a map of amounts")  # noqa: TRY004  one error for all
     vector: Vector = {}
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
             *names, last = (each + "/<name>" * (each in _NAMED) for each in DIMENSIONS)
-            raise VectorError(str(key), f"must be {', '.join(names)} or {last}, not {_quoted(key)}")
-        vector[key] = parse_granted(key, amount)
+            raise ValueError(f"must be {', '.join(names)} or {last}, not {_quoted(key)}")
+        vector[key] = parse_amount(amount)
     return vector
 
 
@@ -153,14 +159,6 @@ def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
             yield from ((f"{dimension}/{name}", f"{dimension}[{name}]", raw) for name, raw in value.items())
         elif value is not None:
             yield dimension, dimension, value
-
-
-def parse_granted(path: str, raw: Any) -> Fraction:
-    """Read one amount. Raises VectorError with the path."""
-    try:
-        return parse_amount(raw)
-    except ValueError as error:
-        raise VectorError(path, str(error)) from None
 
 
 def _is_key(key: str) -> bool:

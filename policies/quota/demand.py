@@ -36,8 +36,8 @@ from policies.gpus.cards import (
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
 from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.pinning import CandidateClasses, candidate_classes, for_resource
 from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time

@@ -33,8 +33,7 @@ from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknow
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.accepted_fixes import AcceptedFixes
-from policies.placement.availability import Availability
-from policies.placement.bounds import Bounds
+from policies.placement.availability import Availability, Bounds
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod

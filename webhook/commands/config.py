@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from policies.gpus.resource_mapping import ResourceMappingSpec
-from policies.pods.label_selector import LabelSelector
 from policies.policy import (
     BUILT_IN,
     BUILT_IN_POLICY,
@@ -120,7 +119,6 @@ def document(
 
 
 def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:
-    """Return the spec as plain data, including defaults."""
     fields = msgspec.structs.fields(spec)
     return {field.encode_name: msgspec.to_builtins(getattr(spec, field.name)) for field in fields}
 
@@ -144,7 +142,7 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "version": policy.version,
         "priority": spec.priority,
         "namespaces": spec.match.namespaces,
-        "namespaceSelector": _text(spec.match.namespace_selector),
+        "namespaceSelector": spec.match.namespace_selector and str(spec.match.namespace_selector),
         "pausedUntil": spec.paused_until,
         "paused": still_paused(spec.paused_until, now) is not None,
         "templates": spec.templates.value,
@@ -157,16 +155,12 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
 def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
     return {
         "namespaces": exemption.namespaces,
-        "namespaceSelector": _text(exemption.namespace_selector),
+        "namespaceSelector": exemption.namespace_selector and str(exemption.namespace_selector),
         "rules": exemption.rules,
         "reason": exemption.reason,
         "until": exemption.until,
         "expired": not exemption.is_in_force(now),
     }
-
-
-def _text(selector: LabelSelector | None) -> str | None:
-    return None if selector is None else str(selector)
 
 
 def _rule(binding: Binding) -> dict[str, Any]:

@@ -112,12 +112,12 @@ def print_json(value: Any, *, indent: int = 2) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows on a terminal what is being done."""
+def progress(doing: str = "") -> Iterator[Callable[[str], object]]:
+    """Yield a function that shows on a terminal what is being done: `doing` with the text that it is called with."""
     console = Console(stderr=True, highlight=False)
     status = console.status("")
     with status if console.is_terminal else nullcontext():
-        yield status.update
+        yield lambda subject: status.update(f"{doing}{subject}")
 
 
 def print_as(output: str, value: Any, show: Callable[[Screen], object]) -> None:

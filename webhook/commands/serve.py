@@ -16,7 +16,7 @@ from certs.files import ensure_self_signed
 from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
-from webhook.cluster.access import AccessError, own_namespace
+from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
@@ -33,11 +33,11 @@ from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
-from webhook.server.dispatcher import Site
+from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run
 from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
-from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
+from webhook.server.tls import ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.denials import DenialReports
@@ -145,8 +145,8 @@ def build(
     fetcher_image: str,
     serving: ServingCertificate,
     draining: Callable[[], bool],
-) -> Site:
-    """Start all threads, and return the site. Call it in the worker process, because threads do not survive a fork."""
+) -> Application:
+    """Start all threads, and return the application. Call it in the worker process, because threads do not survive a fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # they double the output, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
@@ -167,17 +167,9 @@ def build(
     denials, audit = _denials(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
     recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
     admission = Admission(engine, recorder, cluster_state)
-    served = secret or serving
-    client_ca = serving.client_ca
-    if client_ca is not None:
-        metrics.watch_client_ca(client_ca)
-    app = create_app(
-        admission,
-        metrics,
-        lambda: _readiness(
-            source, served.state, secret.unready() if secret else [], client_ca, draining=draining()
-        ),
-    )
+    if serving.client_ca is not None:
+        metrics.watch_client_ca(serving.client_ca)
+    app = create_app(admission, metrics, partial(_readiness, source, serving, secret, draining))
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
     # network, and so do labels of namespaces if policies select by them, and new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
@@ -189,12 +181,12 @@ def build(
         )
         return endpoint_of(request.path) in computing and not waits
 
-    return Site(app, only_computes, PROBES)
+    return Application(app, only_computes, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:
     try:
-        return ApiClient(cluster.access())
+        return ApiClient(load_access(*cluster))
     except AccessError as error:
         remedy = "name one with --kubeconfig, or serve without one: --standalone"
         raise StartupError(f"no cluster to work with: {error}; {remedy}") from None
@@ -226,12 +218,12 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     if api is None:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
-        return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
+        return QuotaEnforcer(ReservationBatcher(memory, metrics), release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
-    return QuotaEnforcer(batcher, metrics, has_controller=Heartbeat(api, installation).is_alive)
+    return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)
 
 
 def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
@@ -247,16 +239,16 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
 
 def _readiness(
     source: ConfigurationSource,
-    certificate: CertificateState | None,
-    unready: list[str],
-    client_ca: ClientCA | None,
-    *,
-    draining: bool,
+    serving: ServingCertificate,
+    secret: SecretCertificate | None,
+    is_draining: Callable[[], bool],
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
     A rejected configuration or client CA is shown, and does not change readiness: all replicas keep the previous one.
     """
+    certificate, unready = (secret.state, secret.unready()) if secret else (serving.state, [])
+    draining, client_ca = is_draining(), serving.client_ca
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
     if certificate is not None:

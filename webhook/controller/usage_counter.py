@@ -165,6 +165,11 @@ class UsageCounter:
         with self._lock:
             return self.sums.live_pods(namespace)
 
+    def waiting_pods(self, namespace: str) -> list[PodRecord]:
+        """Return the pods of a namespace that wait under our scheduling gate."""
+        with self._lock:
+            return self.sums.waiting(namespace)
+
     def has_waiting(self, namespace: str) -> bool:
         """Whether pods of the namespace wait under our scheduling gate."""
         with self._lock:

@@ -11,7 +11,6 @@ from policies.quota.amounts import total
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
-from webhook.quota.metrics import QuotaMetrics
 
 
 class NamespaceQuota(Protocol):
@@ -19,16 +18,13 @@ class NamespaceQuota(Protocol):
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide, and reserve the growth unless it is a dry run. Raises LedgerError."""
-        ...
 
     def grant(self) -> QuotaGrant | None:
         """Return the limits and the usage. None without a quota, or if it could not be read in time."""
-        ...
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):
     batcher: ReservationBatcher
-    metrics: QuotaMetrics
     release: Callable[[str, str], None] | None = None
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
     has_controller: Callable[[float], bool] = lambda _seconds: False
@@ -36,24 +32,17 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return ReviewQuota(self, namespace, deadline, dry_run)
+        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller)
 
 
 class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     """A `NamespaceQuota`."""
 
-    enforcer: QuotaEnforcer
+    batcher: ReservationBatcher
     namespace: str
     deadline: float
     dry_run: bool
-
-    @property
-    def batcher(self) -> ReservationBatcher:
-        return self.enforcer.batcher
-
-    @property
-    def metrics(self) -> QuotaMetrics:
-        return self.enforcer.metrics
+    has_controller: Callable[[float], bool]
 
     def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
         """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
@@ -66,12 +55,12 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         verdict = outcome.verdict
         fits = verdict is not None and verdict.reason is VerdictReason.RESERVED
         must_wait = verdict is not None and (verdict.must_wait or (fits and quota_request.in_gang))
-        is_served = must_wait and self.enforcer.has_controller(self.deadline - monotonic())
+        is_served = must_wait and self.has_controller(self.deadline - monotonic())
         return outcome if is_served else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if self.batcher.has_no_quota(self.namespace):  # true of most namespaces
-            self.metrics.decided("no quota", dry_run=self.dry_run)
+            self.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
             return ReservationOutcome()
@@ -79,10 +68,10 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         try:
             outcome = decide(self.namespace, quota_request.on, self.deadline)
         except LedgerError:
-            self.metrics.decided("ledger error", dry_run=self.dry_run)
+            self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
-        self.metrics.decided(decided, dry_run=self.dry_run)
+        self.batcher.metrics.decided(decided, dry_run=self.dry_run)
         return outcome
 
     def grant(self) -> QuotaGrant | None:

@@ -145,8 +145,7 @@ class ClusterStore:
     reservations_limit = LIMIT
 
     def __init__(self, api: ApiClient, installation: str) -> None:
-        self._api = api
-        self._installation = installation
+        self._api, self._installation = api, installation
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.

@@ -51,15 +51,12 @@ from webhook.serving.review import (
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
 
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """Answers reviews with the engine in force at that moment."""
 
-    def __init__(
-        self, engine: Callable[[], Engine], recorder: Recorder, cluster: ClusterState | None = None
-    ) -> None:
-        self._engine = engine
-        self._recorder = recorder
-        self._cluster = cluster or ClusterState()
+    engine: Callable[[], Engine]
+    recorder: Recorder
+    cluster: ClusterState = ClusterState()
 
     def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
@@ -70,8 +67,8 @@ class Admission:
 
     def _answer(self, phase: Phase, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
-        evaluator = self._cluster.evaluator(self._engine(), request, started, deadline)
-        review = Review(request, phase, self._cluster, evaluator)
+        evaluator = self.cluster.evaluator(self.engine(), request, started, deadline)
+        review = Review(request, phase, self.cluster, evaluator)
         try:
             result = handler_of(phase, request)(review)
         except NamespaceUnknown as unknown:
@@ -83,7 +80,7 @@ class Admission:
             result = _rejected(request, 400, "BadRequest", f"cannot read the object: {error}")
         except DeadlineExceeded:
             result = _rejected(request, TIMEOUT, "Timeout", f"{OUT_OF_TIME}; try again")
-        self._recorder.record(review, result, perf_counter() - clock)
+        self.recorder.record(review, result, perf_counter() - clock)
         return result.response
 
 
@@ -130,7 +127,7 @@ def _refused_claim(review: Review, name: str, findings: list[Finding]) -> Review
 
 def _on_claim(review: Review, name: str, decision: Decision) -> AdmissionResponse:
     title = f"resourceclaim {review.request.namespace}/{name}"
-    return responses.decided(review.request.uid, [decision], subject=title, patch=False)
+    return responses.decided(review.request.uid, [decision], subject=title)
 
 
 def release(review: Review) -> ReviewResult:
@@ -158,13 +155,16 @@ def review_templates(review: Review) -> ReviewResult:
         return _unchecked(request, OUT_OF_TIME)
     decisions = [*chain.from_iterable(each.decisions for each in pods), *advice]
     if policy.templates is TemplateMode.ENFORCE:
-        response = responses.decided(request.uid, decisions, subject=subject_of(request), patch=False)
+        response = responses.decided(request.uid, decisions, subject=subject_of(request))
         return ReviewResult(response, decisions)
     return _advised(request, decisions)
 
 
 def _advised(request: AdmissionRequest, decisions: list[Decision]) -> ReviewResult:
-    return ReviewResult(responses.advised(request.uid, decisions, subject=subject_of(request)), decisions)
+    subject = subject_of(request)
+    return ReviewResult(
+        responses.decided(request.uid, decisions, subject=subject, only_advises=True), decisions
+    )
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:

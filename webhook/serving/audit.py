@@ -112,33 +112,23 @@ class AuditLog:
                 self._mid_line = data[written - 1 : written] != b"\n"
 
 
-class Recorder:
-    """Counts every review, writes it to the audit log if there is one, and reports denials, except those of dry runs.
+class Recorder(msgspec.Struct, frozen=True):
+    """Counts every review, writes it to the audit log if there is one, and reports denials, except those of dry runs."""
 
-    `replica` names this process in every line.
-    """
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        audit: AuditLog | None = None,
-        denials: DenialReports | None = None,
-        *,
-        replica: str = "",
-    ) -> None:
-        self._metrics = metrics
-        self._audit = audit
-        self._denials = denials
-        self._replica = replica
+    metrics: Metrics
+    audit: AuditLog | None = None
+    denials: DenialReports | None = None
+    replica: str = ""
+    """Names this process in every line."""
 
     def record(self, review: Review, result: ReviewResult, seconds: float) -> None:
         verdict, dry_run = verdict_of(result.response), bool(review.request.dry_run)
-        self._metrics.record(review.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
-        if self._audit is not None:
-            line = audit_line(review, result, verdict=verdict, seconds=seconds, replica=self._replica)
-            self._audit.write(line)
-        if self._denials is not None and not result.response.allowed and not dry_run:
-            self._denials.add(denial_of(review, result))
+        self.metrics.record(review.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
+        if self.audit is not None:
+            line = audit_line(review, result, verdict=verdict, seconds=seconds, replica=self.replica)
+            self.audit.write(line)
+        if self.denials is not None and not result.response.allowed and not dry_run:
+            self.denials.add(denial_of(review, result))
 
 
 def _line(record: dict[str, Any]) -> bytes:
@@ -192,7 +182,8 @@ def audit_line(
     if replica:
         line["replica"] = replica
     if metadata is not None:
-        line |= _object_fields(metadata)
+        fields = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": metadata.controlled_by}
+        line |= {key: text for key, text in fields.items() if text}
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, result.pod)):
         line["creation"] = creation
     if result.decisions and (request_of_quota := result.decisions[0].request) is not None:
@@ -228,11 +219,6 @@ def demand_fields(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
     if len(classes) == 1:
         fields["class"] = classes[0]
     return fields
-
-
-def _object_fields(metadata: Metadata) -> dict[str, str]:
-    fields = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": metadata.controlled_by}
-    return {key: text for key, text in fields.items() if text}
 
 
 def _quota_fields(

@@ -1,6 +1,6 @@
 """Evaluation of workloads in reviews, and of stored pods and workloads as if they were created now, without a reservation.
 
-A stored pod is evaluated as its author submitted it (`policies.pods.submission`), by /mutate and then, changed, by /validate.
+A stored pod is evaluated as its author submitted it (`policies.pods.injected`), by /mutate and then, changed, by /validate.
 A workload is evaluated by its templates and as a whole. What is DENIED there would be denied to its pods.
 Evaluations of workloads raise DeadlineExceeded, and msgspec.ValidationError for an object that cannot be read.
 """
@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.injected import as_submitted, names_its_node
 from policies.pods.limits import check_size
 from policies.pods.patch import Change
-from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.submission import as_submitted, names_its_node
+from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.rule import Mode
+from webhook.cluster.objects import decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.serving.engine import MAX_FINDINGS, POD, Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
@@ -168,7 +169,7 @@ def evaluate(
     found = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))
-        metadata = _NAMED.decode(raw).metadata
+        metadata = decode_owned(raw).metadata
         found = replace(found, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
             return replace(found, pods=(_pod(namespace, raw, by),))
@@ -182,7 +183,8 @@ def evaluate(
 
 def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
-    if _is_mirror_pod(stored):
+    # A mirror pod shows a static pod of the kubelet's own, and passes. The kubelet deletes others with the annotation.
+    if MIRROR_ANNOTATION in stored.annotations and has_controller(stored, "Node", "v1"):
         return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
     by_author = bool(stored.spec.node_name) and names_its_node(document)
     submitted = as_submitted(stored, by_author=by_author)
@@ -191,20 +193,8 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     return EvaluatedPod(_WHOLE, submitted, decisions)
 
 
-class _Named(msgspec.Struct):
-    metadata: Metadata = Metadata()
-
-
-# Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
-_NAMED = msgspec.json.Decoder(_Named)
-
 _WHOLE = PodPlace((), {}, {(): ()})
 """The place of a pod that is an object itself."""
-
-
-def _is_mirror_pod(pod: Pod) -> bool:
-    """Whether a kubelet shows a static pod of its own, which passes. The kubelet deletes other pods with the annotation."""
-    return MIRROR_ANNOTATION in pod.annotations and has_controller(pod, "Node", "v1")
 
 
 class UnusedQuota(msgspec.Struct, frozen=True):

@@ -21,10 +21,10 @@ from policies.gpus.claims import (
 )
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
+from policies.pods.injected import restore
 from policies.pods.limits import excesses
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
-from policies.pods.restore import restore
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
@@ -242,7 +242,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        return self.reserve(Decision.without_findings(policy, self.now), request)
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def queue(self, decision: Decision, pod: Pod, uid: str) -> Decision:
         """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
@@ -295,7 +296,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     policy.namespace,
                     self.now,
                     partial(self._class_pins, policy),
-                    would_wait=self.queues is None and request.before is None and self.lets_wait(policy),
+                    would_wait=self.queues is None and request.may_wait and self.lets_wait(policy),
                 )
                 decision = decision.with_findings(findings, mode)
         return replace(decision, request=request, reservation=outcome)

@@ -3,9 +3,9 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
+from policies.pods.injected import as_submitted, injected_changes, names_its_node
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.submission import as_submitted, injected_changes, names_its_node
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.waiting import waits
@@ -55,7 +55,7 @@ def review_pod(review: Review) -> ReviewResult:
             decision = evaluator.queue(decision, pod, request.uid)
         else:
             line = evaluator.line_of(pod, by_daemonset=by_daemonset)
-            if review.by_controller:
+            if before is not None and review.by_controller:
                 line = Line.LIFTS
             nodes = evaluator.named_nodes()
             demands = engine.demands(pod, fingerprint) if is_compared and before is None else None

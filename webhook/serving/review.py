@@ -201,17 +201,26 @@ def invalid_document(
 
 
 def decided(
-    uid: str, decisions: list[Decision], *, subject: str, patch: bool, trace: CanaryTrace | None = None
+    uid: str,
+    decisions: list[Decision],
+    *,
+    subject: str,
+    patch: bool = False,
+    only_advises: bool = False,
+    trace: CanaryTrace | None = None,
 ) -> AdmissionResponse:
     """Return the response for the decisions on a pod or claim, or on each of a workload's templates.
 
-    `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`.
+    `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`. A response that `only_advises` allows the
+    object, but warns of what its pods would meet.
     """
     denials = found(decisions, Outcome.DENIED)
     patched = decisions if patch and not denials else ()
     operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
-    warnings = warning_texts(found(decisions, Outcome.WARNED), subject=subject, before=_paused(decisions))
+    would, denials = (denials, []) if only_advises else ([], denials)
+    warned = found(decisions, Outcome.WARNED)
+    warnings = warning_texts(warned, subject=subject, denied=would, before=_paused(decisions))
     if trace is not None:
         warnings = (trace.text(), *warnings)
         if patched and not trace.patched:
@@ -233,18 +242,6 @@ def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
     message = denial_message([sentence for _, sentence in causes], subject, contact, details)
     shown = (Cause(each.path, _printable(text), each.reason) for each, text in causes[:MESSAGE_FINDINGS])
     return Status(FORBIDDEN, "Forbidden", message, Details(causes=tuple(shown)))
-
-
-def advised(uid: str, decisions: list[Decision], *, subject: str) -> AdmissionResponse:
-    """Return the response that allows a workload, but warns of what its pods would meet."""
-    denied, warned = (found(decisions, outcome) for outcome in (Outcome.DENIED, Outcome.WARNED))
-    warnings = warning_texts(warned, subject=subject, denied=denied, before=_paused(decisions))
-    return AdmissionResponse(
-        uid=uid,
-        allowed=True,
-        warnings=warnings or None,
-        audit_annotations=_audit_annotations(decisions, injected=False),
-    )
 
 
 def _paused(decisions: list[Decision]) -> list[str]:

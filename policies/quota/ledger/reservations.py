@@ -17,7 +17,6 @@ A line `waiting` has creations under our scheduling gate, which demand nothing. 
 for a stored pod that waits. When the controller removes the gate, the request uid follows: `a1b2…/lift/c7e1…`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -26,12 +25,11 @@ import msgspec
 
 from policies.quota.amounts import (
     Vector,
-    VectorError,
     maximum,
     parse_vector,
     positive_difference,
     texts,
-    total,
+    total_of_shared,
 )
 
 LIMIT = 384 * 1024
@@ -160,11 +158,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         demands = [entry.head.demand for entry in self._entries.values() if not entry.name]
         for name, largest in self._largest.items():
             demands.append(positive_difference(largest, stored[name]) if name in stored else largest)
-        counts = Counter(map(id, demands))  # a thousand pods of one Job share their vector
-        return total(
-            {key: amount * counts[identity] for key, amount in demand.items()}
-            for identity, demand in {id(demand): demand for demand in demands}.items()
-        )
+        return total_of_shared(demands)
 
     @cached_property
     def waiting(self) -> int:
@@ -204,9 +198,6 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         for reservation_id, (head, name) in self._entries.items():
             yield Reservation(reservation_id, head.demand, head.version, name, head.catalogue)
 
-    def __repr__(self) -> str:
-        return f"Reservations({self.text!r})"
-
     @property
     def ids(self) -> tuple[str, ...]:
         """All ids, and each unreadable line with the prefix UNREADABLE."""
@@ -216,10 +207,6 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
     def expiring_ids(self) -> tuple[str, ...]:
         """All `ids` but those of what is held for pods that wait, which only the controller writes."""
         return tuple(each for each in self.ids if not each.endswith(_LIFT))
-
-    def of_object(self, uid: str) -> tuple[str, ...]:
-        """Return the ids of an object's creation and updates."""
-        return tuple(each for each in self._entries if each.partition("/")[0] == uid)
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
         """Return these and `reservations`. An existing id keeps its reservation."""
@@ -291,7 +278,7 @@ def _parsed_head(text: str) -> _Head | None:
     pairs = [item.partition("=") for item in amounts.split(_ITEMS)]
     try:
         demand = parse_vector({key: amount for key, _, amount in pairs})
-    except VectorError:
+    except ValueError:
         return None
     return _Head(text, demand, int(version or 0), catalogue) if len(demand) == len(pairs) else None
 

@@ -122,7 +122,7 @@ def test_a_ledger_that_changed_is_reconciled_in_time(
     controller._ledger_object_changed(before, after)
 
     assert queue.added == want
-    assert controller._observed.get("team") == (after and after.versioned)
+    assert controller.observed.get("team") == (after and after.versioned)
     assert forgotten == (["team"] if before and not after else [])
     assert changed == (["team"] if before or after else [])
 
@@ -182,7 +182,7 @@ def test_what_ends_is_logged(
     controller: Controller, digest: str, own_is_synced: bool, is_logged: bool
 ) -> None:
     released: list[Any] = []
-    ended: Any = object()
+    ended: Any = SimpleNamespace(record=object())
     controller._ended(digest, ended)  # without an audit log
     controller._usage = SimpleNamespace(released=released.append)  # type: ignore[assignment]
     controller.usage_cache.own = SimpleNamespace(digest="own", synced=own_is_synced)  # type: ignore[assignment]

@@ -60,7 +60,7 @@ class Served:
         self.store = MemoryStore(lambda: self.engine.configuration)
         metrics = QuotaMetrics(self.registry)
         batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
-        self.quota = QuotaEnforcer(batches, metrics, release=self.store.release)
+        self.quota = QuotaEnforcer(batches, release=self.store.release)
         self.metrics = Metrics(self.registry)
         self.admission = Admission(
             lambda: self.engine, Recorder(self.metrics), ClusterState(quota=self.quota)

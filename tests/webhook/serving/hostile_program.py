@@ -85,7 +85,7 @@ def client_with_quotas(config: Path) -> tuple[AppClient, MemoryStore]:
     audit.start()
     store = MemoryStore(lambda: engine.configuration)
     batcher = ReservationBatcher(store, quota_metrics)
-    cluster = ClusterState(quota=QuotaEnforcer(batcher, quota_metrics, release=store.release))
+    cluster = ClusterState(quota=QuotaEnforcer(batcher, release=store.release))
     admission = Admission(lambda: engine, Recorder(metrics, audit), cluster)
     return AppClient(create_app(admission, metrics, lambda: (True, {}))), store
 

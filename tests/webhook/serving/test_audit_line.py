@@ -29,7 +29,7 @@ Reviewed = Callable[..., JSON]
 def reviewed(tmp_path: Path) -> Reviewed:
     """Return a function that has an object reviewed and returns its line."""
     configuration, metrics = load_objects([QUOTA]), QuotaMetrics(CollectorRegistry())
-    quota = QuotaEnforcer(ReservationBatcher(MemoryStore(lambda: configuration), metrics), metrics)
+    quota = QuotaEnforcer(ReservationBatcher(MemoryStore(lambda: configuration), metrics))
 
     def review(document: JSON, phase: str = "validate", **tweaks: Any) -> JSON:
         kind = {"version": "v1", "kind": document["kind"]}

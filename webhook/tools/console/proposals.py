@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
-from functools import cached_property, partial
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -19,7 +19,6 @@ from policies.pods.field_paths import path_parts, with_edit
 from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
-from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
@@ -66,7 +65,7 @@ class ProposalReader:
 
     def __init__(self, api: ApiClient, now: datetime) -> None:
         self._reader, self._now = Permitted(api), now
-        self._kinds = ServedKinds(api)
+        self._kinds, self._configuration = ServedKinds(api), self._reader.configuration(None)
 
     def propose(self, kind: str, name: str, namespace: str) -> Proposal | None:
         """Return the proposal for the object, or for what made it; None where it is gone or the policy is not readable."""
@@ -100,10 +99,6 @@ class ProposalReader:
             correction=tuple(difference(data, fixed)),
             injected=tuple(difference(fixed, _admitted(fixed, evaluation))) if is_accepted else (),
         )
-
-    @cached_property
-    def _configuration(self) -> Configuration:
-        return self._reader.configuration(None)
 
 
 def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Evaluation]:

@@ -142,41 +142,37 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
 
 _ALL = "all of it"
 
-_STATIC: dict[str, tuple[tuple[str, str], ...]] = {
-    gpu_requests.RULE.id: (
-        (
-            "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's",
-            "what a class has depends on where the pod can land, which is computed over the whole catalogue",
+_TEMPLATES = {"pod templates of workloads": "their pods are checked when they are created"}
+_STATIC = {
+    gpu_requests.RULE.id: {
+        "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's": (
+            "what a class has depends on where the pod can land, which is computed over the whole catalogue"
         ),
-        (
-            "the values of fraction annotations",
-            "their scheduler refuses them itself; the pod gets no GPU by them",
+        "the values of fraction annotations": (
+            "their scheduler refuses them itself; the pod gets no GPU by them"
         ),
-        ("warnings", "about time-sliced shares and variables set by hand: the webhook gives this advice"),
-        (
-            "amounts finer than thousandths",
-            "CEL compares quantities exactly, the API server rounds them up to thousandths",
+        "warnings": "about time-sliced shares and variables set by hand: the webhook gives this advice",
+        "amounts finer than thousandths": (
+            "CEL compares quantities exactly, the API server rounds them up to thousandths"
         ),
-        ("pod templates of workloads", "their pods are checked when they are created"),
-    ),
-    gpu_toleration.RULE.id: (
-        ("tolerations for devices by DRA", "CEL cannot look up the DeviceClasses of a claim"),
-    ),
-    gpu_isolation.RULE.id: (("pod templates of workloads", "their pods are checked when they are created"),),
+        **_TEMPLATES,
+    },
+    gpu_toleration.RULE.id: {
+        "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
+    },
+    gpu_isolation.RULE.id: _TEMPLATES,
 }
-"""Parts that are never exported, by exported rule."""
+"""Parts that are never exported, and why, by exported rule."""
 
 
 def _never_exported(binding: Binding) -> Iterator[Unsupported]:
-    found, options = list(_STATIC.get(binding.rule.id, ())), binding.options
+    found, options = dict(_STATIC.get(binding.rule.id, {})), binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         if dict in {type(options.max_per_container), type(options.max_per_pod)}:
-            found.append(
-                ("limits by class", "the largest of a resource holds for every pod, whatever its class")
-            )
+            found["limits by class"] = "the largest of a resource holds for every pod, whatever its class"
         if options.complete_limits:
-            found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
-    yield from (Unsupported(binding.rule.id, what, why) for what, why in found)
+            found["completeLimits"] = "without the webhook the API server itself rejects such pods"
+    yield from (Unsupported(binding.rule.id, what, why) for what, why in found.items())
 
 
 # ---- as text

@@ -26,7 +26,7 @@ from webhook.tools.export.cel import (
     texts,
     tolerates_value,
 )
-from webhook.tools.export.objects import PODS, Fragment
+from webhook.tools.export.objects import Fragment
 
 
 def fragment(
@@ -37,7 +37,6 @@ def fragment(
     return Fragment(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
-        resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_request_gpus(resource_mapping)),
         variables=(
             gpu_names(CONTAINERS, resource_mapping),

@@ -14,9 +14,8 @@ import msgspec
 from policies.gpus.cards import amounts, container_amounts, is_limit, weight
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.candidates import CandidateClasses, for_resource
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
-from policies.placement.pinning import classes_of_node
+from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING

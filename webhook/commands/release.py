@@ -1,0 +1,119 @@
+"""`gpu-admission release`: starts the pods that wait in line for quota, in an emergency and before an uninstallation.
+
+It needs only the API server. Where the webhook enforces the quota, it puts the gate back: pause the policies first.
+"""
+
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from time import monotonic, sleep
+
+import click
+import msgspec
+
+from policies.quota.waiting import GATE
+from webhook.cluster import errors
+from webhook.cluster.access import AccessError, load_access
+from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
+from webhook.cluster.objects import ObjectMeta
+from webhook.commands.options import ClusterChoice, cluster_options, output_option
+from webhook.commands.output import FAILED, Screen, counted, end_with, fail, print_as
+
+SECONDS = 30.0
+"""For so long a pod is tried again: a replica of the webhook may not know yet that its policy is paused."""
+PAUSE = 1.0
+PAUSE_FIRST = "pause the policies first: gpu-admission pause --for 1h --reason 'release the pods that wait'"
+
+
+class _Gate(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    scheduling_gates: tuple[_Gate, ...] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _Spec = _Spec()
+
+    @property
+    def gate(self) -> int | None:
+        """The index of our gate. None if the pod does not have it."""
+        names = [gate.name for gate in self.spec.scheduling_gates or ()]
+        return names.index(GATE) if GATE in names else None
+
+    @property
+    def title(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class _Result(Enum):
+    RELEASED = "released"
+    PUT_BACK = "the webhook put the gate back"
+    DENIED = "denied"
+
+
+_POD = msgspec.json.Decoder(_Pod)
+
+
+@click.command()
+@click.option("-n", "--namespace", help="Release the pods of one namespace.")
+@click.option("--all", "everywhere", is_flag=True, help="Release the pods of all namespaces.")
+@cluster_options
+@output_option("text", "json")
+def release(*, namespace: str | None, everywhere: bool, cluster: ClusterChoice, output: str) -> None:
+    """Start all pods that wait in line for quota: remove their scheduling gate.
+
+    They start although they exceed the quota. While policies enforce it, the webhook puts the gate back: pause them first.
+
+    Exit codes: 0 no pod waits any more, 1 some still wait, 2 nothing was changed.
+    """
+    if everywhere == (namespace is not None):
+        end_with(["one of --all and --namespace must be given"])
+    try:
+        api = ApiClient(load_access(*cluster))
+        path = api_path("/api/v1", "namespaces", namespace, "pods") if namespace else "/api/v1/pods"
+        waiting = [pod for pod in api.list(path, _POD.decode).items if pod.gate is not None]
+    except (AccessError, errors.ApiError) as error:
+        fail(f"failed to list the pods: {error}")
+    results = list(_release_all(api, waiting))
+    shown = [{"pod": pod.title, "result": result.value, "message": text} for pod, result, text in results]
+    print_as(output, shown, lambda screen: _print(screen, results))
+    sys.exit(0 if all(result is _Result.RELEASED for _, result, _ in results) else FAILED)
+
+
+def _release_all(api: ApiClient, pods: list[_Pod]) -> Iterator[tuple[_Pod, _Result, str]]:
+    deadline = monotonic() + SECONDS
+    for pod in pods:
+        result, text = _release(api, pod)
+        while result is _Result.PUT_BACK and monotonic() < deadline:
+            sleep(PAUSE)
+            result, text = _release(api, pod)
+        yield pod, result, text
+
+
+def _release(api: ApiClient, pod: _Pod) -> tuple[_Result, str]:
+    """Remove the gate from the pod as it is stored now. A pod that is gone, or has no gate any more, is released."""
+    path = api_path("/api/v1", "namespaces", pod.metadata.namespace, "pods", pod.metadata.name)
+    try:
+        stored = _POD.decode(api.get(path))
+        if stored.gate is None or stored.metadata.uid != pod.metadata.uid:
+            return _Result.RELEASED, ""
+        at = f"/spec/schedulingGates/{stored.gate}"
+        test = {"op": "test", "path": f"{at}/name", "value": GATE}
+        patch = msgspec.json.encode([test, {"op": "remove", "path": at}])
+        changed = _POD.decode(api.patch(path, patch, content_type=JSON_PATCH))
+    except errors.NotFound:
+        return _Result.RELEASED, ""
+    except errors.ApiError as error:
+        return _Result.DENIED, str(error)
+    return (_Result.RELEASED, "") if changed.gate is None else (_Result.PUT_BACK, PAUSE_FIRST)
+
+
+def _print(screen: Screen, results: list[tuple[_Pod, _Result, str]]) -> None:
+    released = sum(result is _Result.RELEASED for _, result, _ in results)
+    for pod, result, text in results:
+        if result is not _Result.RELEASED:
+            screen.line(f"{pod.title}: {result.value}: {text}")
+    screen.line(f"released {counted(released, 'pod')}" if results else "no pod waits in line for quota")
