@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from time import monotonic
 
-from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, total
+from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, total_of_shared
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line import Place, Standing, Turn
 from policies.quota.shortage import amounts_in_words
@@ -46,7 +46,7 @@ class WaitingReports:
     ) -> None:
         """Report the places of all pods that wait in a namespace."""
         places, pods = turn.places, {pod.uid: pod for pod in waiting}
-        demand = total(demands.values())
+        demand = total_of_shared(demands.values())
         keys = turn.ledger.dimensions
         in_order = sorted(pods, key=lambda uid: (places[uid].number or len(pods) + 1, pods[uid].since))
         self._shown[namespace] = WaitingPods(
