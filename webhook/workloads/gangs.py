@@ -112,10 +112,11 @@ def starts_together(workload_kind: WorkloadKind, data: Any) -> bool:
 
     An Indexed Job that runs all of its pods at one time is distributed training.
     """
-    spec = value_at(data, ("spec",)) or {}
+    mode, pods, at_one_time = (
+        value_at(data, ("spec", field)) for field in ("completionMode", "completions", "parallelism")
+    )
     is_job = (workload_kind.group, workload_kind.kind) == ("batch", "Job")
-    is_indexed = is_job and spec.get("completionMode") == "Indexed"
-    is_whole = is_indexed and spec.get("completions") == spec.get("parallelism")
+    is_whole = is_job and mode == "Indexed" and pods == at_one_time
     return (workload_kind.starts_together or is_whole) and not is_staged(workload_kind, data)
 
 
