@@ -10,6 +10,7 @@ Only pods that request GPUs count, since no other pod waits.
 import logging
 from collections.abc import Callable
 from time import monotonic
+from typing import Any
 
 import msgspec
 
