@@ -133,11 +133,15 @@ def decide_alone(
 
 
 class QuotaGrant(msgspec.Struct, frozen=True):
-    """The limits and `unclassified_pods` of a quota, and what is used and reserved; None before the first count."""
+    """The limits and `unclassified_pods` of a quota, and what is used and reserved; None before the first count.
+
+    `waiting` is the number of pods that wait in line.
+    """
 
     hard: Vector
     unclassified_pods: UnclassifiedPods
     held: Vector | None = None
+    waiting: int = 0
 
     def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
         """Return a ledger with these limits and this usage. Unknown usage is zero."""
