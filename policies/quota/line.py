@@ -159,8 +159,7 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
             size = gang.size or len(members)
-            held_first = sorted(members, key=lambda each: each.uid not in lifts)
-            needed, others = tuple(held_first[:size]), tuple(held_first[size:])
+            needed, others = tuple(members[:size]), tuple(members[size:])
             yield _Unit(needed, is_first=False, is_complete=len(needed) >= size, others=others)
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
