@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from policies.quota.waiting import GATE
 from tests.cases import cases
@@ -18,6 +19,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.client import JSON_PATCH, accepted
 from tests.controlplane.gpuquota import install_quota_kind
 from webhook.cluster.objects import CONTROLLER
+from webhook.commands import main, release
 from webhook.configuration.documents import API_VERSION, Document
 
 QUEUE = {"mode": "enforce", "onExceeded": "Queue"}
@@ -151,6 +153,24 @@ def test_while_the_policy_is_paused_the_line_stays_and_anybody_may_leave_it(team
 
     assert eventually(leaves, seconds=SOON)
     assert team.waits(first)
+
+
+def test_release_needs_a_pause(team: Team, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    team.queue()
+    arguments = ["release", "-n", team.name, "--kubeconfig", str(plane.kubeconfig())]
+    monkeypatch.setattr(release, "SECONDS", 2.0)
+
+    refused = CliRunner().invoke(main, arguments)
+
+    assert (refused.exit_code, team.both_wait()) == (1, True)
+    assert refused.output.count("the webhook put the gate back: pause the policies first") == 2
+
+    monkeypatch.undo()
+    team.policy(**RULES, pausedUntil=(datetime.now(UTC) + timedelta(hours=1)).isoformat(timespec="seconds"))
+    released = CliRunner().invoke(main, arguments)
+
+    assert (released.exit_code, released.output) == (0, "released 2 pods\n")
+    assert not any(map(team.waits, team.pods.values()))
 
 
 def test_a_queue_on_hold_starts_nobody(team: Team) -> None:
