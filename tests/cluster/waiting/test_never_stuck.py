@@ -288,3 +288,16 @@ def test_hundreds_of_pods_start_when_the_rule_is_disabled(team: Team) -> None:
     team.policy(rules={"gpu-quota": {**QUEUE, "mode": "disabled"}})
 
     assert team.starts(*names, seconds=30)
+
+
+def test_a_resource_quota_that_counts_pods_that_wait_gets_a_warning(team: Team) -> None:
+    team.queue()
+    path, body = (
+        team.path("resourcequotas"),
+        {"metadata": {"name": "compute"}, "spec": {"hard": {"pods": "9"}}},
+    )
+
+    status, _, warnings = team.client.send("POST", path, body)
+
+    assert status == 201
+    assert any("pods also count pods that wait in line for quota" in each for each in warnings), warnings
