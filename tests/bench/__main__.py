@@ -13,9 +13,10 @@ from typing import Any
 
 import click
 
-from tests.bench import api, cluster, hot, quota, scale, server, waiting, work
+from tests.bench import api, cluster, hot, quota, scale, server, work
 from tests.bench.before import Version, versions
 from tests.bench.population import Population
+from tests.bench.waiting import compare as compare_waiting
 from tests.controlplane import build
 
 PARTS = ("work", "server", "api", "cluster", "quota", "hot", "queue", "scale")
@@ -58,7 +59,7 @@ def main(
     requests: int,
     creates: int,
     pods: int,
-    waiting_pods: int,
+    waiting: int,
     replicas: tuple[int, ...],
     namespaces: int,
     nodes: int,
@@ -79,8 +80,8 @@ def main(
         "cluster": lambda trees: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
         "quota": lambda trees: quota.compare(trees, rounds=few, creates=creates, progress=progress),
         "hot": lambda trees: hot.compare(trees, replicas, rounds=few, creates=many, progress=progress),
-        "queue": lambda trees: waiting.compare(
-            trees, rounds=few, creates=creates, pods=waiting_pods, namespaces=namespaces, progress=progress
+        "queue": lambda trees: compare_waiting(
+            trees, rounds=few, creates=creates, pods=waiting, namespaces=namespaces, progress=progress
         ),
         "scale": lambda trees: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
     }
