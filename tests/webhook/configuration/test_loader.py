@@ -346,7 +346,7 @@ QUOTA = "GPUQuota/default"
     fewer_than_none=(gpu_quota("{hard: {}, queue: {maxWaiting: -1}}"),
         f"4: {QUOTA} spec.queue.maxWaiting: must be 0 or more"),
     unknown_order=(gpu_quota("{hard: {}, queue: {order: Random}}"),
-        f"4: {QUOTA} spec.queue.order: Unsupported value: \"Random\": must be one of StrictFIFO, BestEffortFIFO"),
+        f'4: {QUOTA} spec.queue.order: Unsupported value: "Random": must be one of StrictFIFO, BestEffortFIFO'),
     unknown_class=(gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
         f"4: {QUOTA} spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?"),
     a_policy_has_no_namespace=(
