@@ -45,6 +45,11 @@ class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reason: str = ""
     message: str = ""
 
+    @property
+    def title(self) -> str:
+        """Who waits: `Job/train (8 pods)`, `Pod/notebook`."""
+        return f"{self.gang} ({self.pods} pods)" if self.gang else f"Pod/{self.name}"
+
 
 class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The pods that wait in line: how many, since when the first one, what they need, and the first places."""
