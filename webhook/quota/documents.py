@@ -46,9 +46,14 @@ class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     message: str = ""
 
     @property
+    def owner(self) -> str:
+        """Its pod or gang as kind and name."""
+        return self.gang or f"Pod/{self.name}"
+
+    @property
     def title(self) -> str:
         """Who waits: `Job/train (8 pods)`, `Pod/notebook`."""
-        return f"{self.gang} ({self.pods} pods)" if self.gang else f"Pod/{self.name}"
+        return f"{self.owner} ({self.pods} pods)" if self.gang else self.owner
 
 
 class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
