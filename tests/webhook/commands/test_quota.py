@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from tests.cases import cases
 from policies.quota.amounts import Hard
 from policies.quota.spec import QuotaSpec
+from tests.cases import cases
 from webhook.commands import quota as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReport, QuotaReports, bar
