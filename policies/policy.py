@@ -16,6 +16,7 @@ from policies.finding import PLATFORM_TEAM
 from policies.pods.label_selector import LabelSelector
 from policies.registry import RULES
 from policies.rule import Mode, Rule, RuleOptions
+from policies.rules.gpu_quota import queues
 
 LONGEST_HELP = 256
 """Characters of `help`, which every denial repeats."""
@@ -196,6 +197,9 @@ class PolicySet:
             match.namespace_selector is not None
             for policy in self.policies
             for match in (policy.spec.match, *policy.spec.exemptions)
+        )
+        self.has_queues = any(
+            queues(options) for policy in self.policies for options in policy.spec.rules.values()
         )
         # Namespaces come and go; what is remembered is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)

@@ -27,9 +27,14 @@ from tests.webhook.quota import test_protocol_rules
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "tests" / "model" / "quota.pml"
-TEXT = MODEL.read_text()
-RULES = frozenset(re.findall(r"^#define (\w+) 1$", TEXT.split("/* ---- Vectors")[0], re.MULTILINE))
-INSTANCES = re.findall(r"^#ifdef (\w+)  ", TEXT, re.MULTILINE)
+WAITING = MODEL.with_name("waiting.pml")
+TEXT = MODEL.read_text() + WAITING.read_text()
+RULE, INSTANCE = (
+    re.compile(r"^#ifndef (\w+)\n#define \1 1\n#endif$", re.MULTILINE),
+    re.compile(r"^#ifdef (\w+)  ", re.MULTILINE),
+)
+INSTANCES = INSTANCE.findall(MODEL.read_text())
+PAGE = (ROOT / "docs" / "quota-protocol.md").read_text()
 STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*)")
 KEYS = ("gpus", "classes/a")
 UNLIMITED, TERMINAL = 3, 255
@@ -67,19 +72,29 @@ def test_every_answer_is_modelled_or_said_not_to_be(answer: VerdictReason | Refu
 
 
 def test_every_rule_is_taken_out_explained_and_replayed() -> None:
-    explained = dict(
-        re.findall(
-            r"^\|.*\| `([A-Z_]+)` \| `(\w+)` \|$",
-            (ROOT / "docs" / "quota-protocol.md").read_text(),
-            re.MULTILINE,
-        )
-    )
-    mutants = (MODEL.parent / "run").read_text().split("\nMUTANTS = (\n")[1].split("\n)\n")[0]
+    explained = dict(re.findall(r"^\|.*\| `([A-Z_]+)` \| `(\w+)` \|$", PAGE, re.MULTILINE))
     histories = {history.__name__ for history in test_protocol_rules.HISTORIES}
 
-    assert set(re.findall(r'"([A-Z_]+)"', mutants)) - set(INSTANCES) == RULES
-    assert set(explained) == RULES
+    assert taken_out("MUTANTS") - set(INSTANCES) == rules(MODEL)
+    assert set(explained) == rules(MODEL)
     assert set(explained.values()) - histories == set()
+
+
+def test_every_rule_of_the_line_is_taken_out_and_explained() -> None:
+    explained = set(re.findall(r"^\|.*[^`] \| `([A-Z_]+)` \|$", PAGE, re.MULTILINE))
+
+    assert taken_out("WAITING_MUTANTS") - set(INSTANCE.findall(WAITING.read_text())) == rules(WAITING)
+    assert explained == rules(WAITING)
+
+
+def rules(model: Path) -> set[str]:
+    return set(RULE.findall(model.read_text().split("/* ---- Instances")[0]))
+
+
+def taken_out(mutants: str) -> set[str]:
+    """Return the names in one of the lists of mutants of `tests/model/run`."""
+    listed = (MODEL.parent / "run").read_text().split(f"\n{mutants} = (\n")[1].split("\n)\n")[0]
+    return set(re.findall(r'"([A-Z_]+)"', listed))
 
 
 # ---- runs
@@ -90,7 +105,7 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
     lines, kinds = [], set[str]()
     for seed in range(1, MAX_RUNS):  # where the quota is yet to be created, few runs come to a decision
-        lines += run(instance, seed, tmp_path)
+        lines += run(MODEL, instance, seed, tmp_path)
         kinds = {line.split()[0] for line in lines}
         if seed >= settings().max_examples // 8 and kinds == {"decide", "settle"}:
             break
@@ -100,13 +115,15 @@ def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: 
         (replay_decision if line.startswith("decide") else replay_count)(line)
 
 
-def run(instance: str, seed: int, folder: Path) -> list[str]:
+def run(model: Path, instance: str, seed: int, folder: Path) -> list[str]:
     """Return what a random run of the model printed."""
-    command = ["spin", "-T", f"-D{instance}", f"-n{seed}", "-u3000", str(MODEL)]
+    command = ["spin", "-T", f"-D{instance}", f"-n{seed}", "-u3000", str(model)]
     printed = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
     ).stdout
-    return [line.strip() for line in printed.splitlines() if line.strip().startswith(("decide", "settle"))]
+    return [
+        line.strip() for line in printed.splitlines() if line.strip().startswith(("decide", "settle", "turn"))
+    ]
 
 
 def replay_decision(line: str) -> None:

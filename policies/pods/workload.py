@@ -44,6 +44,13 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """Empty for a kind that is not known to create pods."""
     target: "Workload | None" = None
     """The target of an autoscaler, with its maximum of replicas. None if it is not known."""
+    starts_together: bool = False
+    """Whether its pods leave the line for quota only all together."""
+
+    @property
+    def waits_whole(self) -> bool:
+        """Whether pods of it leave the line for quota only together."""
+        return self.starts_together or any(each.count.gang for each in self.pods)
 
     @cached_property
     def metadata(self) -> Metadata:

@@ -9,6 +9,7 @@ cannot start now is given back: that of a gang only as a whole, and never after 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
@@ -88,7 +89,7 @@ class Turn(msgspec.Struct, frozen=True):
     places: Mapping[str, Place]
 
 
-class _Unit(msgspec.Struct, frozen=True):
+class _Unit(msgspec.Struct, frozen=True, dict=True):
     """A single pod, or the pods of a gang that waits whole, of which so many do not exist yet."""
 
     waiters: tuple[Waiter, ...]
@@ -99,6 +100,17 @@ class _Unit(msgspec.Struct, frozen=True):
     @property
     def obstacle(self) -> Standing | None:
         return next((each.obstacle for each in self.waiters if each.obstacle is not None), None)
+
+    @cached_property
+    def demand(self) -> Vector:
+        """The demand of all its pods; of a single pod, the vector that it shares with equal pods."""
+        return (
+            self.waiters[0].demand if len(self.waiters) == 1 else total(each.demand for each in self.waiters)
+        )
+
+    @property
+    def goes_first(self) -> bool:
+        return self.is_first or any(each.replaces for each in self.waiters)
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -116,15 +128,16 @@ def take_turn(
     gangs: Mapping[str, Gang],
     queue: QueueSpec,
     starved_before: str = "",
+    kept: Vector | None = None,
 ) -> Turn:
     """Give back what cannot start now, and hold what the next pods in line need.
 
-    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. The caller writes the
-    ledger, then removes the gates.
+    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. `kept` stays free for
+    replacements that have not come yet. The caller writes the ledger, then removes the gates.
     """
     units = sorted(_units(waiters, gangs, ledger), key=lambda unit: unit.order)
     ledger = _given_back(_remarked(ledger, units), units)
-    line = _Line(ledger, queue, starved_before)
+    line = _Line(ledger, queue, starved_before, kept or {})
     for unit in units:
         line.stand(unit)
     reservations = ledger.reservations.without(each.id for each in line.held).plus(line.held)
@@ -148,19 +161,20 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         if not gang.running and not has_begun:
             yield _Unit(tuple(members), is_first=False, gang=key, missing=max(gang.size - len(members), 0))
             continue
-        # While something is held for the others, the gang is partly started. Later its pods are replacements.
-        is_partly_started = has_begun or any(each.uid in lifts for each in members)
-        yield from (_Unit((each,), is_first=is_partly_started) for each in members)
+        # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
+        yield from (_Unit((each,), is_first=each.uid in lifts) for each in members)
 
 
 def _remarked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     """Hold the demand under both catalogue versions while the ledger moves to another one."""
-    lifts, version = ledger.reservations.lifts, ledger.next_catalogue or ""
+    lifts, version = ledger.reservations.lifts, ledger.next_catalogue
+    if version is None:
+        return ledger
     unmarked = {
         held.id: Reservation(held.id, maximum((held.demand, each.demand)), catalogue=version)
         for unit in units
         for each in unit.waiters
-        if (held := lifts.get(each.uid)) is not None and held.is_lift and version not in {"", held.catalogue}
+        if (held := lifts.get(each.uid)) is not None and held.is_lift and held.catalogue != version
     }
     if not unmarked:
         return ledger
@@ -169,87 +183,107 @@ def _remarked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
 
 def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     """Hold nothing more for units that cannot start now. The last in line give back first, if `hard` was lowered."""
-    lifts, together = ledger.reservations.lifts, total((ledger.used or {}, ledger.reserved))
+    lifts, missing = ledger.reservations.lifts, _Missing(ledger)
+    together = total((ledger.used or {}, ledger.reserved))
+    over = [each.key for each in exceeds(together, ledger.hard)]
     gone: list[str] = []
     for unit in reversed(units):
-        held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts]
-        demand = total(each.demand for each in held)
-        is_over = any(each.key in demand for each in exceeds(together, ledger.hard))
-        if (
-            held
-            and not unit.is_first
-            and (is_over or unit.obstacle or unit.missing or _is_short(unit, lifts))
-        ):
+        held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts and lifts[each.uid].is_lift]
+        if not held or unit.is_first:
+            continue
+        is_over = any(key in each.demand for key in over for each in held)
+        if is_over or unit.obstacle or unit.missing or any(map(missing.of, unit.waiters)):
             gone += [each.id for each in held]
-            together = positive_difference(together, demand)
+            together = positive_difference(together, total(each.demand for each in held))
+            over = [each.key for each in exceeds(together, ledger.hard)]
     return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
 
 
-def _is_short(unit: _Unit, lifts: Mapping[str, Reservation]) -> bool:
-    """Whether less is held than the unit needs."""
-    return any(
-        positive_difference(each.demand, lifts[each.uid].demand if each.uid in lifts else {})
-        for each in unit.waiters
-    )
+class _Missing:
+    """What is still to be held for a pod. Equal pods share their vectors, so each pair of vectors is compared once."""
+
+    def __init__(self, ledger: QuotaLedger) -> None:
+        self._lifts = ledger.reservations.lifts
+        self._known: dict[tuple[int, int], Vector] = {}
+
+    def of(self, waiter: Waiter) -> Vector:
+        """Return it: nothing if the removal of the gate was admitted."""
+        held = self._lifts.get(waiter.uid)
+        if held is None:
+            return waiter.demand
+        if held.is_begun_lift:
+            return {}
+        pair = id(waiter.demand), id(held.demand)
+        if pair not in self._known:
+            self._known[pair] = positive_difference(waiter.demand, held.demand)
+        return self._known[pair]
 
 
 class _Line:
     """The line while its units are looked at in order."""
 
-    def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str) -> None:
-        self._ledger, self._queue, self._starved_before = ledger, queue, starved_before
-        self._held_before = ledger.reservations.lifts
+    def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str, kept: Vector) -> None:
+        self._ledger, self._queue, self._starved_before, self._kept = ledger, queue, starved_before, kept
+        self._missing = _Missing(ledger)
         self._together = total((ledger.used or {}, ledger.reserved))
-        self._space = LIFTS_LIMIT - Reservations.of(*self._held_before.values()).size
+        self._space = LIFTS_LIMIT - Reservations.of(*ledger.reservations.lifts.values()).size
         self._blocked = False
         self._number = 0
+        self._too_large: dict[int, bool] = {}
         self.held: list[Reservation] = []
         self.places: dict[str, Place] = {}
 
     def stand(self, unit: _Unit) -> None:
         """Give the unit its place, and hold its demand if it is its turn."""
-        missing = {each.uid: self._missing(each) for each in unit.waiters}
-        version = self._ledger.next_catalogue or ""
-        held = [
-            Reservation(lift_id(each.uid), each.demand, catalogue=version)
-            for each in unit.waiters
-            if missing[each.uid]
-        ]
-        needed, size = total(missing.values()), Reservations.of(*held).size
-        standing, number = self._standing(unit, needed, size), 0
-        if standing is Standing.STARTING:
-            self.held += held
-            self._together = total((self._together, needed))
-            self._space -= size
-        elif standing in {Standing.NEXT, Standing.BEHIND}:
+        standing, number = self._standing(unit), 0
+        if standing in {Standing.NEXT, Standing.BEHIND}:
             self._number = number = self._number + 1
             is_starved = min(each.since for each in unit.waiters) < self._starved_before
             self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.is_first
-        place = Place(standing, number, total(each.demand for each in unit.waiters), unit.gang, unit.missing)
+        place = Place(standing, number, unit.demand, unit.gang, unit.missing)
         self.places.update((each.uid, place) for each in unit.waiters)
 
-    def _missing(self, waiter: Waiter) -> Vector:
-        """Return what is to be held for the pod: nothing more if the removal of its gate was admitted."""
-        held = self._held_before.get(waiter.uid)
-        if held is None:
-            return waiter.demand
-        return {} if held.is_begun_lift else positive_difference(waiter.demand, held.demand)
-
-    def _standing(self, unit: _Unit, needed: Vector, size: int) -> Standing:
+    def _standing(self, unit: _Unit) -> Standing:
+        lacking = [each for each in unit.waiters if self._missing.of(each)]
         if unit.obstacle is not None:
             standing = unit.obstacle
-        elif not needed:
+        elif not lacking:
             standing = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
         elif unit.missing:
             standing = Standing.INCOMPLETE
-        elif size > LIFTS_LIMIT or exceeds(total(each.demand for each in unit.waiters), self._ledger.hard):
+        elif self._is_too_large(unit):
             standing = Standing.TOO_LARGE
         elif self._queue.hold:
             standing = Standing.ON_HOLD
         elif self._blocked:
             standing = Standing.BEHIND
         else:
-            over = exceeds(total((self._together, needed)), self._ledger.hard)
-            has_room = size <= self._space and not any(each.key in needed for each in over)
-            standing = Standing.STARTING if has_room else Standing.NEXT
+            kept = {} if unit.goes_first else self._kept
+            standing = Standing.STARTING if self._hold(lacking, kept) else Standing.NEXT
         return standing
+
+    def _is_too_large(self, unit: _Unit) -> bool:
+        """Whether the unit can never be held. Equal pods share their demand, so it is compared once."""
+        identity = id(unit.demand)
+        if identity not in self._too_large:
+            is_over = bool(exceeds(unit.demand, self._ledger.hard))
+            self._too_large[identity] = is_over or self._held(unit.waiters).size > LIFTS_LIMIT
+        return self._too_large[identity]
+
+    def _hold(self, lacking: Sequence[Waiter], kept: Vector) -> bool:
+        """Hold what these pods lack, if there is room for all of them, and for what is `kept` free."""
+        needed, held = total(map(self._missing.of, lacking)), self._held(lacking)
+        together = total((self._together, kept, needed))
+        over = exceeds({key: together[key] for key in needed}, self._ledger.hard)
+        if over or held.size > self._space:
+            return False
+        self.held += held
+        self._together = total((self._together, needed))
+        self._space -= held.size
+        return True
+
+    def _held(self, waiters: Sequence[Waiter]) -> Reservations:
+        version = self._ledger.next_catalogue or ""
+        return Reservations.of(
+            *(Reservation(lift_id(each.uid), each.demand, catalogue=version) for each in waiters)
+        )

@@ -60,6 +60,11 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         return bool(self.demand.vector or self.demand.denials)
 
     @property
+    def may_wait(self) -> bool:
+        """Whether it is of a new pod that may wait in line."""
+        return self.before is None and self.line is Line.BEHIND
+
+    @property
     def demand(self) -> Demand:
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
@@ -128,11 +133,15 @@ def decide_alone(
 
 
 class QuotaGrant(msgspec.Struct, frozen=True):
-    """The limits and `unclassified_pods` of a quota, and what is used and reserved; None before the first count."""
+    """The limits and `unclassified_pods` of a quota, and what is used and reserved; None before the first count.
+
+    `waiting` is the number of pods that wait in line.
+    """
 
     hard: Vector
     unclassified_pods: UnclassifiedPods
     held: Vector | None = None
+    waiting: int = 0
 
     def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
         """Return a ledger with these limits and this usage. Unknown usage is zero."""

@@ -38,7 +38,7 @@ NAMES_LISTED = 2
 ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
 """Returns the classes that an unpinned pod may name by its annotation, each with the node label and value that pin it."""
 
-_KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
+KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
 """Controllers whose pods do not end by themselves."""
 
 
@@ -239,7 +239,7 @@ def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shor
 
 def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
     """Return how many such pods fit, if the pods that the controller keeps leave no room for one more; else None."""
-    if controlled_by.partition("/")[0] not in _KEEPING:
+    if controlled_by.partition("/")[0] not in KEEPING:
         return None
     found = [
         floor(each.hard / each.requested)

@@ -4,7 +4,7 @@ Reads:   the demand of the pod or ResourceClaim (policies.quota.demand), and the
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
          `required` also every GPU pod and claim in a namespace without a GPUQuota.
 Warns:   in every mode, about a ResourceClaimTemplate whose claims could never fit, and about a workload or autoscaler whose pods
-         do not all fit, or whose rolling update could not finish (policies.quota.fit).
+         do not all fit, or whose rolling update could not finish (policies.quota.fit). Where pods wait in line, it says so.
 
 Runs last, in the validation of creations and of pod updates, and only if no other rule denies. Of an update, only the increase
 of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
@@ -21,17 +21,18 @@ from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
+from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, GPUS, exceeds, format_amount, unit
 from policies.quota.claims import claim_demand
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
-from policies.quota.ledger.decide import VerdictReason
+from policies.quota.ledger.decide import Line, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
+from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import AND_WAIT, RELEASE_SECONDS, ClassPins, exceeded, fewer, shortage_facts
 from policies.quota.spec import NAME, hard_field
-from policies.quota.waiting import OnExceeded
+from policies.quota.waiting import OnExceeded, never_waits
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.parallelism import depends_on_gpu_count
 
@@ -52,6 +53,16 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     required: bool = False
     on_exceeded: OnExceeded = OnExceeded.DENY
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
+
+    @property
+    def lets_wait(self) -> bool:
+        """Whether pods that exceed the quota wait in line, instead of being denied."""
+        return self.mode is Mode.ENFORCE and self.on_exceeded is OnExceeded.QUEUE
+
+
+def queues(options: RuleOptions) -> bool:
+    """Whether pods that do not fit now wait in line, while the rule is enforced."""
+    return isinstance(options, GPUQuotaOptions) and options.on_exceeded is OnExceeded.QUEUE
 
 
 def check_reservation(
@@ -95,7 +106,8 @@ def check_reservation(
         because = outcome.request.because
         found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
         is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
-        yield found if is_safe else replace(found, fix=())
+        details = (*found.details, *_apart(request, options)) if verdict.must_wait else found.details
+        yield replace(found, fix=found.fix if is_safe else (), details=details)
     else:
         reason, message, remedy, if_it_persists = _UNDECIDED[verdict.reason]
         message = f"quota {namespace}/{NAME} {message}; if it persists, {if_it_persists}"
@@ -115,6 +127,14 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
         severity=Severity.WARNING,
         message=f"waits in line for quota {namespace}/{NAME}: {facts}",
     )
+
+
+def _apart(request: QuotaRequest, options: GPUQuotaOptions) -> Iterator[str]:
+    """Yield why the object does not wait in line where others do."""
+    if options.on_exceeded is OnExceeded.QUEUE and request.line is Line.APART:
+        pod = request.pod
+        kind = pod and (never_waits(pod, by_daemonset=False) or "a pod of a DaemonSet")
+        yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
 
 
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
@@ -162,14 +182,28 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
             message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
             remedy="request fewer devices",
         )
+    options = context.options_of(RULE_ID)
+    if demand.vector and not excesses and isinstance(options, GPUQuotaOptions) and options.lets_wait:
+        message = "claims do not wait in line for quota: while it has no room, they are denied and their pods stay pending"
+        yield Finding(
+            rule=RULE_ID,
+            reason=Reason.QUOTA_QUEUED,
+            severity=Severity.WARNING,
+            path="spec.spec.devices.requests",
+            message=message,
+        )
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
     """Warn about a workload whose pods do not all fit the quota. Uses `context.grant` only if `needs_grant`."""
-    if context.grant is not None and needs_grant(workload, context.resource_mapping):
-        found = fit_result(workload, context.grant, context, is_stored=context.is_update)
+    grant = context.grant
+    if grant is not None and needs_grant(workload, context.resource_mapping):
+        found = fit_result(workload, grant, context, is_stored=context.is_update)
         if found is not None:
-            yield from _fit_warning(found, workload, context, options.mode)
+            yield from _fit_warning(found, workload, context, options)
+        if options.lets_wait:
+            is_behind = found is None and grant.waiting and not context.is_update
+            yield from _line_advice(workload, context, grant.waiting if is_behind else 0)
 
 
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
@@ -218,22 +252,28 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
 """For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
 
 
-def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: Mode) -> Iterator[Finding]:
+def _fit_warning(
+    found: FitResult, workload: Workload, context: Context, options: GPUQuotaOptions
+) -> Iterator[Finding]:
     """Yield the warning. It says how many pods will start, or that the rule is in a mode that denies nothing."""
-    is_enforced, namespace = mode is Mode.ENFORCE, context.namespace
-    is_impossible = found.needed > found.hard
+    mode, namespace = options.mode, context.namespace
+    is_enforced, is_impossible = mode is Mode.ENFORCE, found.needed > found.hard
+    waits = options.lets_wait and not is_impossible
+    runs, failure = workload.target or workload, found.failure
+    if options.lets_wait and is_impossible and runs.starts_together and failure is FitFailure.TOO_LITTLE:
+        failure = FitFailure.GANG_TOO_LARGE
     amount, hard = f"{format_amount(found.needed)} {unit(found.key, found.needed)}", format_amount(found.hard)
     never_fits = f"{amount}, which can never fit: the GPUQuota of {namespace} grants {hard} in all"
     free = f"{format_amount(found.left)} of {hard} free"
     warning = partial(
         Finding,
         rule=RULE_ID,
-        reason=Reason.QUOTA_CAN_NEVER_FIT if is_impossible else Reason.QUOTA_EXCEEDED,
+        reason=Reason.QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
         severity=Severity.WARNING,
         path=found.path,
     )
     ask = f"to raise {hard_field(found.key)}"
-    match found.failure:
+    match failure:
         case FitFailure.POD_TOO_LARGE:
             fix, remedy = _smaller_pod(found, workload, context)
             made = warning(message=f"a pod needs {never_fits}", fix=fix, remedy=remedy, ask=ask)
@@ -244,22 +284,70 @@ def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: M
                 return
             remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
             remedy += f", or replicas: {found.starting}" if found.starting else ""
-            facts = f"an update needs {amount} for a pod beside the others, and will not finish: "
+            effect = "which will wait in line" if waits else "and will not finish"
+            facts = f"an update needs {amount} for a pod beside the others, {effect}: "
             made = warning(
                 path="spec.strategy", message=f"{facts}{namespace} will have {free}", remedy=remedy
             )
         case _:
-            path, fix, remedy = _fewer_pods(found, workload)
+            path, fix, remedy = (found.path, (), "") if waits else _fewer_pods(found, workload)
             facts = f"needs {never_fits};" if is_impossible else f"needs {amount}; {namespace} has {free}:"
             if found.failure is FitFailure.TOO_LITTLE_TO_GROW:
                 facts = f"may grow to {found.pods} pods and then {facts}"
-            starting = f" {found.starting} of {found.pods} pods will start"
-            message = facts + starting if is_enforced else facts[:-1]
+            starting = f"{found.starting} of {found.pods} pods will start"
+            if options.lets_wait:
+                starting = _starting_in_line(starting, found, workload, context.grant)
+            message = f"{facts} {starting}" if is_enforced else facts[:-1]
             ask = ask if is_impossible else ""
             made = warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask)
     if not is_enforced:
         made = replace(made, message=f"{made.message}; {RULE_ID} is in mode {mode.value} and denies nothing")
     yield made
+
+
+_FIT_REASONS = {False: Reason.QUOTA_EXCEEDED, True: Reason.QUOTA_QUEUED}
+
+
+def _starting_in_line(starting: str, found: FitResult, workload: Workload, grant: QuotaGrant | None) -> str:
+    """Return which pods will start, and which wait in line. `starting` says how many start where nobody waits."""
+    waiting = grant.waiting if grant else 0
+    if (workload.target or workload).waits_whole and found.pods > 1:
+        starting = "its pods will wait in line until enough of them fit to run together"
+    elif found.starting and not waiting:
+        starting = f"{starting}, and the others will wait in line"
+    else:
+        starting = "its pods will wait in line"
+    return starting + (f", {waiting} before them" if waiting else "") + _deadline(workload)
+
+
+def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[Finding]:
+    """Yield what may surprise where pods wait in line. `before`: so many pods go before those of the workload, which fit."""
+    warning = partial(Finding, rule=RULE_ID, reason=Reason.QUOTA_QUEUED, severity=Severity.WARNING)
+    pods = [each for each in workload.pods if each.count.running]
+    if pods and before:
+        message = f"its pods will wait in line, {before} before them{_deadline(workload)}"
+        yield warning(path=pods[0].path, message=message)
+    for each in pods:
+        if each.pod.spec.resource_claims and context.resource_mapping.names_gpus(each.pod):
+            message = (
+                "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
+            )
+            yield warning(path=f"{each.path}.spec.resourceClaims", message=message)
+    is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
+    policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
+    if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
+        message = "Jobs that wait in line for quota pile up, because each schedule adds one"
+        yield warning(path="spec.concurrencyPolicy", message=message, remedy="set concurrencyPolicy: Forbid")
+
+
+_CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")
+
+
+def _deadline(workload: Workload) -> str:
+    """Return that the deadline of a Job counts also while its pods wait, "" if it has none."""
+    seconds = value_at(workload.data, ("spec", "activeDeadlineSeconds"))
+    is_job = (workload.group, workload.kind) == ("batch", "Job")
+    return f"; activeDeadlineSeconds: {seconds} counts meanwhile" if is_job and seconds else ""
 
 
 def _smaller_pod(found: FitResult, workload: Workload, context: Context) -> tuple[tuple[Edit, ...], str]:

@@ -1,7 +1,7 @@
 """Compare gpu-admission with doing nothing, the API server's CEL and its ResourceQuota, and with itself before.
 
 `server`: our hooks on our server. `api`: the API server alone. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace
-and more replicas. `scale`: many pods and quotas. `work`: the longest reviews.
+and more replicas. `queue`: pods that wait in line. `scale`: many pods and quotas. `work`: the longest reviews.
 """
 
 import signal
@@ -16,9 +16,10 @@ import click
 from tests.bench import api, cluster, hot, quota, scale, server, work
 from tests.bench.before import Version, versions
 from tests.bench.population import Population
+from tests.bench.waiting import compare as compare_waiting
 from tests.controlplane import build
 
-PARTS = ("work", "server", "api", "cluster", "quota", "hot", "scale")
+PARTS = ("work", "server", "api", "cluster", "quota", "hot", "queue", "scale")
 ALL = "all"
 
 
@@ -35,15 +36,21 @@ def at_least(least: int, name: str, meaning: str, **more: Any) -> Callable[[Any]
 @at_least(
     1,
     "--rounds",
-    "Of every comparison; left out: 8 of api, 4 of server, 3 of cluster, quota and hot, 1 of scale.",
+    "Of every comparison; left out: 8 of api, 4 of server, 3 of cluster, quota, hot and queue, 1 of scale.",
 )
 @at_least(64, "--requests", "Of a sample of the server.", default=600)
 @at_least(64, "--creates", "Of a sample in the cluster; in a busy namespace twice as many.", default=250)
 @at_least(
     200, "--pods", "Of scale: so many GPU pods in one namespace, as many over all others.", default=20_000
 )
+@at_least(
+    100,
+    "--waiting",
+    "Of queue: so many pods in one namespace, 20 times as many over all others.",
+    default=1000,
+)
 @at_least(1, "--replicas", "Of hot; may be repeated.", multiple=True, default=hot.REPLICAS)
-@at_least(2, "--namespaces", "Of scale.", default=200)
+@at_least(2, "--namespaces", "Of queue and scale.", default=200)
 @at_least(1, "--nodes", "Of scale.", default=1000)
 def main(
     parts: tuple[str, ...],
@@ -52,6 +59,7 @@ def main(
     requests: int,
     creates: int,
     pods: int,
+    waiting: int,
     replicas: tuple[int, ...],
     namespaces: int,
     nodes: int,
@@ -72,6 +80,9 @@ def main(
         "cluster": lambda trees: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
         "quota": lambda trees: quota.compare(trees, rounds=few, creates=creates, progress=progress),
         "hot": lambda trees: hot.compare(trees, replicas, rounds=few, creates=many, progress=progress),
+        "queue": lambda trees: compare_waiting(
+            trees, rounds=few, creates=creates, pods=waiting, namespaces=namespaces, progress=progress
+        ),
         "scale": lambda trees: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
     }
     chosen = PARTS if ALL in parts or not parts else tuple(dict.fromkeys(parts))

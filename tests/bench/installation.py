@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import yaml
@@ -28,10 +29,12 @@ _numbers = count(1)
 
 
 class Ledger(NamedTuple):
-    """What a quota counts: `used` by dimension, None before it was counted."""
+    """What a quota counts: `used` by dimension, None before it was counted, and how many pods wait. `size`: bytes."""
 
     used: Mapping[str, int] | None
     in_flight: bool
+    waiting: int = 0
+    size: int = 0
 
     def settled(self, gpus: int) -> bool:
         return self.used is not None and not self.in_flight and self.used.get("gpus", 0) == gpus
@@ -43,9 +46,10 @@ class Installation:
     Its processes have the rights of its service accounts and no others. One at a time: the versions share their kinds.
     """
 
-    def __init__(self, plane: ControlPlane, version: Version) -> None:
+    def __init__(self, plane: ControlPlane, version: Version, policy: Path = POLICY) -> None:
         self.plane = plane
         self.version = version
+        self._policy = policy
         self._documents = strict_manifests(version.source)
         self._kinds = [
             document["metadata"]["name"]
@@ -76,7 +80,7 @@ class Installation:
     def start_controller(self, *arguments: str) -> Command:
         """Start it and return once it is ready."""
         path = self.plane.account_kubeconfig(NAMESPACE, "gpu-admission-controller")
-        common = ("--namespace", NAMESPACE, "--config", str(POLICY))
+        common = ("--namespace", NAMESPACE, "--config", str(self._policy))
         name = f"controller-{next(_numbers)}"
         self.controller = Command(self.plane, name, *common, *arguments, source=self.version.source)
         self.controller.kubeconfig = path
@@ -95,7 +99,7 @@ class Installation:
         with Replicas(
             self.plane,
             replicas,
-            config=POLICY,
+            config=self._policy,
             arguments=("--kubeconfig", kubeconfig),
             source=self.version.source,
             installation=NAMESPACE,
@@ -131,7 +135,8 @@ class Installation:
         ledger = json.loads(document["ledger"])
         used = ledger.get("used")
         counted = None if used is None else {name: int(amount) for name, amount in used.items()}
-        return Ledger(counted, in_flight=bool(ledger.get("reservations")))
+        in_flight, waiting = bool(ledger.get("reservations")), ledger.get("waiting", 0)
+        return Ledger(counted, in_flight, waiting, len(document["ledger"]))
 
     def await_settled(self, namespace: str, gpus: int) -> None:
         """Return once the quota counts so many GPUs, and nothing is in flight."""

@@ -148,7 +148,14 @@ class Counting(NamedTuple):
 
 
 @contextmanager
-def counting(plane: ControlPlane, *, host: int = 10, expiry: float = 40.0) -> Iterator[Counting]:
+def counting(
+    plane: ControlPlane,
+    *,
+    host: int = 10,
+    expiry: float = 40.0,
+    lease: str | None = None,
+    api: ApiClient | None = None,
+) -> Iterator[Counting]:
     """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
     reloaded, stopping = threading.Event(), threading.Event()
     lines: list[dict[str, Any]] = []
@@ -160,7 +167,12 @@ def counting(plane: ControlPlane, *, host: int = 10, expiry: float = 40.0) -> It
         source.start()
         source.wait()
         with Running(
-            plane, configuration=source.configuration, expiry=expiry, write_usage=lines.append
+            plane,
+            lease=lease,
+            api=api,
+            configuration=source.configuration,
+            expiry=expiry,
+            write_usage=lines.append,
         ) as running:
 
             def follow() -> None:

@@ -94,6 +94,8 @@ def static() -> dict[str, str]:
     kept = [line.rstrip() for line in rendered.splitlines() if not line.strip().startswith(HELM_ONLY)]
     files = dict.fromkeys((CRDS, INSTALL, POLICY), HEADER)
     for document in "\n".join(line for line in kept if line).split("---\n")[1:]:
+        if "helm.sh/hook: pre-delete" in document:
+            continue  # without Helm it would run at once
         kind = yaml.safe_load(document)["kind"]
         path = {"CustomResourceDefinition": CRDS, "GPUPolicy": POLICY}.get(kind, INSTALL)
         files[path] += f"---\n{document.strip()}\n"

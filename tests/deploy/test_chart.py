@@ -305,7 +305,7 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
     values: str, resources: set[str], namespaces: list[str]
 ) -> None:
     documents = rendered("--set", values)
-    (policy,) = of_kind("ValidatingAdmissionPolicy", documents)
+    policy = admission_policy(documents, "gpu-admission-controller")
     constraints = policy["spec"]["matchConstraints"]
     created = {
         resource
@@ -326,6 +326,52 @@ def test_the_policy_bounds_all_that_the_controller_may_create(
     assert [v["reason"] for v in policy["spec"]["validations"]] == ["Forbidden"] * len(
         policy["spec"]["validations"]
     )
+
+
+def admission_policy(documents: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    policies = of_kind("ValidatingAdmissionPolicy", documents)
+    return next(each for each in policies if each["metadata"]["name"] == name)
+
+
+def test_the_policy_bounds_every_change_of_a_pod_by_the_controller() -> None:
+    documents = rendered()
+    policy = admission_policy(documents, "gpu-admission-controller-pods")
+    changed = {
+        (resource, verb)
+        for role in roles(documents)
+        if role["metadata"]["name"] == "gpu-admission-controller"
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if resource.partition("/")[0] == "pods" and verb not in {"get", "list", "watch"}
+    }
+
+    assert changed == {("pods", "patch")}
+    assert policy["spec"]["matchConstraints"] == {
+        "resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["UPDATE"]}
+        ]
+    }
+
+
+def test_an_uninstallation_first_starts_the_pods_that_wait() -> None:
+    hooks = {
+        each["kind"]: each
+        for each in rendered()
+        if each["metadata"].get("annotations", {}).get("helm.sh/hook") == "pre-delete"
+    }
+    assert hooks.keys() == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    assert {each["metadata"]["name"] for each in hooks.values()} == {"gpu-admission-release"}
+    weights = {
+        kind: each["metadata"]["annotations"].get("helm.sh/hook-weight", "0") for kind, each in hooks.items()
+    }
+    assert {kind for kind, weight in weights.items() if int(weight) < 0} == hooks.keys() - {"Job"}
+    pod = hooks["Job"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == pods(rendered())["controller"]["containers"][0]["image"]
+    assert container["args"] == ["release", "--all", "--uninstall"]
+    assert pod["serviceAccountName"] == "gpu-admission-release"
+    assert not [text for text in static().values() if "gpu-admission-release" in text], "it would run at once"
 
 
 def test_where_policies_may_not_be_installed_there_is_none() -> None:

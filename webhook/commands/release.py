@@ -1,11 +1,13 @@
 """`gpu-admission release`: starts the pods that wait in line for quota, in an emergency and before an uninstallation.
 
-It needs only the API server. Where the webhook enforces the quota, it puts the gate back: pause the policies first.
+It needs only the API server. Where the webhook enforces the quota, it puts the gate back: pause the policies first, or delete the
+webhook configurations, as an uninstallation does.
 """
 
 import sys
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from functools import partial
 from time import monotonic, sleep
 
 import click
@@ -15,14 +17,19 @@ from policies.quota.waiting import GATE
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
-from webhook.cluster.objects import ObjectMeta
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION, ObjectMeta, decode_metadata
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
 from webhook.commands.output import FAILED, Screen, counted, end_with, fail, print_as
 
 SECONDS = 30.0
 """For so long a pod is tried again: a replica of the webhook may not know yet that its policy is paused."""
 PAUSE = 1.0
+THREADS = 16
 PAUSE_FIRST = "pause the policies first: gpu-admission pause --for 1h --reason 'release the pods that wait'"
+CONFIGURATIONS = [
+    api_path("/apis/admissionregistration.k8s.io/v1", kind, WEBHOOK_CONFIGURATION)
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+]
 
 
 class _Gate(msgspec.Struct, frozen=True):
@@ -60,37 +67,61 @@ _POD = msgspec.json.Decoder(_Pod)
 @click.command()
 @click.option("-n", "--namespace", help="Release the pods of one namespace.")
 @click.option("--all", "everywhere", is_flag=True, help="Release the pods of all namespaces.")
+@click.option(
+    "--uninstall",
+    is_flag=True,
+    help=f"Delete the webhook configurations {WEBHOOK_CONFIGURATION} first: from then on nothing is reviewed.",
+)
 @cluster_options
 @output_option("text", "json")
-def release(*, namespace: str | None, everywhere: bool, cluster: ClusterChoice, output: str) -> None:
+def release(
+    *, namespace: str | None, everywhere: bool, uninstall: bool, cluster: ClusterChoice, output: str
+) -> None:
     """Start all pods that wait in line for quota: remove their scheduling gate.
 
-    They start although they exceed the quota. While policies enforce it, the webhook puts the gate back: pause them first.
+    They start although they exceed the quota. While policies enforce it, the webhook puts the gate back: pause them first. For an
+    uninstallation, --uninstall takes the webhook away instead; `helm uninstall` does that by itself.
 
-    Exit codes: 0 no pod waits any more, 1 some still wait, 2 nothing was changed.
+    Exit codes: 0 no pod waits any more, 1 some still wait, 2 none was released.
     """
     if everywhere == (namespace is not None):
         end_with(["one of --all and --namespace must be given"])
+    if uninstall and not everywhere:
+        end_with(["--uninstall needs --all"])
     try:
         api = ApiClient(load_access(*cluster))
+        for path in CONFIGURATIONS if uninstall else ():
+            _delete(api, path)
+    except (AccessError, errors.ApiError) as error:
+        fail(f"failed to delete the webhook configurations: {error}" if uninstall else error)
+    try:
         path = api_path("/api/v1", "namespaces", namespace, "pods") if namespace else "/api/v1/pods"
         waiting = [pod for pod in api.list(path, _POD.decode).items if pod.gate is not None]
-    except (AccessError, errors.ApiError) as error:
+    except errors.ApiError as error:
         fail(f"failed to list the pods: {error}")
-    results = list(_release_all(api, waiting))
+    until = monotonic() + SECONDS
+    with ThreadPoolExecutor(THREADS) as threads:
+        results = list(threads.map(partial(_release_by, until, api), waiting))
     shown = [{"pod": pod.title, "result": result.value, "message": text} for pod, result, text in results]
     print_as(output, shown, lambda screen: _print(screen, results))
     sys.exit(0 if all(result is _Result.RELEASED for _, result, _ in results) else FAILED)
 
 
-def _release_all(api: ApiClient, pods: list[_Pod]) -> Iterator[tuple[_Pod, _Result, str]]:
-    deadline = monotonic() + SECONDS
-    for pod in pods:
+def _delete(api: ApiClient, path: str) -> None:
+    """Delete the object, unless it is gone."""
+    try:
+        api.delete(path, version=decode_metadata(api.get(path)).resource_version)
+    except errors.NotFound:
+        return
+
+
+def _release_by(until: float, api: ApiClient, pod: _Pod) -> tuple[_Pod, _Result, str]:
+    """Try until then to remove the gate, while the webhook puts it back."""
+    result, text = _release(api, pod)
+    while result is _Result.PUT_BACK and monotonic() < until:
+        sleep(PAUSE)
         result, text = _release(api, pod)
-        while result is _Result.PUT_BACK and monotonic() < deadline:
-            sleep(PAUSE)
-            result, text = _release(api, pod)
-        yield pod, result, text
+    return pod, result, text
 
 
 def _release(api: ApiClient, pod: _Pod) -> tuple[_Result, str]:

@@ -171,13 +171,14 @@ def build(
         metrics.watch_client_ca(serving.client_ca)
     app = create_app(admission, metrics, partial(_readiness, source, serving, secret, draining))
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
-    # network, and so do labels of namespaces if policies select by them, and new ResourceClaims.
+    # network, and so do labels of namespaces if policies select by them, lines of pods that wait, and new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
     def only_computes(request: Request) -> bool:
         """Whether the answer needs no network. The request is not decoded yet, so this reads only its path and raw body."""
+        policies = source.configuration.policies
         waits = api is not None and (
-            source.configuration.policies.has_selectors or may_name_claims(request.body)
+            policies.has_selectors or policies.has_queues or may_name_claims(request.body)
         )
         return endpoint_of(request.path) in computing and not waits
 

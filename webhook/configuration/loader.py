@@ -18,6 +18,7 @@ from policies.gpus.device_classes import DeviceClass, device_class_mapping, unma
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
+from policies.rules.gpu_quota import queues
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
@@ -71,11 +72,11 @@ class ConfigurationError(Exception):
 
 
 def load_directory(
-    directory: Path | None, *, labels_known: bool = True, device_classes: Sequence[DeviceClass] = ()
+    directory: Path | None, *, standalone: bool = False, device_classes: Sequence[DeviceClass] = ()
 ) -> Configuration:
     """Return the configuration of `directory`, or one file, and the built-in documents, or of the built-in documents alone.
 
-    `device_classes` are those of the cluster. Unless `labels_known`, a namespaceSelector is a problem. Raises
+    `device_classes` are those of the cluster. With `standalone`, what needs a cluster is a problem. Raises
     `ConfigurationError` with every problem of every file.
     """
     own = DocumentSet()
@@ -83,8 +84,8 @@ def load_directory(
     for name, text in _files(directory, own.problems) if directory else ():
         texts.append(text)
         _read(name, text, own)
-    if not labels_known:
-        own.problems.extend(_selector_problems(own))
+    if standalone:
+        own.problems.extend(_standalone_problems(own))
     return _assembled(own, digest(*texts), device_classes)
 
 
@@ -140,8 +141,9 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
     )
 
 
-def _selector_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
+def _standalone_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
     message = "must be omitted with --standalone: a cluster has the labels of namespaces"
+    deny = "must be Deny with --standalone: gpu-admission controller starts the pods that wait in line"
     for name, policy in own.policies.items():
         place, spec = own.places[POLICY, name], policy.spec
         if spec.match.namespace_selector is not None:
@@ -149,6 +151,9 @@ def _selector_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
         for index, exemption in enumerate(spec.exemptions):
             if exemption.namespace_selector is not None:
                 yield place.problem(Problem(("spec", "exemptions", index, SELECTOR), message))
+        for rule_id, options in spec.rules.items():
+            if queues(options):
+                yield place.problem(Problem(("spec", "rules", rule_id, "onExceeded"), deny))
 
 
 @cache

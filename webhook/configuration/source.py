@@ -155,7 +155,7 @@ class ConfigurationCollector(Collector):
 class DirectorySource(ConfigurationSource):
     """Loads and watches `directory`, or the built-in documents alone. The first load raises `ConfigurationError`.
 
-    Without a cluster (`api`), namespace selectors are problems.
+    Without a cluster (`api`), what needs one is a problem: namespace selectors, and lines of pods that wait.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class DirectorySource(ConfigurationSource):
 
     def _load(self) -> None:
         self.configuration = load_directory(
-            self._directory, labels_known=self._device_classes is not None, device_classes=self.device_classes
+            self._directory, standalone=self._device_classes is None, device_classes=self.device_classes
         )
         self.state = ConfigurationState(self.configuration.version, time())
 

@@ -10,18 +10,17 @@ from socket import gethostname
 from time import monotonic
 from typing import Any
 
-from policies.policy import Labels
 from policies.quota.demand import RULE_ID
 from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError
 from policies.quota.waiting import QueueSpec
 from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER, decode_metadata
+from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import Configuration
 from webhook.controller.gangs import Gangs
 from webhook.controller.metrics import ControllerMetrics
@@ -37,6 +36,7 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore
+from webhook.serving.lookups import Namespaces, NamespaceUnknown
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -46,8 +46,8 @@ POLL_SECONDS = 0.5
 RETRY_SECONDS = (0.1, 10.0)
 """First and longest pause after a failed reconciliation of a namespace. If an API server is killed, the reservations of its
 unfinished creations are first observed after its return, and expire EXPIRY_SECONDS later."""
-LABELS_SECONDS = 30.0
-"""For so long the labels of a namespace in which pods wait are not read again."""
+LABELS_SECONDS = 2.0
+"""Within these seconds the labels of a namespace must be read."""
 TIDY_SECONDS = 60.0
 """Between removals of published catalogues that no ledger names any more."""
 HANG_SECONDS = 120.0
@@ -111,8 +111,8 @@ class Controller:
         self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
-        self._api, self._configuration = api, configuration
-        self._labels: dict[str, tuple[Labels, float]] = {}
+        self._configuration = configuration
+        self._namespaces = Namespaces(api, self._labels_changed)
         self.line = WaitingLine(
             api,
             self.usage_cache,
@@ -145,6 +145,7 @@ class Controller:
         self.usage_cache.own.start()
         self.quotas.start(stopping)
         self.ledger_objects.start(stopping)
+        self._namespaces.informer.start(stopping)
         self._events.start()
         targets: dict[str, Callable[[threading.Event], object]] = {
             **{f"reconcile {number}": self._work for number in range(WORKERS)},
@@ -169,9 +170,11 @@ class Controller:
     def configure(self, configuration: Configuration) -> None:
         """Count by another configuration from now on. If it raises `errors.ApiError`, the old configuration stays in use."""
         self._configuration = configuration
+        namespaces = self.usage_cache.own.waiting_namespaces()
         if self.usage_cache.configure(configuration):
-            for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
-                self._queue.add(namespace)
+            namespaces |= {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}
+        for namespace in namespaces:
+            self._queue.add(namespace)
         self.unmapped_resources.configure(configuration)
 
     def statuses(self) -> dict[str, QuotaStatus]:
@@ -202,23 +205,21 @@ class Controller:
 
     def _enforces(self, namespace: str) -> bool:
         """Whether the rule gpu-quota denies anything in the namespace, or would without a pause."""
-        policies, now = self._configuration.policies, datetime.now(UTC)
+        policies = self._configuration.policies
         try:
-            labels = self._labels_of(namespace) if policies.asks_labels(namespace) else ()
-        except errors.ApiError as error:
+            deadline = monotonic() + LABELS_SECONDS
+            labels = (
+                self._namespaces.labels_of(namespace, deadline) if policies.asks_labels(namespace) else ()
+            )
+        except NamespaceUnknown as error:
             log.warning("%s: its labels, which select its policy: %s", namespace, error)
             return True
-        policy = policies.for_namespace(namespace, labels)
-        held = policy.in_force(RULE_ID, now)
-        return held is not None and (held[1] is Mode.ENFORCE or policy.paused(now) is not None)
+        held = policies.for_namespace(namespace, labels).in_force(RULE_ID, datetime.now(UTC))
+        return held is not None and held[0].options.mode is Mode.ENFORCE
 
-    def _labels_of(self, namespace: str) -> Labels:
-        labels, until = self._labels.get(namespace, ((), 0.0))
-        if monotonic() >= until:
-            read = decode_metadata(self._api.get(api_path("/api/v1", "namespaces", namespace)))
-            labels = read.sorted_labels
-            self._labels[namespace] = labels, monotonic() + LABELS_SECONDS
-        return labels
+    def _labels_changed(self, namespace: str) -> None:
+        if self.usage_cache.own.has_waiting(namespace):
+            self._queue.add(namespace)
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:

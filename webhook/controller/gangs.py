@@ -8,7 +8,6 @@ Only pods that request GPUs count, since no other pod waits. Pods of kinds that 
 import logging
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,7 @@ from webhook.cluster.api import ApiClient, api_path
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import plural
 from webhook.workloads.counts import is_staged
-from webhook.workloads.gangs import SCHEDULING, SOURCES, GangSource, controller_of
+from webhook.workloads.gangs import SCHEDULING, SOURCES, GangSource, controller_of, starts_together
 from webhook.workloads.places import workload_pods
 
 log = logging.getLogger("gpu_admission.controller")
@@ -102,14 +101,12 @@ class Gangs:
         if workload_kind is None:
             return 0
         data, found = workload_pods(configuration.workload_kinds, group, kind, document)
-        if is_staged(workload_kind, data):
-            return 0
         counts = [
             place.count for place, pod in found if configuration.resource_mapping.pod_requests_gpus(pod)
         ]
-        if workload_kind.starts_together or _is_indexed_whole(group, kind, data):
+        if starts_together(workload_kind, data):
             return sum(count.running or 0 for count in counts)
-        return sum(count.gang or 0 for count in counts)
+        return 0 if is_staged(workload_kind, data) else sum(count.gang or 0 for count in counts)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
         row = self._configuration().workload_kinds.get((_group(api_version), kind))
@@ -121,10 +118,3 @@ class Gangs:
 
 def _group(api_version: str) -> str:
     return api_version.rpartition("/")[0]
-
-
-def _is_indexed_whole(group: str, kind: str, data: Any) -> bool:
-    """Whether it is an Indexed Job that runs all of its pods at one time, as distributed training does."""
-    spec = data.get("spec") or {}
-    is_indexed = (group, kind) == ("batch", "Job") and spec.get("completionMode") == "Indexed"
-    return is_indexed and spec.get("completions") == spec.get("parallelism")

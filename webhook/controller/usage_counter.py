@@ -165,10 +165,20 @@ class UsageCounter:
         with self._lock:
             return self.sums.live_pods(namespace)
 
+    def waiting_pods(self, namespace: str) -> list[PodRecord]:
+        """Return the pods of a namespace that wait under our scheduling gate."""
+        with self._lock:
+            return self.sums.waiting(namespace)
+
     def has_waiting(self, namespace: str) -> bool:
         """Whether pods of the namespace wait under our scheduling gate."""
         with self._lock:
             return bool(self.sums.waiting(namespace))
+
+    def waiting_namespaces(self) -> set[str]:
+        """Return the namespaces in which pods wait."""
+        with self._lock:
+            return self.sums.waiting_namespaces()
 
     def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
         """Return the demand that a pod will have without our scheduling gate."""

@@ -219,6 +219,9 @@ class UsageSums:
         space = self._namespaces.get(namespace)
         return [space.pods[uid] for uid in space.waiting] if space else []
 
+    def waiting_namespaces(self) -> set[str]:
+        return {name for name, space in self._namespaces.items() if space.waiting}
+
     def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
         """Return the demand that a pod will have without our scheduling gate."""
         return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)

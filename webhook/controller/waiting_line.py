@@ -13,10 +13,11 @@ from time import monotonic
 
 import msgspec
 
-from policies.quota.amounts import Vector, maximum, positive_difference
+from policies.quota.amounts import Vector, maximum, positive_difference, total
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line import Gang, Standing, Turn, Waiter, take_turn
+from policies.quota.shortage import KEEPING
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
@@ -32,6 +33,9 @@ LIFT_THREADS = 16
 LIFT_SECONDS = 10.0
 REPLACED_SECONDS = 60.0
 """A pod goes first if a pod of its owner that held as much ended less than so long ago."""
+KEPT_SECONDS = 3.0
+"""For so long quota stays free for the pod that replaces one that ended. A StatefulSet creates it only then, within 0.1 s if
+the controllers of Kubernetes are not busy."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds for which a pod stands aside after the removal of its gate was denied; doubled with each further denial."""
 MAX_ENDED = 1000
@@ -81,17 +85,22 @@ class WaitingLine:
     def ended(self, record: CountedRecord) -> None:
         """Note that an object ended, so that a pod that replaces it goes first."""
         if isinstance(record, PodRecord):
+            now = monotonic()
             with self._lock:
-                ended = self._ended.setdefault(record.namespace, deque(maxlen=MAX_ENDED))
-                ended.append(_Ended(record, monotonic()))
+                # The namespace of the last pod that ended is the last one.
+                ended = self._ended.pop(record.namespace, deque(maxlen=MAX_ENDED))
+                self._ended[record.namespace] = ended
+                ended.append(_Ended(record, now))
+                while self._ended[oldest := next(iter(self._ended))][-1].at < now - REPLACED_SECONDS:
+                    del self._ended[oldest]
 
     def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn | None:
         """Return the ledger with what is held for the next pods in line; None if nobody waits, or it cannot be decided.
 
         `ledger` was just counted. Only pods of that count take part: what is held for a pod that a count lacks is removed.
         """
-        pods = self._usage_cache.own.live_pods(namespace)
-        waiting = [pod for pod in pods if pod.waits and pod.version <= ledger.revisions.pods]
+        stored = self._usage_cache.own.waiting_pods(namespace)
+        waiting = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         if ledger.class_catalogue is None or not (waiting or ledger.reservations.lifts):
             self._reports.nobody(namespace)
             return None
@@ -100,7 +109,7 @@ class WaitingLine:
             return None
         demands = {pod.uid: demand_of(pod) for pod in waiting}
         replacing = self._replacements(namespace, waiting, demand_of)
-        keys, gangs = self._known_gangs(namespace, pods)
+        keys, gangs = self._known_gangs(namespace, waiting)
         waiters = [
             Waiter(
                 uid=pod.uid,
@@ -114,13 +123,14 @@ class WaitingLine:
             for pod in waiting
         ]
         starved_before = timestamp(datetime.now(UTC) - timedelta(seconds=STARVED_SECONDS))
-        turn = take_turn(ledger, waiters, gangs, self._queue_of(namespace), starved_before)
+        kept = self._kept(namespace, demand_of)
+        turn = take_turn(ledger, waiters, gangs, self._queue_of(namespace), starved_before, kept)
         self._reports.turn(namespace, waiting, demands, turn)
         return turn
 
     def start(self, namespace: str, uids: Iterable[str]) -> None:
         """Remove the gates of these pods, in other threads."""
-        pods = {pod.uid: pod for pod in self._usage_cache.own.live_pods(namespace) if pod.waits}
+        pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
         for uid in uids:
             pod = pods.get(uid)
             with self._lock:
@@ -131,7 +141,7 @@ class WaitingLine:
 
     def start_all(self, namespace: str) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.live_pods(namespace) if pod.waits])
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)])
 
     def has_waiting(self, namespace: str) -> bool:
         return self._usage_cache.own.has_waiting(namespace)
@@ -144,7 +154,17 @@ class WaitingLine:
             if version is None or counter is None or not counter.synced:
                 return None
             counters.append((counter, version.unclassified_pods))
-        return lambda pod: maximum(counter.demand_if_started(pod, by) for counter, by in counters)
+        known: dict[tuple[int, ...], Vector] = {}
+
+        def demand_of(pod: PodRecord) -> Vector:
+            """Return the same object for equal pods, as each counter does."""
+            vectors = [counter.demand_if_started(pod, by) for counter, by in counters]
+            identities = tuple(map(id, vectors))
+            if identities not in known:
+                known[identities] = maximum(vectors)
+            return known[identities]
+
+        return demand_of
 
     def _replacements(
         self, namespace: str, waiting: Collection[PodRecord], demand_of: Callable[[PodRecord], Vector]
@@ -157,22 +177,43 @@ class WaitingLine:
             while ended and ended[0].at < monotonic() - REPLACED_SECONDS:
                 ended.popleft()
             found = self._replacing.get(namespace, set()).intersection(pod.uid for pod in waiting)
-            for pod in sorted(waiting, key=lambda each: (each.since, each.uid)):
-                same = (each for each in ended if each.pod.holder == pod.holder)
+            by_holder: dict[str, list[_Ended]] = {}
+            for each in ended:
+                by_holder.setdefault(each.pod.holder, []).append(each)
+            replaced = (pod for pod in waiting if pod.holder in by_holder and pod.uid not in found)
+            for pod in sorted(replaced, key=lambda each: (each.since, each.uid)):
+                same = by_holder[pod.holder]
                 match = next((each for each in same if _holds_less(pod, each.pod, demand_of)), None)
-                if pod.uid not in found and match is not None:
+                if match is not None:
+                    same.remove(match)
                     ended.remove(match)
                     found.add(pod.uid)
             self._replacing[namespace] = found
+            if not ended:
+                self._ended.pop(namespace, None)
         return found
 
+    def _kept(self, namespace: str, demand_of: Callable[[PodRecord], Vector]) -> Vector:
+        """Return what stays free for pods that have not come yet, and will replace others that ended."""
+        if not self._queue_of(namespace).prefer_replacements:
+            return {}
+        since = monotonic() - KEPT_SECONDS
+        with self._lock:
+            ended = [each.pod for each in self._ended.get(namespace, ()) if each.at > since]
+        replaced = [pod for pod in ended if pod.holder.partition("/")[0] in KEEPING]
+        if replaced:
+            self._again(namespace, KEPT_SECONDS)
+        return total(map(demand_of, replaced))
+
     def _known_gangs(
-        self, namespace: str, pods: Iterable[PodRecord]
+        self, namespace: str, waiting: Iterable[PodRecord]
     ) -> tuple[dict[str, str], dict[str, Gang]]:
-        """Return the key of the gang of each pod by uid, and the gangs by key."""
+        """Return the key of the gang of each pod that waits, by uid, and these gangs by key, with all of their pods."""
+        if not any(pod.gang_source for pod in waiting):
+            return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        for pod in pods:
+        for pod in self._usage_cache.own.live_pods(namespace):
             known = self._gangs.find(namespace, pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
@@ -199,10 +240,16 @@ class WaitingLine:
             ]
             path = api_path("/api/v1", "namespaces", pod.namespace, "pods", pod.name)
             self._api.patch(path, msgspec.json.encode(patch), content_type=JSON_PATCH, timeout=LIFT_SECONDS)
-            self._aside.pop(pod.uid, None)
+            with self._lock:
+                self._aside.pop(pod.uid, None)
             self._reports.started(pod)
         except (errors.Conflict, errors.NotFound, errors.Invalid):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
+        except (errors.Unreachable, errors.Unavailable) as error:
+            # Nobody denied it: the API server or a webhook does not answer. The pod keeps its place, and what is held for it.
+            log.warning("%s/%s: its scheduling gate is not removed yet: %s", pod.namespace, pod.name, error)
+            self._reports.delayed(pod)
+            self._again(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, error)
         finally:
@@ -210,9 +257,13 @@ class WaitingLine:
                 self._lifting.discard(pod.uid)
 
     def _stand_aside(self, pod: PodRecord, error: errors.ApiError) -> None:
-        before = self._aside.get(pod.uid)
+        before, now = self._aside.get(pod.uid), monotonic()
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
-        self._aside[pod.uid] = _Aside(pod.version, pause, monotonic() + pause)
+        with self._lock:
+            late = [uid for uid, each in self._aside.items() if each.until + LONGEST_PAUSE < now]
+            for uid in late:
+                del self._aside[uid]
+            self._aside[pod.uid] = _Aside(pod.version, pause, now + pause)
         self._reports.denied(pod, str(error))
         log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, error)
         self._again(pod.namespace, pause)

@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, positive_difference, total, unit
+from policies.quota.amounts import (
+    GPUS,
+    NOTHING,
+    Vector,
+    format_amount,
+    positive_difference,
+    total_of_shared,
+    unit,
+)
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line import Place, Standing, Turn
 from policies.quota.shortage import amounts_in_words
@@ -77,11 +85,12 @@ class WaitingReports:
         units: dict[str, list[PodRecord]] = {}
         for uid, pod in sorted(pods.items(), key=lambda each: _order(places[each[0]], each[1])):
             units.setdefault(places[uid].gang or uid, []).append(pod)
+        demand = total_of_shared(demands.values())
         keys = turn.ledger.dimensions
         shown = WaitingPods(
             pods=len(pods),
             since=min((pod.since for pod in pods.values()), default=""),
-            demand={key: amount for key, amount in total(demands.values()).items() if key in keys},
+            demand={key: amount for key, amount in demand.items() if key in keys},
             next=tuple(self._place(unit, turn) for unit in list(units.values())[:PLACES_SHOWN]),
         )
         if shown != self._shown.get(namespace):
@@ -105,6 +114,10 @@ class WaitingReports:
         self._log_started(pod)
         waited = f"waited for quota for {_duration(seconds)}; its scheduling gate is removed"
         self._event(pod, GRANTED, waited, NORMAL)
+
+    def delayed(self, pod: PodRecord) -> None:
+        """Report that the API server did not answer when the gate of a pod was to be removed."""
+        self._metrics.lifts_denied.labels(pod.namespace).inc()
 
     def denied(self, pod: PodRecord, problem: str) -> None:
         """Report that the gate of a pod could not be removed."""

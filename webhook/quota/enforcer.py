@@ -88,4 +88,4 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         if ledger is None:
             return None
         held = None if ledger.uncounted else total((ledger.used or {}, ledger.reserved))
-        return QuotaGrant(ledger.hard, ledger.unclassified_pods, held)
+        return QuotaGrant(ledger.hard, ledger.unclassified_pods, held, ledger.all_waiting)

@@ -28,6 +28,7 @@ from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
 from webhook.serving.review import GroupKind
 from webhook.workloads.autoscalers import ScaleTarget
+from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
 
@@ -70,9 +71,16 @@ def evaluate_workload(
     configuration, key = by.engine.configuration, (kind.group, kind.kind)
     data, places = workload_pods(configuration.workload_kinds, *key, document)
     pods = _templates(by, policy, kind.kind, places)
-    workload = Workload(*key, policy.namespace, data, tuple(_readable(pods)))
+    workload_kind = configuration.workload_kinds.get(key)
+    workload = Workload(
+        *key,
+        policy.namespace,
+        data,
+        tuple(_readable(pods)),
+        starts_together=workload_kind is not None and starts_together(workload_kind, data),
+    )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
-    if key not in configuration.workload_kinds:
+    if workload_kind is None:
         unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
         advice.append(Decision.of_findings(policy, unread, Mode.WARN))
     return pods, advice

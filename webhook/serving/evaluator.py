@@ -37,10 +37,10 @@ from policies.quota.quota_request import (
     quota_request_for_pod,
 )
 from policies.quota.spec import resource_quota_findings
-from policies.quota.waiting import GATE, OnExceeded, never_waits, waits
+from policies.quota.waiting import GATE, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules.gpu_class import class_pins
-from policies.rules.gpu_quota import check_reservation, needs_grant, queued
+from policies.rules.gpu_quota import check_reservation, needs_grant, queued, queues
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import (
@@ -270,10 +270,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def lets_wait(self, policy: EffectivePolicy) -> bool:
         """Whether pods that exceed the quota wait in line, instead of being denied."""
         held = policy.in_force(RULE_ID, self.now)
-        if held is None or held[1] is not Mode.ENFORCE:
-            return False
-        options: Any = held[0].options
-        return options.on_exceeded is OnExceeded.QUEUE
+        return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
@@ -296,7 +293,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     policy.namespace,
                     self.now,
                     partial(self._class_pins, policy),
-                    would_wait=self.queues is None and request.before is None and self.lets_wait(policy),
+                    would_wait=self.queues is None and request.may_wait and self.lets_wait(policy),
                 )
                 decision = decision.with_findings(findings, mode)
         return replace(decision, request=request, reservation=outcome)

@@ -46,10 +46,13 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
 
 
 class Namespaces:
-    """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold."""
+    """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold.
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
+    `changed` is called with the name of each new or changed namespace.
+    """
+
+    def __init__(self, api: ApiClient, changed: Callable[[str], object] = lambda _name: None) -> None:
+        self._api, self._changed_name = api, changed
         self._by_name: dict[str, NamespaceRecord] = {}
         self.informer = Informer(api, RESOURCE, namespace_record, self._changed)
 
@@ -76,6 +79,7 @@ class Namespaces:
     def _changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
         if after is not None:
             self._by_name[after.name] = after
+            self._changed_name(after.name)
         elif before is not None and self._by_name.get(before.name) == before:
             del self._by_name[before.name]
 

@@ -55,7 +55,7 @@ def review_pod(review: Review) -> ReviewResult:
             decision = evaluator.queue(decision, pod, request.uid)
         else:
             line = evaluator.line_of(pod, by_daemonset=by_daemonset)
-            if review.by_controller:
+            if before is not None and review.by_controller:
                 line = Line.LIFTS
             nodes = evaluator.named_nodes()
             demands = engine.demands(pod, fingerprint) if is_compared and before is None else None

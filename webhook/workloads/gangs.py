@@ -1,11 +1,14 @@
 """Where the gang of a pod is looked up: by a PodGroup that its metadata names, or by its controller."""
 
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
+from policies.pods.field_paths import value_at
 from policies.pods.pod import Metadata, OwnerReference, Pod
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
+from webhook.workloads.counts import is_staged
 
 SOURCES = 4096
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
@@ -80,6 +83,19 @@ def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:
 def _runs_together(workload_kind: WorkloadKind) -> bool:
     has_gang = bool(workload_kind.together) or any(form.gang for form in workload_kind.pods)
     return workload_kind.starts_together or has_gang
+
+
+def starts_together(workload_kind: WorkloadKind, data: Any) -> bool:
+    """Whether all pods of the object `data` leave the line together.
+
+    An Indexed Job that runs all of its pods at one time is distributed training.
+    """
+    mode, pods, at_one_time = (
+        value_at(data, ("spec", field)) for field in ("completionMode", "completions", "parallelism")
+    )
+    is_job = (workload_kind.group, workload_kind.kind) == ("batch", "Job")
+    is_whole = is_job and mode == "Indexed" and pods == at_one_time
+    return (workload_kind.starts_together or is_whole) and not is_staged(workload_kind, data)
 
 
 def controller_of(metadata: Metadata) -> OwnerReference | None:

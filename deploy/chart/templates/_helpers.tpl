@@ -83,6 +83,32 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* A pod that runs one command to its end, as the controller would. Arguments: the root, the ServiceAccount, the name of the container,
+and its arguments. */}}
+{{- define "gpu-admission.runsOnce" -}}
+{{- $root := index . 0 }}{{ $controller := $root.Values.controller -}}
+serviceAccountName: {{ index . 1 }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+restartPolicy: Never
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with $controller.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $controller.tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with $controller.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+- name: {{ index . 2 }}
+  {{- include "gpu-admission.container" (list $root "controller" $controller) | nindent 2 }}
+  args: {{ index . 3 | toJson }}
+{{- end }}
+
 {{- define "gpu-admission.container" -}}
 {{- $root := index . 0 }}{{ $values := index . 2 -}}
 image: {{ include "gpu-admission.image" (list $root $root.Values.image "") | quote }}

@@ -17,7 +17,6 @@ A line `waiting` has creations under our scheduling gate, which demand nothing. 
 for a stored pod that waits. When the controller removes the gate, the request uid follows: `a1b2…/lift/c7e1…`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -30,7 +29,7 @@ from policies.quota.amounts import (
     parse_vector,
     positive_difference,
     texts,
-    total,
+    total_of_shared,
 )
 
 LIMIT = 384 * 1024
@@ -159,11 +158,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         demands = [entry.head.demand for entry in self._entries.values() if not entry.name]
         for name, largest in self._largest.items():
             demands.append(positive_difference(largest, stored[name]) if name in stored else largest)
-        counts = Counter(map(id, demands))  # a thousand pods of one Job share their vector
-        return total(
-            {key: amount * counts[identity] for key, amount in demand.items()}
-            for identity, demand in {id(demand): demand for demand in demands}.items()
-        )
+        return total_of_shared(demands)
 
     @cached_property
     def waiting(self) -> int:

@@ -3,18 +3,27 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from policies.quota.waiting import GATE
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import apply_strictly, documents
-from tests.controlplane import ControlPlane, helm, locate
-from tests.controlplane.webhook import CONFIGURATION_PATHS, CONFIGURATIONS, set_bundles, strict_manifests
+from tests.controlplane import ControlPlane, accepted, helm, locate
+from tests.controlplane.webhook import (
+    CONFIGURATION_PATHS,
+    CONFIGURATIONS,
+    ROOT,
+    set_bundles,
+    strict_manifests,
+)
 from tests.deploy.manifests import CHART, CRDS, IMAGE, NAMESPACE, RELEASE, STATIC, template
 from webhook.cluster.objects import CATALOGUES
 
@@ -116,7 +125,7 @@ def _without_release(plane: ControlPlane) -> Iterator[None]:
     """Uninstall what a failed test left: its objects belong to Helm, and no later test could apply its own."""
     yield
     server = ("--kubeconfig", plane.kubeconfig(), "--namespace", BY_HELM)
-    helm.run("uninstall", RELEASE, *server, "--ignore-not-found")
+    helm.run("uninstall", RELEASE, *server, "--ignore-not-found", "--no-hooks")
 
 
 @pytest.mark.slow
@@ -142,6 +151,11 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
         "apply", "-n", "default", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"gpus": "1"}}})
     )
 
+    container = {"name": "main", "image": "x"}
+    spec = {"containers": [container], "schedulingGates": [{"name": GATE}]}
+    pods, waiting = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/pods/waiting"
+    accepted(plane.client().post(pods, {"metadata": {"name": "waiting"}, "spec": spec}))
+
     helm.run("upgrade", RELEASE, CHART, *server, *preset, "--set", "webhooks.failurePolicy=Fail")
     assert bundles(plane) == {"Q0E="}
     assert published(plane, namespace)["digest"] == "catalogue"
@@ -150,12 +164,41 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     policy = json.loads(plane.kubectl("get", "gpupolicy", "default", "-o", "json").stdout)
     assert policy["spec"]["priority"] == 7
 
-    helm.run("uninstall", RELEASE, *server)
+    with ThreadPoolExecutor(1) as thread:
+        uninstalled = thread.submit(helm.run, "uninstall", RELEASE, *server)
+        assert run_as_the_kubelet(plane, namespace) == "released 1 pod"
+        uninstalled.result()
+    assert "schedulingGates" not in plane.client().get(waiting)[1]["spec"]
+    for kind in ("serviceaccount", "clusterrole", "clusterrolebinding", "job"):
+        assert not plane.kubectl(
+            "get", kind, "gpu-admission-release", "-n", namespace, "--ignore-not-found"
+        ).stdout
     left = plane.kubectl("get", ",".join(CONFIGURATIONS), "-l", "app.kubernetes.io/name=gpu-admission").stdout
     assert not left
     assert "default" in plane.kubectl("get", "gpuquota", "-n", "default").stdout
     plane.kubectl("delete", "gpuquota", "default", "-n", "default")
     plane.kubectl("wait", "--for=delete", "namespace/gpu-admission-canary", "--timeout=60s")
+
+
+def run_as_the_kubelet(plane: ControlPlane, namespace: str) -> str:
+    """Run the pod of the Job that `helm uninstall` waits for, with its rights; return what it printed."""
+    client, pods = plane.client(), f"/api/v1/namespaces/{namespace}/pods"
+
+    def found() -> Any:
+        made = client.get(pods)[1]["items"]
+        return next(
+            (each for each in made if each["metadata"]["labels"].get("job-name") == "gpu-admission-release"),
+            None,
+        )
+
+    pod = eventually(found, seconds=60)
+    (container,) = pod["spec"]["containers"]
+    kubeconfig = plane.account_kubeconfig(namespace, pod["spec"]["serviceAccountName"])
+    command = [sys.executable, "-m", "webhook", *container["args"], "--kubeconfig", str(kubeconfig)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    path = f"{pods}/{pod['metadata']['name']}/status"
+    accepted(client.patch(path, {"status": {"phase": "Succeeded"}}))
+    return done.stdout.strip()
 
 
 def kustomized(folder: Path) -> str:

@@ -5,6 +5,8 @@ It knows the three classes and the one MIG profile of `burst`, what `Weights` sa
 What is *promised* at a revision is what live
 pods and claims cost, and what those cost that are in the quota's ledger and are stored later. The rule: where more is promised
 than the quota grants, no event made it more. So nothing is admitted while a quota is exceeded, by whatever it came to be.
+
+A pod that waits under our scheduling gate costs nothing. What the ledger holds for it is promised, as far as the pod costs that.
 """
 
 import json
@@ -38,17 +40,28 @@ class Weights:
 
 
 BUILT_IN = Weights()
-_IDS = re.compile(r" \| (.*)$", re.MULTILINE)
+GATE = {"name": "gpu-admission.dev/quota"}
+_LINES = re.compile(r"^(.*) \| (.*)$", re.MULTILINE)
+
+
+def waits(kind: Mapping[str, Any]) -> bool:
+    """Whether it is a pod that waits under our scheduling gate."""
+    return GATE in (kind["spec"].get("schedulingGates") or ()) and not has_ended(kind)
+
+
+def has_ended(kind: Mapping[str, Any]) -> bool:
+    return kind.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def cost(kind: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
-    """Return what a pod or a claim costs, by the dimensions of a quota; nothing once a pod has ended."""
-    spec = kind["spec"]
+    """Return what a pod or a claim costs, by the dimensions of a quota; nothing once a pod has ended, or while it waits."""
+    return {} if has_ended(kind) or waits(kind) else cost_of_spec(kind["spec"], weights)
+
+
+def cost_of_spec(spec: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
     if "devices" in spec:
         requests = spec["devices"]["requests"]  # until 1.33 stored as v1beta1, which has no `exactly`
         return {"gpus": Fraction(sum(request.get("exactly", request)["count"] for request in requests))}
-    if kind.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
-        return {}
     requested: Counter[str] = Counter()
     for container in spec["containers"]:
         for name, amount in container["resources"]["limits"].items():
@@ -93,12 +106,17 @@ WeightsOf = Callable[[Mapping[str, Any]], Weights]
 """The weights by which a ledger is counted, by what stands in it."""
 
 
-def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:
-    """Count `namespace` anew at every revision. What other weights make more was admitted under the earlier ones."""
+def of_namespace(namespace: str, history: Iterable[Event]) -> Iterator[tuple[Event, bool]]:
+    """Yield what happened to pods and claims, and to the ledger, of which alone the second is true."""
     ours = re.compile(
         rf"^/registry/(?:(?:pods|resourceclaims)/{namespace}/|gpu-admission\.dev/(gpuquotaledgers)/[^/]+/{namespace}$)"
     )
-    events = [(event, bool(found[1])) for event in history if (found := ours.match(event.key))]
+    return ((event, bool(found[1])) for event in history if (found := ours.match(event.key)))
+
+
+def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:
+    """Count `namespace` anew at every revision. What other weights make more was admitted under the earlier ones."""
+    events = list(of_namespace(namespace, history))
     referee = _Referee([event for event, is_row in events if not is_row], weights_of)
     for event, is_row in events:
         if is_row:
@@ -108,26 +126,57 @@ def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lam
     return referee.seen
 
 
+class Row:
+    """The ledger as a revision left it, read by its text."""
+
+    def __init__(self, value: Any) -> None:
+        self.ledger = json.loads(value["ledger"]) if value else {}
+        self.in_force = "used" in self.ledger
+        self.entries: dict[str, Cost] = {}
+        """By the uid of a creation, or the id of an update: what the ledger says that it demands; nothing if it will wait."""
+        self.claims: set[str] = set()
+        """The uids among these of claims."""
+        self.lifts: dict[str, Cost] = {}
+        """By uid: what is held for a pod that waits, or whose gate is being removed."""
+        for head, ids in _LINES.findall(self.ledger.get("reservations", "")):
+            items = [item.partition("=") for item in head.split()]
+            demand = {key: Fraction(amount) for key, has_amount, amount in items if has_amount}
+            for each in ids.split():
+                key, _, name = each.partition(":")
+                uid, is_lift, _ = key.partition("/lift")
+                (self.lifts if is_lift else self.entries)[uid] = demand
+                if name.startswith("resourceclaims/"):
+                    self.claims.add(uid)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods wait, as far as the ledger knows."""
+        return int(self.ledger.get("waiting", 0)) + sum(not demand for demand in self.entries.values())
+
+
 class _Referee:
     def __init__(self, objects: list[Event], weights_of: WeightsOf) -> None:
-        self._created = {
-            event.value["metadata"]["uid"]: event.value for event in reversed(objects) if event.value
+        self._specs = {
+            event.value["metadata"]["uid"]: event.value["spec"] for event in reversed(objects) if event.value
+        }
+        """As it was created, later as it is stored."""
+        self._gated = {
+            event.value["metadata"]["uid"]
+            for event in reversed(objects)
+            if event.value and waits(event.value)
         }
         self._weights_of = weights_of
         self._weigh(BUILT_IN)
         self._live: dict[str, Mapping[str, Any]] = {}
         self._hard: Cost | None = None  # None: no quota is in force
-        self._entries: frozenset[str] = frozenset()
+        self._row = Row(None)
         self._promised: Cost = {}
         self.seen = Replay()
 
     def row_event(self, event: Event) -> None:
-        ledger_object = json.loads(event.value["ledger"]) if event.value else {}
-        entries = " ".join(_IDS.findall(ledger_object.get("reservations", ""))).split()
-        self._entries = frozenset(each.partition(":")[0] for each in entries)
-        in_force = "used" in ledger_object
-        weights = self._weights_of(ledger_object) if in_force else self._weights
-        before, self._hard = self._hard, granted(ledger_object) if in_force else None
+        self._row = row = Row(event.value)
+        weights = self._weights_of(row.ledger) if row.in_force else self._weights
+        before, self._hard = self._hard, granted(row.ledger) if row.in_force else None
         if before is None or weights != self._weights:
             self._weigh(weights)
             self._promised = self._count()  # a quota's promise begins here, or its measure changes
@@ -137,10 +186,15 @@ class _Referee:
         if event.value is None:
             self._live.pop(event.key, None)
         else:
-            uid = event.value["metadata"]["uid"]
-            if uid not in self.seen.stored:
+            uid, before = event.value["metadata"]["uid"], self._live.get(event.key)
+            if self._specs[uid] != event.value["spec"]:
+                self._specs[uid] = event.value["spec"]
+                self._costs[uid] = cost_of_spec(self._specs[uid], self._weights)
+            is_started = before is not None and waits(before) and not waits(event.value)
+            is_mapped = uid in (self._row.lifts if is_started else self._row.entries)
+            if uid not in self.seen.stored or (is_started and not has_ended(event.value)):
                 self.seen.stored.add(uid)
-                if self._hard is not None and uid not in self._entries and any(self._costs[uid].values()):
+                if self._hard is not None and not is_mapped and any(self._costs[uid].values()):
                     self.seen.unmapped_resources.append(event.value["metadata"]["name"])
                     self._promised = total(
                         [self._promised, self._costs[uid]]
@@ -150,16 +204,23 @@ class _Referee:
 
     def _weigh(self, weights: Weights) -> None:
         self._weights = weights
-        self._costs = {uid: cost({"spec": each["spec"]}, weights) for uid, each in self._created.items()}
+        self._costs = {uid: cost_of_spec(spec, weights) for uid, spec in self._specs.items()}
 
-    def _held(self) -> Iterator[Cost]:
+    def _promises(self) -> Iterator[Cost]:
         for each in self._live.values():
-            ended = each.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-            yield {} if ended else self._costs[each["metadata"]["uid"]]
+            uid = each["metadata"]["uid"]
+            if waits(each):
+                held = self._row.lifts.get(uid, {})
+                yield {
+                    key: min(amount, held.get(key, Fraction(0))) for key, amount in self._costs[uid].items()
+                }
+            elif not has_ended(each):
+                yield self._costs[uid]
+        for uid in self._row.entries.keys() - self.seen.stored - self._gated:
+            yield self._costs.get(uid, {})
 
     def _count(self) -> Cost:
-        coming = self._entries - self.seen.stored
-        return total([*self._held(), *(self._costs.get(uid, {}) for uid in coming)])
+        return total(self._promises())
 
     def _evaluate(self, event: Event) -> None:
         before, self._promised = self._promised, self._count()

@@ -6,12 +6,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cluster.controllers import Running, published_catalogues
-from tests.cluster.waiting.line import POLICY, Line, let_account_do_all
+from tests.cluster.waiting.line import POLICY, Line, account_api, let_account_do_all
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import INSTALLATION, install_quota_kind
+from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import serving
-from webhook.cluster.access import load_access
-from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
 
@@ -20,12 +18,15 @@ from webhook.configuration.loader import load_directory
 def queueing(plane: ControlPlane) -> Iterator[Running]:
     install_quota_kind(plane.client())
     let_account_do_all(plane)
-    api = ApiClient(load_access(str(plane.account_kubeconfig(INSTALLATION, CONTROLLER))))
     with (
         published_catalogues(plane),
         serving(plane, POLICY, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
         Running(
-            plane, lease=CONTROLLER, api=api, expiry=10.0, configuration=load_directory(webhook.config)
+            plane,
+            lease=CONTROLLER,
+            api=account_api(plane),
+            expiry=10.0,
+            configuration=load_directory(webhook.config),
         ) as running,
     ):
         yield running

@@ -7,6 +7,8 @@ from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import INSTALLATION, RBAC, Namespace
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER
 
 POLICY = """
@@ -32,6 +34,10 @@ def let_account_do_all(plane: ControlPlane) -> None:
     client.post(f"/apis/{RBAC}/v1/clusterrolebindings", body)
 
 
+def account_api(plane: ControlPlane) -> ApiClient:
+    return ApiClient(load_access(str(plane.account_kubeconfig(INSTALLATION, CONTROLLER))))
+
+
 class Line(Namespace):
     """Verbs of a tenant."""
 
@@ -41,6 +47,10 @@ class Line(Namespace):
     def waits(self, name: str) -> bool:
         gates = self.get(name)["spec"].get("schedulingGates") or []
         return GATE in [gate["name"] for gate in gates]
+
+    def remove_gates(self, name: str) -> tuple[int, Any]:
+        """Try to remove all scheduling gates of a pod."""
+        return self.client.patch(self.path("pods", name), {"spec": {"schedulingGates": []}})
 
     def starts(self, *names: str, seconds: float = 30) -> bool:
         return eventually(lambda: not any(map(self.waits, names)), seconds=seconds)

@@ -7,6 +7,7 @@ from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant
+from policies.quota.waiting import OnExceeded
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
 from tests.builders import JSON, context, gpu_container, pod, view
@@ -23,20 +24,39 @@ def granted(held: dict[str, int] | None, **hard: int) -> QuotaGrant:
     return QuotaGrant(amounts, UnclassifiedPods.TOTAL_ONLY, in_use)
 
 
-def pods(gpus: int = 1, path: str = "spec.template", *, on: JSON | None = None, **count: Any) -> WorkloadPods:
-    made = view(pod(gpu_container(gpus), nodeSelector=on or {}))
+def pods(
+    gpus: int = 1,
+    path: str = "spec.template",
+    *,
+    on: JSON | None = None,
+    spec: JSON | None = None,
+    **count: Any,
+) -> WorkloadPods:
+    made = view(pod(gpu_container(gpus), nodeSelector=on or {}, **(spec or {})))
     return WorkloadPods(path, made, PodCount(**count), made)
 
 
-def workload(*made: WorkloadPods, kind: str = "apps/Deployment", **data: Any) -> Workload:
+def workload(
+    *made: WorkloadPods, kind: str = "apps/Deployment", starts_together: bool = False, **data: Any
+) -> Workload:
     group, _, name = kind.rpartition("/")
     document = {"metadata": {"name": "chat", **data.pop("metadata", {})}, **data}
-    return Workload(group, name, "ml-training", document, made)
+    return Workload(group, name, "ml-training", document, made, starts_together=starts_together)
 
 
-def said(subject: Workload, grant: QuotaGrant, *, mode: Mode = Mode.ENFORCE, **around: Any) -> list[str]:
-    held = context(Phase.TEMPLATE, grant=grant, **around)
-    return [finding.sentence() for finding in check_workload(subject, GPUQuotaOptions(mode=mode), held)]
+def said(
+    subject: Workload,
+    grant: QuotaGrant,
+    *,
+    mode: Mode = Mode.ENFORCE,
+    on_exceeded: OnExceeded = OnExceeded.DENY,
+    **around: Any,
+) -> list[str]:
+    held, options = (
+        context(Phase.TEMPLATE, grant=grant, **around),
+        GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded),
+    )
+    return [finding.sentence() for finding in check_workload(subject, options, held)]
 
 
 A100_NEVER = "nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training grants 8 in all"

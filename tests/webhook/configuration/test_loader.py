@@ -360,10 +360,23 @@ def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:
 
     assert load_directory(tmp_path).policies.has_selectors
     with pytest.raises(ConfigurationError) as caught:
-        load_directory(tmp_path, labels_known=False)
+        load_directory(tmp_path, standalone=True)
 
     why = "must be omitted with --standalone: a cluster has the labels of namespaces"
     assert [str(problem) for problem in caught.value.problems] == [
         f"p.yaml:5: GPUPolicy/default spec.match.namespaceSelector: {why}",
         f"p.yaml:6: GPUPolicy/default spec.exemptions[0].namespaceSelector: {why}",
+    ]
+
+
+def test_a_line_needs_a_controller(tmp_path: Path) -> None:
+    write(tmp_path, p=policy("\n  rules: {gpu-quota: {onExceeded: Queue}}"))
+
+    assert load_directory(tmp_path).policies.has_queues
+    with pytest.raises(ConfigurationError) as caught:
+        load_directory(tmp_path, standalone=True)
+
+    why = "must be Deny with --standalone: gpu-admission controller starts the pods that wait in line"
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"p.yaml:5: GPUPolicy/default spec.rules.gpu-quota.onExceeded: {why}"
     ]

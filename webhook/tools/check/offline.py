@@ -45,6 +45,7 @@ from webhook.tools.check.run_context import (
 )
 from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
+from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import misplaced_gpus, unread_gpus
 
@@ -252,7 +253,9 @@ class Run:
         # As in an update, where the API server sends the status that is stored.
         status = {"status": stored["status"]} if "status" in stored else {}
         data = {**manifest.data, **status}
-        workload = Workload(*manifest.group_kind, manifest.namespace, data, readable, target)
+        workload_kind = self._configuration.workload_kinds.get(manifest.group_kind)
+        whole = workload_kind is not None and starts_together(workload_kind, data)
+        workload = Workload(*manifest.group_kind, manifest.namespace, data, readable, target, whole)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 

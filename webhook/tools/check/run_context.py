@@ -149,8 +149,9 @@ def run_quotas(
     def quota_of(namespace: str) -> RunQuota | None:
         in_force = cluster.quota(namespace) if cluster else None
         granted = written.get(namespace) or in_force or configured.get(namespace)
-        held = in_force.held if in_force else None
-        return RunQuota(replace(granted, held=held), configuration, {}) if granted else None
+        held, waiting = (in_force.held, in_force.waiting) if in_force else (None, 0)
+        granted = granted and replace(granted, held=held, waiting=waiting)
+        return RunQuota(granted, configuration, {}) if granted else None
 
     return quota_of
 

@@ -98,7 +98,8 @@ def stated_grant(record: QuotaRecord) -> QuotaGrant | None:
         return None
     used = record.status.used
     held = None if used is None else total((used, record.status.reserved))
-    return QuotaGrant(record.hard, record.spec.unclassified_pods, held)
+    waiting = record.status.waiting.pods if record.status.waiting else 0
+    return QuotaGrant(record.hard, record.spec.unclassified_pods, held, waiting)
 
 
 class StatedQuota(msgspec.Struct, frozen=True):

@@ -1,0 +1,270 @@
+"""No pod waits where nothing makes it wait, and nobody leaves the line by other means."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from policies.quota.waiting import GATE
+from tests.cases import cases
+from tests.cluster.configuration import install_configuration_kinds
+from tests.cluster.controllers import Counting, counting, eventually
+from tests.cluster.quota.quotas import in_force
+from tests.cluster.waiting.line import Line, account_api, let_account_do_all
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import JSON_PATCH, accepted
+from tests.controlplane.gpuquota import install_quota_kind
+from webhook.cluster.objects import CONTROLLER
+from webhook.configuration.documents import API_VERSION, Document
+
+QUEUE = {"mode": "enforce", "onExceeded": "Queue"}
+POLICIES = f"/apis/{API_VERSION}/gpupolicies"
+SOON = 10.0
+"""Seconds for what has to happen at once, on a machine with much else to do."""
+
+
+class Team(Line):
+    """A namespace with a policy of its own, by which pods wait in line."""
+
+    def policy(self, *, match: Any = None, **spec: Any) -> None:
+        """Apply the policy; return once serve has it in force."""
+        spec = {"priority": 9, "match": match or {"namespaces": [self.name]}, **spec}
+        status, answer, _ = self.client.apply(Document("GPUPolicy", self.name, spec).data)
+        assert status in {200, 201}, answer
+
+    def queue(self) -> tuple[str, str]:
+        """Return the names of two pods, in their order, that wait for the only GPU. `holder` has it."""
+        self.policy(rules={"gpu-quota": QUEUE})
+        in_force(self, {"gpus": "1"})
+        self.pod("holder")
+        assert eventually(self.is_queueing, seconds=SOON)
+        self.pods = {self.pod(name): name for name in ("one", "two")}
+        assert self.both_wait()
+        # A creationTimestamp has whole seconds, and uids decide about equal ones.
+        made = {uid: self.get(name)["metadata"]["creationTimestamp"] for uid, name in self.pods.items()}
+        first, second = sorted(self.pods, key=lambda uid: (made[uid], uid))
+        return self.pods[first], self.pods[second]
+
+    def is_queueing(self) -> bool:
+        """Whether serve has the policy: a pod that does not fit is not denied."""
+        return (
+            self.create({"metadata": {"name": "probe"}, "spec": spec_of(gpus=1)}, {"dryRun": "All"})[0] == 201
+        )
+
+    def denies(self) -> bool:
+        return not self.is_queueing()
+
+    def both_wait(self) -> bool:
+        return all(map(self.waits, self.pods.values()))
+
+    def both_start(self) -> bool:
+        return self.starts(*self.pods.values(), seconds=SOON)
+
+
+def spec_of(*, gpus: int = 0, **spec: Any) -> dict[str, Any]:
+    limits = {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}
+    return {"containers": [{"name": "train", "image": "trainer", **limits}], **spec}
+
+
+@pytest.fixture(scope="module")
+def counted(plane: ControlPlane) -> Iterator[Counting]:
+    install_quota_kind(plane.client())
+    install_configuration_kinds(plane)
+    let_account_do_all(plane)
+    with counting(plane, lease=CONTROLLER, api=account_api(plane), expiry=10.0) as counted:
+        yield counted
+    plane.client().delete(POLICIES)
+
+
+@pytest.fixture
+def team(counted: Counting, plane: ControlPlane) -> Iterator[Team]:
+    assert not counted.running.controller.unready()
+    team = Team(plane)
+    yield team
+    team.client.delete(f"{POLICIES}/{team.name}")
+
+
+def test_without_its_quota_nobody_waits(team: Team) -> None:
+    team.queue()
+
+    team.delete_quota()
+
+    assert team.both_start()
+
+
+RULES: dict[str, Any] = {"rules": {"gpu-quota": QUEUE}}
+EXEMPTION = {"namespaces": ["team-*"], "reason": "a test", "rules": ["gpu-quota"]}
+
+
+@cases(
+    ("spec",),
+    warn=({"rules": {"gpu-quota": {**QUEUE, "mode": "warn"}}},),
+    audit=({"rules": {"gpu-quota": {**QUEUE, "mode": "audit"}}},),
+    disabled=({"rules": {"gpu-quota": {**QUEUE, "mode": "disabled"}}},),
+    exempt=({**RULES, "exemptions": [EXEMPTION]},),
+)
+def test_where_the_rule_denies_nothing_nobody_waits(team: Team, spec: dict[str, Any]) -> None:
+    team.queue()
+
+    team.policy(**spec)
+
+    assert team.both_start()
+
+
+def test_a_label_of_the_namespace_that_exempts_it_starts_all(team: Team) -> None:
+    exempt = {"namespaceSelector": {"matchLabels": {"free": "yes"}}}
+    team.queue()
+    team.policy(**RULES, exemptions=[{**EXEMPTION, **exempt}])
+
+    team.client.patch(f"/api/v1/namespaces/{team.name}", {"metadata": {"labels": {"free": "yes"}}})
+
+    assert team.both_start()
+
+
+def test_the_line_drains_in_order_where_nobody_joins_any_more(team: Team) -> None:
+    first, second = team.queue()
+    team.policy(rules={"gpu-quota": {"mode": "enforce", "onExceeded": "Deny"}})
+    assert eventually(team.denies, seconds=SOON)
+    status, answer = team.create({"metadata": {"name": "third"}, "spec": spec_of(gpus=1)})
+    assert (status, team.both_wait()) == (403, True)
+    assert "2 pods wait in line" in answer["message"] or "exceed" in answer["message"]
+
+    team.delete_pod("holder")
+    assert team.starts(first, seconds=SOON)
+    assert team.waits(second)
+    team.delete_pod(first)
+    assert team.starts(second, seconds=SOON)
+
+
+def test_while_the_policy_is_paused_the_line_stays_and_anybody_may_leave_it(team: Team) -> None:
+    first, second = team.queue()
+
+    until = datetime.now(UTC) + timedelta(hours=1)
+    team.policy(**RULES, pausedUntil=until.isoformat(timespec="seconds"))
+
+    def leaves() -> bool:
+        team.remove_gates(second)
+        return not team.waits(second)
+
+    assert eventually(leaves, seconds=SOON)
+    assert team.waits(first)
+
+
+def test_a_queue_on_hold_starts_nobody(team: Team) -> None:
+    first, second = team.queue()
+    team.change_quota({"queue": {"hold": True}})
+    assert eventually(team.in_force)
+
+    team.delete_pod("holder")
+    time.sleep(3)
+    assert team.both_wait()
+
+    team.change_quota({"queue": {"hold": False}})
+    assert team.starts(first, seconds=SOON)
+    assert team.waits(second)
+
+
+def test_a_raised_quota_starts_who_fits_and_a_lowered_one_nobody(team: Team) -> None:
+    first, second = team.queue()
+    team.change_quota({"hard": {"gpus": "2"}})
+    assert team.starts(first, seconds=SOON)
+    assert team.waits(second)
+
+    team.change_quota({"hard": {"gpus": "0"}})
+    assert eventually(team.in_force)
+    team.delete_pod("holder")
+    team.delete_pod(first)
+    time.sleep(2)
+    assert team.waits(second)
+
+    team.change_quota({"hard": {"gpus": "1"}})
+    assert team.starts(second, seconds=SOON)
+
+
+OWN_GATE = [{"name": GATE}]
+
+
+@cases(
+    ("hard", "gpus"),
+    with_room=({"gpus": "1"}, 1),
+    without_gpus=({"gpus": "1"}, 0),
+    without_a_quota=(None, 1),
+    without_quota_and_gpus=(None, 0),
+)
+def test_a_pod_that_brings_the_gate_starts_where_nobody_waits(
+    team: Team, hard: dict[str, str] | None, gpus: int
+) -> None:
+    if hard is not None:
+        in_force(team, hard)
+
+    accepted(team.create({"metadata": {"name": "own"}, "spec": spec_of(gpus=gpus, schedulingGates=OWN_GATE)}))
+
+    assert team.starts("own", seconds=SOON)
+
+
+def test_a_pod_that_brings_the_gate_where_others_wait_stands_behind_them(team: Team) -> None:
+    first, second = team.queue()
+    accepted(team.create({"metadata": {"name": "own"}, "spec": spec_of(gpus=1, schedulingGates=OWN_GATE)}))
+
+    team.delete_pod("holder")
+
+    assert team.starts(first, seconds=SOON)
+    assert team.waits(second)
+    assert team.waits("own")
+
+
+def test_serve_starts_anew_and_the_line_stays(team: Team, counted: Counting) -> None:
+    first, second = team.queue()
+
+    counted.webhook.stop()
+    counted.webhook.start()
+    assert eventually(team.is_queueing, seconds=30)
+    team.pod("third")
+    assert team.waits("third")
+    team.delete_pod("holder")
+
+    assert team.starts(first, seconds=30)
+    assert team.waits(second)
+
+
+def test_a_pod_that_is_changed_while_it_waits_keeps_its_place(team: Team) -> None:
+    first, second = team.queue()
+    toleration = {"key": "later", "operator": "Exists"}
+    change = [
+        {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}},
+        {"op": "add", "path": "/spec/tolerations/-", "value": toleration},
+        {"op": "add", "path": "/spec/nodeSelector", "value": {"zone": "a"}},
+    ]
+    accepted(team.client.patch(team.path("pods", first), change, content_type=JSON_PATCH))
+    assert team.waits(first)
+
+    team.delete_pod("holder")
+
+    assert team.starts(first, seconds=SOON)
+    assert toleration in team.get(first)["spec"]["tolerations"]
+    assert team.waits(second)
+
+
+def test_a_pod_that_waits_is_bound_to_no_node(team: Team) -> None:
+    first, _ = team.queue()
+    binding = {"metadata": {"name": first}, "target": {"kind": "Node", "name": "n"}}
+    status, bound = team.client.post(team.path("pods", first) + "/binding", binding)
+    set_name = [{"op": "add", "path": "/spec/nodeName", "value": "n"}]
+    answer = team.client.patch(team.path("pods", first), set_name, content_type=JSON_PATCH)
+
+    assert (status, answer[0]) == (409, 422), (bound, answer)
+    assert team.ledger_object().used == {"gpus": Fraction(1)}
+
+
+def test_hundreds_of_pods_start_when_the_rule_is_disabled(team: Team) -> None:
+    team.queue()
+    names = [f"crowd-{number}" for number in range(100)]
+    for name in names:
+        team.pod(name)
+
+    team.policy(rules={"gpu-quota": {**QUEUE, "mode": "disabled"}})
+
+    assert team.starts(*names, seconds=30)

@@ -1,0 +1,204 @@
+"""What the quota says of workloads, pods and claims where pods wait in line."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.gpus.claims import decode_claim_template
+from policies.pods.workload import Workload
+from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, quota_request_for_pod
+from policies.quota.waiting import OnExceeded
+from policies.rule import Mode
+from policies.rules.gpu_quota import GPUQuotaOptions, check_claim_template, check_reservation
+from tests.builders import context, gpu_container, pod, quota_ledger, uid, view
+from tests.cases import cases
+from tests.policies.quota.test_fit import NEVER, RAISE, granted, pods, said, workload
+from tests.reservation_requests import creation_request
+
+QUEUE = GPUQuotaOptions(on_exceeded=OnExceeded.QUEUE)
+CLAIMS = {"resourceClaims": [{"name": "nic", "resourceClaimTemplateName": "nic"}]}
+PILE_UP = (
+    "spec.concurrencyPolicy: set concurrencyPolicy: Forbid; Jobs that wait in line for quota pile up, because each "
+    "schedule adds one"
+)
+
+
+@cases(
+    ("subject", "held", "waiting", "want"),
+    some_start=(
+        workload(pods(1, running=8)),
+        12,
+        0,
+        [
+            "spec.template: needs 8 GPUs; ml-training has 4 of 16 free: 4 of 8 pods will start, and the others will wait in line"
+        ],
+    ),
+    none_starts=(
+        workload(pods(2, running=1), kind="batch/Job", spec={"activeDeadlineSeconds": 60}),
+        16,
+        0,
+        [
+            "spec.template: needs 2 GPUs; ml-training has 0 of 16 free: its pods will wait in line; "
+            "activeDeadlineSeconds: 60 counts meanwhile"
+        ],
+    ),
+    others_wait=(
+        workload(pods(1, running=8)),
+        12,
+        3,
+        [
+            "spec.template: needs 8 GPUs; ml-training has 4 of 16 free: its pods will wait in line, 3 before them"
+        ],
+    ),
+    it_fits_and_others_wait=(
+        workload(pods(1, running=2), kind="batch/Job", spec={"activeDeadlineSeconds": 60}),
+        12,
+        3,
+        [
+            "spec.template: its pods will wait in line, 3 before them; activeDeadlineSeconds: 60 counts meanwhile"
+        ],
+    ),
+    it_fits=(workload(pods(1, running=2), kind="batch/Job", spec={"activeDeadlineSeconds": 60}), 12, 0, []),
+    a_gang=(
+        workload(pods(1, running=8, gang=8), kind="kubeflow.org/PyTorchJob"),
+        12,
+        0,
+        [
+            "spec.template: needs 8 GPUs; ml-training has 4 of 16 free: its pods will wait in line until enough of them "
+            "fit to run together"
+        ],
+    ),
+    a_gang_that_never_fits=(
+        workload(pods(1, running=17), kind="jobset.x-k8s.io/JobSet", starts_together=True),
+        0,
+        0,
+        [f"spec.template: 17 pods that must run together need 17 GPUs, {NEVER}; {RAISE}"],
+    ),
+    not_all_of_them_ever=(
+        workload(pods(1, running=20), kind="batch/Job"),
+        0,
+        0,
+        [
+            f"spec.parallelism: set parallelism: 16; needs 20 GPUs, {NEVER}; 16 of 20 pods will start, and the others will "
+            f"wait in line; or {RAISE}"
+        ],
+    ),
+    a_pod_that_never_fits=(
+        workload(pods(17, running=1)),
+        0,
+        0,
+        [f"spec.template: set nvidia.com/gpu: 16; a pod needs 17 GPUs, {NEVER}; or {RAISE}"],
+    ),
+    a_rolling_update=(
+        workload(pods(4, running=3)),
+        4,
+        0,
+        [
+            "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 2; an update needs 4 GPUs "
+            "for a pod beside the others, which will wait in line: ml-training will have 0 of 16 free"
+        ],
+    ),
+    jobs_of_a_schedule=(workload(pods(1, running=1), kind="batch/CronJob"), 0, 0, [PILE_UP]),
+    jobs_of_a_schedule_one_at_a_time=(
+        workload(pods(1, running=1), kind="batch/CronJob", spec={"concurrencyPolicy": "Forbid"}),
+        0,
+        0,
+        [],
+    ),
+    jobs_that_end_by_a_deadline=(
+        workload(
+            pods(1, running=1),
+            kind="batch/CronJob",
+            spec={"jobTemplate": {"spec": {"activeDeadlineSeconds": 60}}},
+        ),
+        0,
+        0,
+        [],
+    ),
+    a_suspended_schedule=(workload(pods(1, running=0), kind="batch/CronJob"), 0, 0, []),
+    with_resource_claims=(
+        workload(pods(1, running=1, spec=CLAIMS)),
+        0,
+        0,
+        [
+            "resourceClaims: pods with ResourceClaims do not wait in line: they are denied while the "
+            "quota has no room"
+        ],
+    ),
+)
+def test_a_workload_where_pods_wait_in_line(
+    subject: Workload, held: int, waiting: int, want: list[str]
+) -> None:
+    grant = replace(granted({"gpus": held}), waiting=waiting)
+
+    found = said(subject, grant, on_exceeded=OnExceeded.QUEUE)
+
+    assert found == [f"{each} [gpu-quota]" for each in want]
+
+
+def test_a_rule_that_only_warns_lets_no_pod_wait() -> None:
+    found = said(
+        workload(pods(1, running=8)), granted({"gpus": 12}), mode=Mode.WARN, on_exceeded=OnExceeded.QUEUE
+    )
+
+    assert found == [
+        "spec.replicas: set replicas: 4; needs 8 GPUs; ml-training has 4 of 16 free; gpu-quota is in mode warn and denies "
+        "nothing [gpu-quota]"
+    ]
+
+
+def requested(line: Line, **spec: Any) -> QuotaRequest:
+    return quota_request_for_pod(
+        uid("review"), view(pod(gpu_container(), **spec)), None, context(), line=line
+    )
+
+
+@cases(
+    ("asked", "options", "want"),
+    of_a_daemonset=(requested(Line.APART), QUEUE, ["a pod of a DaemonSet does not wait in line for quota"]),
+    with_claims=(
+        requested(Line.APART, **CLAIMS),
+        QUEUE,
+        ["a pod with ResourceClaims does not wait in line for quota"],
+    ),
+    one_that_could_wait=(requested(Line.BEHIND), QUEUE, []),
+    where_none_waits=(requested(Line.APART), GPUQuotaOptions(), []),
+)
+def test_a_denial_says_what_never_waits(
+    asked: QuotaRequest, options: GPUQuotaOptions, want: list[str]
+) -> None:
+    """The largest holders, which are unknown here, would be in other lines."""
+    shortfall = Shortfall("gpus", *map(Fraction, (1, 8, 0, 8)))
+    verdict = ReservationVerdict(VerdictReason.EXCEEDED, (shortfall,))
+    outcome = ReservationOutcome(
+        quota_ledger(hard={"gpus": Fraction(8)}), creation_request(uid("pod"), {}, "c"), verdict
+    )
+
+    (found,) = check_reservation(outcome, asked, options, "team", datetime(2027, 1, 1, tzinfo=UTC))
+
+    assert list(found.details) == want
+
+
+@cases(
+    ("options", "want"),
+    claims_never_wait=(
+        QUEUE,
+        [
+            "spec.spec.devices.requests: claims do not wait in line for quota: while it has no room, they are denied and "
+            "their pods stay pending [gpu-quota]"
+        ],
+    ),
+    no_pod_waits=(GPUQuotaOptions(), []),
+)
+def test_a_claim_template(options: GPUQuotaOptions, want: list[str]) -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    document = {"kind": "ResourceClaimTemplate", "spec": {"spec": {"devices": {"requests": [request]}}}}
+    template = decode_claim_template(msgspec.json.encode(document))
+
+    found = check_claim_template(template, context(grant=granted({}), options_of=lambda _rule: options))
+
+    assert [each.sentence() for each in found] == want

@@ -1,0 +1,156 @@
+"""What `release` does by the answers of an API server; on a real one: tests/cluster/waiting/test_release.py."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from policies.quota.waiting import GATE
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.commands import main, release
+
+TEAM = "/api/v1/namespaces/team/pods"
+CONFIGURATIONS = [
+    f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/zz-gpu-admission"
+    for kind in ("mutating", "validating")
+]
+
+
+class Cluster:
+    """Pods by name with their gates, which it removes as it is asked to; `kept` puts our gate back so many times."""
+
+    def __init__(self, *, kept: int = 0, denied: str = "", **pods: list[str]) -> None:
+        self.pods, self.kept, self.denied = pods, kept, denied
+        self.configurations = {*CONFIGURATIONS}
+
+    def answer(self, request: Request) -> Answer:
+        if request.path in CONFIGURATIONS:
+            return self._configuration(request)
+        if request.path in {"/api/v1/pods", TEAM}:
+            return Answer(json.dumps(collection([self._pod(name) for name in self.pods])).encode())
+        name = request.path.rpartition("/")[2]
+        if name not in self.pods:
+            return status(404, f"no pod {name}", "NotFound")
+        if request.method == "PATCH":
+            if self.denied:
+                return status(403, self.denied, "Forbidden")
+            if self.kept:
+                self.kept -= 1
+            else:
+                test, remove = json.loads(request.body)
+                at = int(remove["path"].rpartition("/")[2])
+                assert self.pods[name].pop(at) == test["value"] == GATE
+        return Answer(json.dumps(self._pod(name)).encode())
+
+    def _configuration(self, request: Request) -> Answer:
+        if request.path not in self.configurations:
+            return status(404, "no configuration", "NotFound")
+        if request.method == "DELETE":
+            assert json.loads(request.body)["preconditions"] == {"resourceVersion": "7"}
+            self.configurations.remove(request.path)
+        return Answer(json.dumps({"metadata": {"name": "zz-gpu-admission", "resourceVersion": "7"}}).encode())
+
+    def _pod(self, name: str) -> dict[str, Any]:
+        gates = [{"name": gate} for gate in self.pods[name]]
+        metadata = {"name": name, "namespace": "team", "uid": name}
+        return {"metadata": metadata, "spec": {"schedulingGates": gates} if gates else {}}
+
+
+def collection(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": "1"}, "items": items}
+
+
+def run(folder: Path, cluster: Cluster, *arguments: str) -> Result:
+    with ApiServer(folder, cluster.answer) as server:
+        return CliRunner().invoke(main, ["release", *arguments, "--kubeconfig", str(server.kubeconfig())])
+
+
+@pytest.mark.parametrize("where", [("--all",), ("-n", "team")], ids=["everywhere", "one-namespace"])
+def test_it_removes_our_gate_and_no_other(tmp_path: Path, where: tuple[str, ...]) -> None:
+    cluster = Cluster(one=[GATE], two=["example.com/other", GATE], other=["example.com/other"], free=[])
+
+    result = run(tmp_path, cluster, *where)
+
+    assert (result.exit_code, result.output) == (0, "released 2 pods\n")
+    assert cluster.pods == {
+        "one": [],
+        "two": ["example.com/other"],
+        "other": ["example.com/other"],
+        "free": [],
+    }
+
+
+def test_nobody_waits(tmp_path: Path) -> None:
+    result = run(tmp_path, Cluster(free=[]), "--all")
+
+    assert (result.exit_code, result.output) == (0, "no pod waits in line for quota\n")
+
+
+def test_a_replica_that_does_not_know_yet_of_the_pause_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "PAUSE", 0.01)
+
+    result = run(tmp_path, Cluster(kept=2, one=[GATE]), "--all")
+
+    assert (result.exit_code, result.output) == (0, "released 1 pod\n")
+
+
+@cases(
+    ("cluster", "want"),
+    put_back=(
+        Cluster(kept=1_000, one=[GATE]),
+        "team/one: the webhook put the gate back: pause the policies first: gpu-admission pause --for 1h --reason",
+    ),
+    denied=(Cluster(denied="pods is forbidden", one=[GATE]), "team/one: denied: pods is forbidden"),
+)
+def test_a_pod_that_still_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, want: str
+) -> None:
+    monkeypatch.setattr(release, "SECONDS", 0.05)
+    monkeypatch.setattr(release, "PAUSE", 0.01)
+
+    result = run(tmp_path, cluster, "--all")
+
+    assert result.exit_code == 1
+    assert " ".join(result.output.split()).startswith(want)
+    assert result.output.endswith("released 0 pods\n")
+
+
+def test_as_json(tmp_path: Path) -> None:
+    result = run(tmp_path, Cluster(one=[GATE]), "-n", "team", "-o", "json")
+
+    assert json.loads(result.output) == [{"pod": "team/one", "result": "released", "message": ""}]
+
+
+def test_an_uninstallation_takes_the_webhook_away_first(tmp_path: Path) -> None:
+    cluster = Cluster(one=[GATE])
+    for _ in range(2):  # a Job may run it again
+        result = run(tmp_path, cluster, "--all", "--uninstall")
+        assert result.exit_code == 0
+    assert (cluster.configurations, cluster.pods) == (set(), {"one": []})
+
+
+@cases(
+    ("arguments", "want"),
+    neither=((), "one of --all and --namespace must be given"),
+    both=(("--all", "-n", "team"), "one of --all and --namespace must be given"),
+    a_part_of_an_uninstallation=(("-n", "team", "--uninstall"), "--uninstall needs --all"),
+)
+def test_what_cannot_be_meant(tmp_path: Path, arguments: tuple[str, ...], want: str) -> None:
+    cluster = Cluster(one=[GATE])
+    result = run(tmp_path, cluster, *arguments)
+
+    assert (result.exit_code, want in result.stderr) == (2, True), result.stderr
+    assert (cluster.configurations, cluster.pods) == ({*CONFIGURATIONS}, {"one": [GATE]})
+
+
+def test_without_rights_nothing_is_released(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, lambda _request: status(403, "pods is forbidden", "Forbidden")) as server:
+        kubeconfig = str(server.kubeconfig())
+        result = CliRunner().invoke(main, ["release", "--all", "--kubeconfig", kubeconfig])
+
+    assert (result.exit_code, result.stderr) == (2, "error: failed to list the pods: pods is forbidden\n")
