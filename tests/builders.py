@@ -157,7 +157,7 @@ def deployment(name: str, *containers: JSON, replicas: int = 1, namespace: str =
 
 
 def view(document: JSON) -> Pod:
-    """Return the document as the rules see it, decoded from its JSON bytes as at the webhook's edge."""
+    """Return the document as the rules see it, decoded from its JSON bytes as in a review."""
     return decode_pod(msgspec.json.encode(document))
 
 

@@ -19,7 +19,7 @@ from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
-from webhook.server.dispatcher import EdgeMetrics
+from webhook.server.dispatcher import ServerMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
@@ -83,7 +83,7 @@ def nowhere(folder: Path) -> ApiClient:
 def test_the_table_of_metrics_has_what_the_processes_serve(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     Metrics(registry)
-    EdgeMetrics(registry)
+    ServerMetrics(registry)
     registry.register(ConfigurationCollector(ClusterSource(nowhere(tmp_path), lambda _state: None)))
     QuotaMetrics(registry)
     registry.register(LedgerCollector(dict))

@@ -16,7 +16,7 @@ from certs.files import ensure_self_signed
 from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
-from webhook.cluster.access import AccessError, own_namespace
+from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.objects import WEBHOOK
@@ -32,7 +32,7 @@ from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
-from webhook.server.dispatcher import Site
+from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run
 from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
@@ -144,8 +144,8 @@ def build(
     fetcher_image: str,
     serving: ServingCertificate,
     draining: Callable[[], bool],
-) -> Site:
-    """Start all threads, and return the site. Call it in the worker process, because threads do not survive a fork."""
+) -> Application:
+    """Start all threads, and return the application. Call it in the worker process, because threads do not survive a fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # they double the output, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
@@ -180,12 +180,12 @@ def build(
         )
         return endpoint_of(request.path) in computing and not waits
 
-    return Site(app, only_computes, PROBES)
+    return Application(app, only_computes, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:
     try:
-        return ApiClient(cluster.access())
+        return ApiClient(load_access(*cluster))
     except AccessError as error:
         remedy = "name one with --kubeconfig, or serve without one: --standalone"
         raise StartupError(f"no cluster to work with: {error}; {remedy}") from None

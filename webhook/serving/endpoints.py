@@ -1,4 +1,4 @@
-"""The HTTP face: health and readiness by Flask, and in front of them, called by the edge itself, the two admission endpoints.
+"""The HTTP endpoints: health and readiness by Flask, and the two of admission, which the HTTP server calls without Flask.
 
 They are the hot path: with Flask's routing, request and response objects around them, some 70 µs more a request were
 measured, a fifth of everything that the server does for a pod, and 84 µs with gunicorn's. What is wrong with a request and
@@ -103,7 +103,7 @@ def _timeout(query: str) -> str | None:
 
 
 def _objection(request: Request) -> tuple[int, str] | None:
-    """Return code and reason if this could not be a review. Of too large a body the edge has disposed already."""
+    """Return code and reason if this could not be a review. The HTTP server has refused too large a body already."""
     if request.method != "POST":
         return 405, "this endpoint takes POST"
     if "content-length" not in request.headers:
