@@ -52,7 +52,7 @@ check: $(READY) ## check format, lint, types, import contracts and rendered mani
 bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench hot; BENCH="--before COMMIT"
 	@$(BIN)/python -m tests.bench $(filter $(PARTS),$(MAKECMDGOALS)) $(BENCH)
 
-PARTS := work edge api cluster quota hot scale
+PARTS := work server api cluster quota hot scale
 .PHONY: $(PARTS)
 $(PARTS): bench ; @:
 

@@ -1,21 +1,24 @@
-"""Checks of a server certificate, its key and its authorities, with a message for every problem.
+"""Checks of a server certificate, its key and its authorities, and whether a candidate may replace it. No I/O, no clock.
 
 Takes PEM from files and Secrets: unreadable content is a message too, not an exception.
 """
 
+import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.issue import general_name
 
 # As cert-manager: a third of the lifetime remains to notice a failure and to repair it.
 _RENEW_AFTER = 2 / 3
+PROPAGATION = dt.timedelta(seconds=5)
+"""Time within which every API server loads a changed caBundle. Their watches take milliseconds."""
 
 E = TypeVar("E", bound=x509.ExtensionType)
 
@@ -65,12 +68,21 @@ def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
     return now >= begin + (end - begin) * _RENEW_AFTER
 
 
-def certificates_in(pem: bytes) -> list[x509.Certificate]:
+def certificates_in(bundle: bytes) -> list[x509.Certificate]:
     """Return the certificates in PEM; an empty list if one of them is unreadable, as for API servers."""
     try:
-        return x509.load_pem_x509_certificates(pem)
+        return x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return []
+
+
+def authorities_of(bundle: bytes) -> tuple[x509.Certificate, ...]:
+    """Return the distinct CA certificates of a PEM bundle; empty if one certificate is unreadable."""
+    return tuple(dict.fromkeys(filter(is_authority, certificates_in(bundle))))
+
+
+def pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
 def extension(certificate: x509.Certificate, kind: type[E]) -> E | None:
@@ -81,9 +93,9 @@ def extension(certificate: x509.Certificate, kind: type[E]) -> E | None:
         return None
 
 
-def _key_problems(pem: bytes, leaf: x509.Certificate | None) -> Iterator[str]:
+def _key_problems(key: bytes, leaf: x509.Certificate | None) -> Iterator[str]:
     try:
-        public_key = load_pem_private_key(pem, password=None).public_key()
+        public_key = load_pem_private_key(key, password=None).public_key()
     except (ValueError, TypeError):  # TypeError: it is encrypted
         yield "key: must be an unencrypted private key in PEM"
         return
@@ -133,3 +145,64 @@ def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PEMPair:
+    """A serving certificate, its key and the CA certificates that verify it, in PEM."""
+
+    certificate: bytes
+    key: bytes = dataclasses.field(repr=False)
+    authorities: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PublishedBundles:
+    """The distinct caBundles of all webhooks, and the host names that API servers call.
+
+    `common_since` has each CA certificate that is in every caBundle, and the time when this was first observed.
+    """
+
+    bundles: frozenset[bytes]
+    names: tuple[str, ...]
+    common_since: Mapping[x509.Certificate, dt.datetime]
+
+    def verifies(self, certificate: bytes, now: dt.datetime) -> bool:
+        return all(issued_by(certificate, bundle, now) for bundle in self.bundles)
+
+
+def observe(
+    before: PublishedBundles | None, bundles: frozenset[bytes], names: tuple[str, ...], now: dt.datetime
+) -> PublishedBundles:
+    """Return the published caBundles. `before` is the result of the previous call."""
+    common = set.intersection(*(set(authorities_of(bundle)) for bundle in bundles)) if bundles else set()
+    since = before.common_since if before else {}
+    return PublishedBundles(bundles, names, {authority: since.get(authority, now) for authority in common})
+
+
+def rejection_reasons(
+    candidate: PEMPair, current: PEMPair | None, published: PublishedBundles | None, now: dt.datetime
+) -> list[str]:
+    """Return why `candidate` must not replace `current` now; empty if it may.
+
+    An invalid candidate never replaces a valid certificate. While API servers accept the current one, a candidate replaces it
+    only if every published caBundle has verified it for long enough that all API servers have loaded that. So no call fails
+    if the Secret changes before the caBundle does. `current` is None at the start, `published` while it is unknown.
+    """
+    names = published.names if published else ()
+    found = problems(candidate.certificate, candidate.key, candidate.authorities, names, now)
+    if found or current is None or published is None or not published.bundles:
+        return found
+    current_problems = problems(current.certificate, current.key, current.authorities, names, now)
+    if current_problems or not published.verifies(current.certificate, now):
+        return []
+    if not published.verifies(candidate.certificate, now):
+        return ["certificate: the published caBundle does not verify it yet"]
+    since = [
+        at
+        for each, at in published.common_since.items()
+        if issued_by(candidate.certificate, pem([each]), now)
+    ]
+    if not since or now - min(since) < PROPAGATION:
+        return [f"certificate: not every caBundle has had its authority for {PROPAGATION.seconds} s yet"]
+    return []

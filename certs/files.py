@@ -1,8 +1,4 @@
-"""Self-signed certificates in a directory, for a server that runs without a cluster.
-
-The key of the authority is stored nowhere. Authority and certificate are replaced together, when the certificate has a problem or
-two thirds of its lifetime are over.
-"""
+"""Self-signed certificates in a directory, for a server without a cluster. The authority's key is stored nowhere."""
 
 import datetime as dt
 import os
@@ -23,13 +19,10 @@ _EVERYBODY_READS = 0o644
 
 
 def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) -> tuple[Path, Path]:
-    """Make ca.crt, tls.crt and tls.key in `directory`, or keep those that are valid for `names`.
+    """Make ca.crt, tls.crt and tls.key in `directory`, or keep valid ones. Return the paths of the last two.
 
-    Returns the paths of tls.crt and tls.key.
-
-    The key is readable by its owner only, and each file is replaced atomically. A server that reads between two
-    replacements finds a pair that does not match, keeps its own, and reads again at the next connection.
-    OSError: the directory cannot be written.
+    Each file is replaced atomically. A server that reads between two replacements finds a pair that does not match,
+    keeps its own, and reads again at the next connection. Raises OSError.
     """
     names = list(names)
     directory.mkdir(parents=True, exist_ok=True)

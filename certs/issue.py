@@ -65,10 +65,7 @@ def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelt
 def issue_server(
     authority: KeyPair, *, names: Iterable[str], now: dt.datetime, lifetime: dt.timedelta
 ) -> KeyPair:
-    """Make a server certificate for DNS names and IP addresses, signed by the authority.
-
-    It never outlives the authority. ValueError: no names, or one that is neither a DNS name nor an address.
-    """
+    """Make a server certificate for DNS names and IP addresses, which never outlives the authority. Raises ValueError."""
     names = list(dict.fromkeys(names))
     if not names:
         raise ValueError("a server certificate needs at least one name")

@@ -1,14 +1,11 @@
 """The reconciler of two Secrets and the caBundles with `rotation`. Any number of reconcilers may run at once.
 
 One Secret holds the state, with the authority's key. The other Secret, for servers, and the caBundles are copies of parts of it.
-
-Every write names the version that it replaces, so that one of several reconcilers wins and the others read again. Copies are
-read before the state and written after it. So a copy never becomes older than the state, even if a reconciler pauses between
-reading and writing.
+Every write names the version that it replaces, so one of several reconcilers wins and the others read again. Copies are read
+before the state and written after it. So a copy never becomes older than the state, even if a reconciler pauses in between.
 
 A reconciler keeps the last state in memory. It restores a deleted or damaged Secret from that, or else makes a new authority.
-After that, authorities whose leaves may still be served (the published ones and the one in memory) stay in the bundle until
-they retire in order.
+Authorities whose leaves may still be served (the published ones and the one in memory) stay in the bundle until they retire.
 """
 
 import contextlib
@@ -20,8 +17,9 @@ from typing import Protocol
 
 from cryptography import x509
 
+from certs.check import authorities_of
 from certs.rotation import RotationPhase, RotationState, Terms, adopt, advance, new_state
-from certs.secret import CA, DamagedError, SecretContent, authorities_of, decode, encode, for_servers
+from certs.secret import CA, DamagedError, SecretContent, decode, encode, for_servers
 
 log = logging.getLogger("gpu_admission.certificates")
 
@@ -73,45 +71,38 @@ class ReconcileResult:
     published: tuple[str, ...]
 
 
+@dataclasses.dataclass(eq=False)
 class CertificateReconciler:
     """One of any number for the same Secrets: `secret` has the state, `served` is what servers read."""
 
-    def __init__(
-        self,
-        secret: SecretStore,
-        served: SecretStore,
-        configurations: WebhookConfigurations,
-        terms: Terms,
-        clock: Callable[[], dt.datetime],
-    ) -> None:
-        self._secret = secret
-        self._served = served
-        self._configurations = configurations
-        self._terms = terms
-        self._clock = clock
-        self.last_state: RotationState | None = None
+    secret: SecretStore
+    served: SecretStore
+    configurations: WebhookConfigurations
+    terms: Terms
+    clock: Callable[[], dt.datetime]
+    last_state: RotationState | None = None
 
     def reconcile(self) -> ReconcileResult:
-        """Do at most one step; call again until nothing was written. RacedError: others were faster every time."""
+        """Do at most one step; call again until nothing was written. Raises RacedError if others were faster every time."""
         for _ in range(ATTEMPTS - 1):
             with contextlib.suppress(RacedError):
                 return self._reconcile_once()
         return self._reconcile_once()
 
     def _reconcile_once(self) -> ReconcileResult:
-        configurations, served = self._configurations.read(), self._served.read()
-        stored = self._secret.read()
+        configurations, served = self.configurations.read(), self.served.read()
+        stored = self.secret.read()
         # After reading: a wait that starts now must not include the time that reading took.
-        now = self._clock()
+        now = self.clock()
         before = self._present(stored, served, configurations, now)
         published = {bundle for each in configurations for bundle in each.bundles}
         is_served = served is not None and for_servers(before).data.items() <= served.content.data.items()
-        state = advance(before, published, now, self._terms, is_served=is_served)
-        written = _write(self._secret, stored, encode(state))
+        state = advance(before, published, now, self.terms, is_served=is_served)
+        written = _write(self.secret, stored, encode(state))
         if written:
             _report(self.last_state, state)
         self.last_state = state
-        written += _write(self._served, served, for_servers(state))
+        written += _write(self.served, served, for_servers(state))
         return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
     def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
@@ -120,7 +111,7 @@ class CertificateReconciler:
             if all(present == bundle for present in each.bundles):
                 continue
             try:
-                self._configurations.publish(each, bundle)
+                self.configurations.publish(each, bundle)
             except RacedError as error:
                 raced = error  # the other configuration is written all the same
             else:
@@ -145,12 +136,15 @@ class CertificateReconciler:
                 problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
             else:
                 lost = [self.last_state.authority.certificate] if self.last_state else []
-                return adopt(state, [*lost, *_others(configurations, state)], now)
+                # Servers have yet to load a replaced Secret. Where its authority is published, others were dropped in order.
+                own = state.authority.certificate
+                behind = [each for each in configurations if own not in _authorities([each])]
+                return adopt(state, [*lost, *_authorities(behind)], now)
         if self.last_state is not None:
             log.warning("the Secret %s; restoring it", problem)
         else:
             log.info("the Secret %s; making a certificate authority", problem)
-        state = self.last_state or new_state(self._terms, now)
+        state = self.last_state or new_state(self.terms, now)
         # Servers could load nothing meanwhile, which restarts their wait.
         state = dataclasses.replace(state, since=None)
         return adopt(state, [*_authorities(configurations), *readable], now)
@@ -170,19 +164,6 @@ def _write(store: SecretStore, stored: StoredSecret | None, content: SecretConte
 def _authorities(configurations: Iterable[WebhookConfiguration]) -> list[x509.Certificate]:
     bundles = dict.fromkeys(bundle for each in configurations for bundle in each.bundles)
     return [authority for bundle in bundles for authority in authorities_of(bundle)]
-
-
-def _others(configurations: Iterable[WebhookConfiguration], state: RotationState) -> list[x509.Certificate]:
-    """Return the authorities of configurations without the Secret's authority: servers have yet to load a replaced Secret.
-
-    Where the Secret's authority is published too, the others were dropped in order.
-    """
-    return [
-        authority
-        for each in configurations
-        if not any(state.authority.certificate in authorities_of(bundle) for bundle in each.bundles)
-        for authority in _authorities([each])
-    ]
 
 
 def _report(before: RotationState | None, after: RotationState) -> None:

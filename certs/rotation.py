@@ -1,16 +1,8 @@
-"""The state machine of a rotation: from the certificates of a cluster at one moment, one step to the next.
+"""The state machine of a rotation of certificates. Pure: observations and the clock are arguments.
 
-Pure: observations and the clock are arguments. Invariant: any leaf that a server may still present verifies by any
-caBundle that an API server may still use. So an authority is replaced with an overlap:
-
-    STEADY       one authority, and a leaf of it
-    PUBLISHING   the bundle has a new authority too, but not yet every caBundle
-    PROPAGATING  every caBundle has both; API servers get `propagation` to load it
-    RETIRING     the leaf is of the new authority; servers get `retirement` to load it, from the moment that every
-                 caBundle had both; then the old authority is dropped: STEADY
-
-A leaf of the same authority may be replaced at any time. A caBundle that lacks the bundle restarts the wait, and so does a
-Secret of the servers that lacks the leaf.
+Invariant: any leaf that a server may still present verifies by any caBundle that an API server may still use. So an authority is
+replaced with an overlap. A caBundle that lacks the bundle restarts a wait, and so does a Secret of the servers that lacks the
+leaf. A leaf of the same authority may be replaced at any time.
 """
 
 import dataclasses
@@ -19,9 +11,8 @@ import enum
 from collections.abc import Collection, Iterable
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.check import carried_names, is_due, problems
+from certs.check import carried_names, is_due, pem, problems
 from certs.issue import KeyPair, issue_authority, issue_server
 
 COMMON_NAME = "gpu-admission"
@@ -31,9 +22,13 @@ class RotationPhase(enum.IntEnum):
     """The phase of a rotation of the authority; the number is that of the metric."""
 
     STEADY = 0
+    """One authority, and a leaf of it."""
     PUBLISHING = 1
+    """The bundle has a new authority too, but not yet every caBundle."""
     PROPAGATING = 2
+    """Every caBundle has both; API servers get `propagation` to load it."""
     RETIRING = 3
+    """The leaf is of the new authority. Servers get `retirement` to load it, and then the old authority is dropped."""
 
 
 class Rotation(enum.StrEnum):
@@ -91,20 +86,13 @@ class RotationState:
         return pem(self.authorities)
 
 
-def pem(certificates: Iterable[x509.Certificate]) -> bytes:
-    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
-
-
 def new_state(terms: Terms, now: dt.datetime) -> RotationState:
     authority = _new_authority(terms, now)
     return RotationState(authority=authority, leaf=_issue(authority, terms.names, terms, now))
 
 
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
-    """Add the valid and unknown authorities to the retired ones; that restarts the wait.
-
-    Their keys are lost or not ours, but servers may still have their leaves.
-    """
+    """Retire the valid and unknown authorities, because servers may still have their leaves. That restarts the wait."""
     valid = [each for each in authorities if each.not_valid_after_utc > now]
     unknown = [each for each in dict.fromkeys(valid) if each not in state.authorities]
     return dataclasses.replace(state, retired=(*state.retired, *unknown), since=None) if unknown else state

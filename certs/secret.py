@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from cryptography import x509
 
-from certs.check import certificates_in, is_authority
+from certs.check import authorities_of, certificates_in
 from certs.issue import KeyPair
 from certs.rotation import Rotation, RotationState
 
@@ -79,11 +79,6 @@ def decode(content: SecretContent) -> RotationState:
         since=_time(content.annotations.get(SINCE, "")),
         requested=next((each for each in Rotation if each == content.annotations.get(ROTATE)), None),
     )
-
-
-def authorities_of(bundle: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the distinct CA certificates of a PEM bundle; empty if one certificate is unreadable."""
-    return tuple(dict.fromkeys(filter(is_authority, certificates_in(bundle))))
 
 
 def _time(text: str) -> dt.datetime | None:

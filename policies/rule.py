@@ -1,16 +1,8 @@
 """A rule: an id, options, and pure functions over a pod.
 
-`mutate` changes a draft and may yield findings; `check` only yields findings. They run in these phases:
-
-=============  ==========================  =======================================
-phase          `mutate`                    `check`
-=============  ==========================  =======================================
-/mutate        yes, its changes are sent   if `check_before_mutation`, first of all
-/validate      on a scratch copy: what it  yes
-               still wants did not survive
-template       on a scratch copy, findings yes
-               only
-=============  ==========================  =======================================
+`mutate` changes a draft and may yield findings; `check` only yields findings. At /mutate the changes of `mutate` are sent,
+and `check` runs before it if `check_before_mutation`. At /validate `check` runs, and `mutate` on a scratch copy: what it
+still wants did not survive. On a pod template both run, `mutate` on a scratch copy, and only the findings count.
 
 `check_claim_template` advises on a ResourceClaimTemplate, `check_workload` once on an object that is not a pod, such as a
 Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, if no rule denies.

@@ -157,7 +157,7 @@ def deployment(name: str, *containers: JSON, replicas: int = 1, namespace: str =
 
 
 def view(document: JSON) -> Pod:
-    """Return the document as the rules see it, decoded from its JSON bytes as at the webhook's edge."""
+    """Return the document as the rules see it, decoded from its JSON bytes as in a review."""
     return decode_pod(msgspec.json.encode(document))
 
 
@@ -180,8 +180,8 @@ def workload(document: JSON) -> Workload:
     """Return the object as `check_workload` sees it, its pods as they are written."""
     group, kind = document["apiVersion"].rpartition("/")[0], document["kind"]
     data, pods = workload_pods(load_objects([]).workload_kinds, group, kind, msgspec.json.encode(document))
-    found = (WorkloadPods(place.path, pod, place.count, pod) for place, pod in pods)
-    return Workload.of(group, kind, "ml-training", data, found)
+    found = tuple(WorkloadPods(place.path, pod, place.count, pod) for place, pod in pods)
+    return Workload(group, kind, "ml-training", data, found)
 
 
 def used_by(objects: Mapping[str, StoredObject]) -> Vector:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from policies.reason import RULES_BY_REASON
+from policies.finding import RULES_BY_REASON
 from policies.registry import RULES
 from tests.metrics import metrics_defined
 

@@ -17,9 +17,9 @@ from webhook.configuration.source import ConfigurationCollector
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.server.dispatcher import EdgeMetrics
+from webhook.quota.store import MemoryStore
+from webhook.server.dispatcher import ServerMetrics
 from webhook.serving.admission import Admission
 from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
@@ -48,7 +48,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1")
     cluster = ClusterState(
         claims=lambda _deadline: lambda _claim: frozenset({"gpu.nvidia.com"}),
-        quota=QuotaEnforcer(ReservationBatcher(store, quotas), quotas),
+        quota=QuotaEnforcer(ReservationBatcher(store, quotas)),
     )
     admission = Admission(lambda: Engine(configuration), recorder, cluster)
     claimed = [{"name": "gpu", "resourceClaimName": "gpu"}]
@@ -83,7 +83,7 @@ def nowhere(folder: Path) -> ApiClient:
 def test_the_table_of_metrics_has_what_the_processes_serve(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     Metrics(registry)
-    EdgeMetrics(registry)
+    ServerMetrics(registry)
     registry.register(ConfigurationCollector(ClusterSource(nowhere(tmp_path), lambda _state: None)))
     QuotaMetrics(registry)
     registry.register(LedgerCollector(dict))

@@ -1,1 +1,1 @@
-"""The edges: everything that talks to the API server, the disk, the clock or a terminal."""
+"""Everything that talks to the API server, the disk, the clock or a terminal."""

@@ -4,12 +4,11 @@ from typing import cast
 
 import msgspec
 
-from policies.finding import Edit, Finding, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.resource_mapping import GPUResource
 from policies.pods.patch import ResourceMap
 from policies.pods.pod import ContainerPlace, ResourceList
 from policies.pods.quantity import NANO, Quantity, QuantityText, readable
-from policies.reason import Reason
 
 ID = "gpu-requests"
 """The rule of these findings."""

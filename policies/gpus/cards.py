@@ -10,14 +10,14 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
-from policies.pods.quantity import readable
-from policies.reason import Reason
+from policies.pods.quantity import Quantity, QuantityText, parse_quantity, readable
+from policies.pods.requests import at_one_time
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
@@ -75,15 +75,19 @@ def card_of(
     )
 
 
-def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -> Amounts:
+def amounts(
+    resources: ResourceList | None,
+    resource_mapping: ResourceMapping,
+    read: Callable[[QuantityText], Quantity | None] = readable,
+) -> Amounts:
     """Return the positive amounts of GPU resources, rounded as the API server does.
 
-    Omit unreadable amounts; `demand.unreadable` finds them.
+    `readable` omits unreadable amounts (`demand.unreadable` finds them), `parse_quantity` raises QuantityError.
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():
         resource = resource_mapping.resource(name)
-        quantity = readable(raw) if resource else None
+        quantity = read(raw) if resource else None
         if resource is None or quantity is None:
             continue
         # The API server accepts parts of an implicit resource. The scheduler requests `Value()` devices.
@@ -97,6 +101,15 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
 def container_amounts(container: Container, resource_mapping: ResourceMapping) -> Amounts:
     """Return the requested amounts of the container: requests, or else limits, as in defaulting."""
     return amounts({**container.limits, **container.requests}, resource_mapping)
+
+
+def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> Amounts:
+    """Return how much of every GPU resource the pod needs at one time. Raises QuantityError."""
+
+    def needs(container: Container) -> Amounts:
+        return amounts({**container.limits, **container.requests}, resource_mapping, parse_quantity)
+
+    return at_one_time(pod, needs, amounts(pod.spec.overhead, resource_mapping, parse_quantity))
 
 
 def is_limit(resource: GPUResource) -> bool:

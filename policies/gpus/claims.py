@@ -7,7 +7,7 @@ The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1bet
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -89,39 +89,26 @@ class ClaimRecord(msgspec.Struct, frozen=True):
     """
 
     uid: str
-    kind: str
-    namespace: str
-    name: str
+    key: ClaimName
     device_classes: DeviceClassNames | None
     made_for_pod: bool = False
 
     @property
-    def key(self) -> ClaimName:
-        return ClaimName(self.kind, self.namespace, self.name)
+    def namespace(self) -> str:
+        return self.key.namespace
 
 
-def _record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
-    claim: ResourceClaim | None
-    if kind == CLAIM:
-        claim = decode_claim(document)
-        metadata = claim.metadata or Metadata()
-    else:
-        template = decode_claim_template(document)
-        metadata, claim = template.metadata or Metadata(), template.spec
+def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
+    """Return the record of a claim or template in JSON. Raises msgspec.ValidationError."""
+    found = decode_claim(document) if kind == CLAIM else decode_claim_template(document)
+    claim = found.spec if isinstance(found, ResourceClaimTemplate) else found
+    metadata = found.metadata or Metadata()
     return ClaimRecord(
-        uid=metadata.uid or "",
-        kind=kind,
-        namespace=metadata.namespace or "",
-        name=metadata.name or "",
-        device_classes=device_class_names(claim.spec if claim else None),
-        made_for_pod=any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
+        metadata.uid or "",
+        ClaimName(kind, metadata.namespace or "", metadata.name or ""),
+        device_class_names(claim.spec if claim else None),
+        any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
     )
-
-
-RECORD_OF: Mapping[str, Callable[[bytes | msgspec.Raw], ClaimRecord]] = {
-    kind: partial(_record, kind) for kind in (CLAIM, TEMPLATE)
-}
-"""Returns the record of an object in JSON, by kind. Raises msgspec.ValidationError."""
 
 
 def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:

@@ -7,7 +7,7 @@ import difflib
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
@@ -136,12 +136,6 @@ class ClassCatalogue:
     def named(self, names: Collection[str]) -> tuple[GPUClass, ...]:
         return tuple(self._classes[name] for name in sorted(names) if name in self._classes)
 
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._classes)
-
-    def families(self) -> tuple[str, ...]:
-        return tuple(sorted(self._families))
-
     def family(self, name: str) -> tuple[GPUClass, ...]:
         return self._families.get(name, ())
 
@@ -231,30 +225,29 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
     for path, number in (("spec.memoryGiB", spec.memory_gib), ("spec.gpusPerNode", spec.gpus_per_node)):
         if number is not None and number < 1:
             yield path, f"must be at least 1, not {number}"
-    yield from _resource_problems("spec.resource", spec.resource)
+    resources = {f"spec.equivalents[{resource}]": resource for resource in spec.equivalents}
+    for path, resource in {"spec.resource": spec.resource, **resources}.items():
+        if not is_resource_name(resource):
+            yield path, f'must be an extended resource such as nvidia.com/gpu, not "{resource}"'
     for index, toleration in enumerate(spec.tolerations):
         yield from toleration_problems(toleration, f"spec.tolerations[{index}]")
     yield from _label_problems(spec)
     for profile_name, profile in spec.mig_profiles.items():
         yield from _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
     for resource, share in spec.equivalents.items():
-        yield from _resource_problems(f"spec.equivalents[{resource}]", resource)
         yield from _share_problems(f"spec.equivalents[{resource}]", share)
-    yield from _device_class_problems(spec)
+    what = "the name of a DeviceClass such as h100.example.com"
+    yield from _list_problems("spec.deviceClasses", spec.device_classes, is_dns_subdomain, what)
 
 
-def _device_class_problems(spec: GPUClassSpec) -> Iterator[Problem]:
-    for index, each in enumerate(spec.device_classes):
-        path = f"spec.deviceClasses[{index}]"
-        if not is_dns_subdomain(each):
-            yield path, f'must be the name of a DeviceClass such as h100.example.com, not "{each}"'
-        elif each in spec.device_classes[:index]:
-            yield path, f'duplicates "{each}"'
-
-
-def _resource_problems(path: str, resource: str) -> Iterator[Problem]:
-    if not is_resource_name(resource):
-        yield path, f'must be an extended resource such as nvidia.com/gpu, not "{resource}"'
+def _list_problems(
+    path: str, values: Sequence[str], is_valid: Callable[[str], bool], what: str
+) -> Iterator[Problem]:
+    for index, each in enumerate(values):
+        if not each or not is_valid(each):
+            yield f"{path}[{index}]", f'must be {what}, not "{each}"'
+        elif each in values[:index]:
+            yield f"{path}[{index}]", f'duplicates "{each}"'
 
 
 def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
@@ -268,11 +261,7 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
         seen.add(label.key)
         if not label.values:
             yield f"{path}.values", "must not be empty"
-        for position, value in enumerate(label.values):
-            if not value or not is_label_value(value):
-                yield f"{path}.values[{position}]", f'must be a label value, not "{value}"'
-            elif value in label.values[:position]:
-                yield f"{path}.values[{position}]", f'duplicates "{value}"'
+        yield from _list_problems(f"{path}.values", label.values, is_label_value, "a label value")
 
 
 def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassSpec) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +18,6 @@ from policies.gpus import near_names
 from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod, Strict
 from policies.pods.quantity import Quantity, readable
-from policies.pods.requests import NOTHING, pod_requests
 
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims. It does not check their amounts."""
@@ -117,6 +117,9 @@ class DeviceClassPattern(Strict, frozen=True):
         ):
             if name is not None and not all(name.partition("/")):
                 yield field, _RESOURCE_NAME
+
+
+Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
 
 
 class ResourceMappingSpec(Strict, frozen=True):
@@ -234,20 +237,19 @@ class ResourceMapping:
         return Measure.NOTHING if is_ignored else Measure.DEVICES
 
     def _resource(self, name: str) -> GPUResource | None:
-        fitting = self._first(name)
-        if fitting is None or fitting[0].measure is Measure.NOTHING:
+        pattern = self._first(name)
+        if pattern is None or pattern.measure is Measure.NOTHING:
             return None
-        pattern, filling = fitting
         is_slice = pattern.measure is Measure.SLICES
-        return GPUResource(name, pattern.measure, (filling or None) if is_slice else None)
+        return GPUResource(name, pattern.measure, (_filling(pattern, name) or None) if is_slice else None)
 
     def _whole_card(self, name: str) -> str | None:
         """Return the resource of whole cards for a name that requests cards or parts of them. None if it is not known."""
-        fitting = self._first(name)
-        if fitting is None or fitting[0].resource is not None:
-            return fitting[0].resource if fitting else None
+        pattern = self._first(name)
+        if pattern is None or pattern.resource is not None:
+            return pattern.resource if pattern else None
         # A limit of memory or compute is not a card. A DeviceClass may have cards of any vendor.
-        is_card = fitting[0].measure.is_count and not name.startswith(IMPLICIT_DEVICE_CLASS)
+        is_card = pattern.measure.is_count and not name.startswith(IMPLICIT_DEVICE_CLASS)
         return name if is_card else None
 
     def knows(self, name: str) -> bool:
@@ -256,8 +258,8 @@ class ResourceMapping:
 
     def _misspelt(self, name: str) -> str | None:
         """Return the GPU resource that `name` seems to mean. None if it has another meaning."""
-        fitting = self._first(name)
-        is_other = fitting is not None and fitting[0].measure is Measure.NOTHING
+        pattern = self._first(name)
+        is_other = pattern is not None and pattern.measure is Measure.NOTHING
         if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
         full, by_words = self._full_names
@@ -270,12 +272,12 @@ class ResourceMapping:
         whole = (name for name, measure in full.items() if measure is Measure.DEVICES)
         return full, near_names.by_words(whole)
 
-    def _first(self, name: str) -> tuple[ResourcePattern, str] | None:
-        return _fitting(self._by_domain.get(name.partition("/")[0], ()), name)
+    def _first(self, name: str) -> ResourcePattern | None:
+        return _first(self._by_domain.get(name.partition("/")[0], ()), name)
 
     def _stated_device_class(self, name: str) -> DeviceClassPattern | None:
         """Return the first pattern that matches the name of a DeviceClass or driver."""
-        return next((each for each in self._device_classes if _filling(each.pattern, name) is not None), None)
+        return _first(self._device_classes, name)
 
     def device_class(self, name: str) -> DeviceClassPattern | None:
         """Return the pattern by which devices of this DeviceClass count as GPUs. None if they do not."""
@@ -289,7 +291,7 @@ class ResourceMapping:
             return None
         if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
             named = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
-        elif _fitting(self._resources, resource_name) is not None:
+        elif _first(self._resources, resource_name) is not None:
             return None
         else:
             named = [each for each, extended in self.extended_names.items() if extended == resource_name]
@@ -379,32 +381,15 @@ def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     return replace(spec, resources=tuple(patterns), fraction_annotations=tuple(keys))
 
 
-def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResource, Quantity]:
-    """Return how much of every GPU resource the pod needs, positive amounts only. Raises QuantityError."""
-    found = ((resource_mapping.resource(name), quantity) for name, quantity in pod_requests(pod).items())
-    return {resource: quantity for resource, quantity in found if resource is not None and quantity > NOTHING}
+def _first(patterns: Iterable[Pattern], name: str) -> Pattern | None:
+    return next((each for each in patterns if _filling(each, name) is not None), None)
 
 
-def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
-    """Return the number of whole accelerators of the pod. Slices, shares and cores do not count. Raises QuantityError."""
-    requests = gpu_requests(pod, resource_mapping).items()
-    return sum(quantity.value for resource, quantity in requests if resource.measure is Measure.DEVICES)
-
-
-def _fitting(patterns: Iterable[ResourcePattern], name: str) -> tuple[ResourcePattern, str] | None:
-    """Return the first pattern that matches, and the part of the name for its `*`."""
-    for candidate in patterns:
-        filling = _filling(candidate.pattern, name)
-        if filling is not None:
-            return candidate, filling
-    return None
-
-
-def _filling(pattern: str, name: str) -> str | None:
+def _filling(of: ResourcePattern | DeviceClassPattern, name: str) -> str | None:
     """Return the part of the name for the `*` of the pattern, "" if it has no `*`. None if the name does not match."""
-    prefix, star, suffix = pattern.partition("*")
+    prefix, star, suffix = of.pattern.partition("*")
     if not star:
-        return "" if name == pattern else None
+        return "" if name == prefix else None
     if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
         return name[len(prefix) : len(name) - len(suffix)]
     return None

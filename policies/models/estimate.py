@@ -17,23 +17,18 @@ times the weights, so full fine-tuning or pre-training needs far more. It also o
 Sizes of cards and slices are nominal GiB. All arithmetic is exact.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
-from enum import Enum
 from fractions import Fraction
 from math import ceil
-from string import ascii_lowercase
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.classes import SEVENTHS, GPUClass
-from policies.models.attention import LARGEST_COUNT, Attention, EstimateError
+from policies.models.shapes import ModelPhase, ModelShape
 
 GIB = 2**30
-LARGEST_PARAMS = 10**15
-"""Far more than any model has."""
 
 _KV_CACHE = Fraction(1, 4)
 _KV_CACHE_TOKENS = 512
@@ -46,49 +41,8 @@ context and the buffers of a server."""
 _SMALLEST_CACHED = 2
 """Bytes of a number in the KV cache. Servers cache 16 bits, even if the weights have fewer (vLLM: kv_cache_dtype auto)."""
 
-_PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
-_PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_COUNT = re.compile(r"[0-9]{1,10}")
 _MAX_GPUS_PER_NODE = 8
 """In usual nodes."""
-
-
-class Precision(Enum):
-    """The format in which parameters are stored."""
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    FP8 = "fp8"
-    INT8 = "int8"
-    FP4 = "fp4"
-    INT4 = "int4"
-
-    @property
-    def size(self) -> Fraction:
-        """Bytes of one parameter. TF32 is stored as FP32."""
-        return Fraction(int(self.value.lstrip(ascii_lowercase)), 8)  # every name ends in the bits
-
-
-_ALIASES = {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8"}
-
-
-class ModelPhase(Enum):
-    TRAINING = "training"
-    SERVING = "serving"
-
-
-class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The input of the estimate. All numbers are positive. `sequence` is in tokens."""
-
-    params: int
-    precision: Precision = Precision.BF16
-    phase: ModelPhase = ModelPhase.SERVING
-    batch: int = 1
-    sequence: int = _KV_CACHE_TOKENS
-    checkpointing: bool = False
-    attention: Attention | None = None
 
 
 class Estimate(msgspec.Struct, frozen=True, rename="camel"):
@@ -221,50 +175,3 @@ def gib(size: int) -> str:
     """Return bytes as text, rounded up to a tenth: `13.1 GiB`."""
     tenths = ceil(Fraction(size * 10, GIB))
     return f"{tenths // 10}.{tenths % 10} GiB"
-
-
-def parse_params(text: str) -> int:
-    """Read a number of parameters: `70b`, `7B`, `350M`, `1.3e9`, `7000000000`. Raises EstimateError."""
-    match = _PARAMS.fullmatch(text.strip())
-    if match is None:
-        raise invalid("a number of parameters such as 70b, 350M or 1.3e9", text)
-    count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
-    if not 0 < count <= LARGEST_PARAMS:
-        raise invalid(f"more than 0 and at most {LARGEST_PARAMS:.0e} parameters", text)
-    return ceil(count)
-
-
-def parse_precision(text: str) -> Precision:
-    """Read a precision: a value of `Precision`, or its name in PyTorch. Raises EstimateError."""
-    word = text.strip().lower()
-    try:
-        return Precision(_ALIASES.get(word, word))
-    except ValueError:
-        known = ", ".join(precision.value for precision in Precision)
-        raise invalid(f"one of {known}", text) from None
-
-
-def parse_phase(text: str) -> ModelPhase:
-    try:
-        return ModelPhase(text.strip().lower())
-    except ValueError:
-        raise invalid("training or serving", text) from None
-
-
-def parse_count(text: str, what: str) -> int:
-    """Read a positive whole number. `what` names it in the error: "batch size". Raises EstimateError."""
-    word = text.strip()
-    if _COUNT.fullmatch(word) and 0 < int(word) <= LARGEST_COUNT:
-        return int(word)
-    raise invalid(f"a {what}, a whole number from 1 to {LARGEST_COUNT}", text)
-
-
-def parse_flag(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in {"true", "false"}:
-        raise invalid("true or false", text)
-    return word == "true"
-
-
-def invalid(want: str, text: str) -> EstimateError:
-    return EstimateError(f'must be {want}, not "{text[:40]}"')

@@ -2,33 +2,34 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import ceil
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, gpu_requests
-from policies.models import estimate as estimates
-from policies.models.attention import Attention, EstimateError
-from policies.models.estimate import Estimate, ModelShape, gib
-from policies.models.families import parse_family
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
+from policies.models import shapes
+from policies.models.estimate import Estimate, estimate, gib, placement
+from policies.models.shapes import Attention, EstimateError, ModelShape
 from policies.pods import annotations
 from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
 
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
-    "family": (MODEL_FAMILY, parse_family, "llama-3.1-8b"),
-    "params": (MODEL_PARAMS, estimates.parse_params, "70b"),
-    "precision": (annotations.MODEL_PRECISION, estimates.parse_precision, "bf16"),
-    "phase": (annotations.MODEL_PHASE, estimates.parse_phase, "serving"),
-    "batch": (annotations.MODEL_BATCH, partial(estimates.parse_count, what="batch size"), "8"),
-    "sequence": (annotations.MODEL_SEQUENCE, partial(estimates.parse_count, what="sequence length"), "4096"),
-    "checkpointing": (annotations.MODEL_CHECKPOINTING, estimates.parse_flag, "true"),
-    "layers": (annotations.MODEL_LAYERS, partial(estimates.parse_count, what="number of layers"), "32"),
-    "kv_heads": (annotations.MODEL_KV_HEADS, partial(estimates.parse_count, what="number of KV heads"), "8"),
-    "head_size": (annotations.MODEL_HEAD_SIZE, partial(estimates.parse_count, what="head size"), "128"),
+    "family": (MODEL_FAMILY, shapes.parse_family, "llama-3.1-8b"),
+    "params": (MODEL_PARAMS, shapes.parse_params, "70b"),
+    "precision": (annotations.MODEL_PRECISION, shapes.parse_precision, "bf16"),
+    "phase": (annotations.MODEL_PHASE, shapes.parse_phase, "serving"),
+    "batch": (annotations.MODEL_BATCH, partial(shapes.parse_count, what="batch size"), "8"),
+    "sequence": (annotations.MODEL_SEQUENCE, partial(shapes.parse_count, what="sequence length"), "4096"),
+    "checkpointing": (annotations.MODEL_CHECKPOINTING, shapes.parse_flag, "true"),
+    "layers": (annotations.MODEL_LAYERS, partial(shapes.parse_count, what="number of layers"), "32"),
+    "kv_heads": (annotations.MODEL_KV_HEADS, partial(shapes.parse_count, what="number of KV heads"), "8"),
+    "head_size": (annotations.MODEL_HEAD_SIZE, partial(shapes.parse_count, what="head size"), "128"),
 }
 """By field of `ModelShape` or `Attention`, and for the family: the annotation, its parser, and an example."""
 _KEYS = frozenset(key for key, _, _ in _FIELDS.values())
@@ -84,7 +85,7 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
-    found = estimates.placement(need.estimate, classes, need.gpus)
+    found = placement(need.estimate, classes, need.gpus)
     counts = found.in_one_node[-MAX_WAYS:]
     ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GB" for each in counts]
     if need.profile is not None and found.slices:
@@ -107,18 +108,18 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
         return None  # rule gpu-requests denies the pod
     if len(requests) != 1:
         return None
-    ((resource, quantity),) = requests.items()
+    ((resource, amount),) = requests.items()
     key = MODEL_PARAMS if MODEL_PARAMS in pod.annotations else MODEL_FAMILY
     named = pod.annotations[key]
     need = ModelNeed(
         model=f"{named.strip()} {shape.precision.value} {shape.phase.value}",
         declared=(key, named),
-        estimate=estimates.estimate(shape),
+        estimate=estimate(shape),
         gpus=1,
         profile=resource.profile,
     )
     if resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return replace(need, gpus=quantity.value)
+        return replace(need, gpus=ceil(amount))
     return need if resource.measure is Measure.SLICES else None
 
 

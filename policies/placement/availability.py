@@ -1,4 +1,4 @@
-"""Whether the GPU classes on which a pod can run have the requested resources, and suggestions if not.
+"""Whether a pod's GPU classes, their nodes and the limits of the policy allow the requested amounts, and suggestions if not.
 
 Slices are not checked if no class of their vendor lists MIG profiles. A profile that no class lists may belong to a newer card or
 driver. So it is only a warning, unless the policy sets `knownProfilesOnly`, or the nodes show which profiles exist.
@@ -6,16 +6,18 @@ driver. So it is only a warning, unless the policy sets `knownProfilesOnly`, or 
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
-from policies.finding import Severity
+from policies.finding import Reason, Severity
+from policies.gpus.amount import NAME
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import (
     IMPLICIT_DEVICE_CLASS,
     NVIDIA_GPU,
@@ -24,12 +26,11 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import ANY, OPEN_POD, class_matches, few, offers
+from policies.placement.class_choice import OPEN_POD, ClassUse, few, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
-from policies.reason import Reason
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
@@ -37,7 +38,6 @@ _MAX_COMPARED = 8
 """For so many slices of one pod, the remedy names the most similar profiles. Each search takes 1 ms."""
 _COUNT_SUFFIX = ".count"
 """GPU Feature Discovery (strategy mixed) counts the slices of a node: label `nvidia.com/mig-1g.10gb.count`."""
-_SEVERAL_PODS = "and spread the work over several pods"
 
 
 class Complaint(NamedTuple):
@@ -52,19 +52,6 @@ class Complaint(NamedTuple):
     severity: Severity = Severity.DENIAL
     amount: int | None = None
     name: str = ""
-
-
-class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of rule gpu-class. If the rule is disabled, a pod's annotation has no effect."""
-
-    allowed: tuple[str, ...] = (ANY,)
-    default: str | None = None
-    autoscaled_classes: tuple[str, ...] = ()
-    reads_annotation: bool = True
-
-    @property
-    def is_restricted(self) -> bool:
-        return ANY not in self.allowed
 
 
 ANY_CLASS = ClassUse()
@@ -102,7 +89,7 @@ class Availability:
         return self._allowed(self.pinned or default or self.classes)
 
     def _allowed(self, classes: Sequence[GPUClass]) -> Sequence[GPUClass]:
-        return [gpu_class for gpu_class in classes if class_matches(gpu_class, self.use.allowed)]
+        return [gpu_class for gpu_class in classes if self.use.allows(gpu_class)]
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
@@ -195,9 +182,8 @@ class Availability:
         """Whether no schedulable node has the resource. False if that is not known, or an autoscaler may create such nodes."""
         if self._nodes is None or name in self._nodes.resources:
             return False
-        globs = self.use.autoscaled_classes
-        if globs and any(
-            vendor(c.resource) == vendor(name) and class_matches(c, globs) for c in self.classes
+        if self.use.autoscaled_classes and any(
+            vendor(c.resource) == vendor(name) and self.use.is_autoscaled(c) for c in self.classes
         ):
             return False
         if self._gpus_on_nodes:
@@ -228,12 +214,8 @@ class Availability:
         most, per_gpu, cards, name = max(per_node)
         if count <= most:
             return None
-        return Complaint(
-            Reason.EXCEEDS_NODE,
-            f"must be at most {most}, for a pod runs on one node: {per_gpu} on each {name}, {cards} GPUs in a node",
-            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
-            amount=most,
-        )
+        why = f", for a pod runs on one node: {per_gpu} on each {name}, {cards} GPUs in a node"
+        return _exceeds_node(resource, most, why)
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
         """Return how many whole cards the largest node of the pod's classes has.
@@ -242,12 +224,9 @@ class Availability:
         """
         if not self.pinned or resource.measure is not Measure.DEVICES:
             return None
-        with_resource = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
-        cards = [
-            each.gpus_per_node
-            for each in with_resource
-            if resource.name not in each.equivalents and each.gpus_per_node is not None
-        ]
+        name = resource.name
+        with_resource = [c for c in self.classes if c.resource == name and name not in c.equivalents]
+        cards = [each.gpus_per_node for each in with_resource if each.gpus_per_node is not None]
         return max(cards) if cards and len(cards) == len(self.classes) else None
 
     def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
@@ -255,12 +234,7 @@ class Availability:
         most = self.cards_per_node(resource)
         if most is None or count <= most:
             return None
-        return Complaint(
-            Reason.EXCEEDS_NODE,
-            f"must be at most {most}: no node of {self._description} has more",
-            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
-            amount=most,
-        )
+        return _exceeds_node(resource, most, f": no node of {self._description} has more")
 
     def more_than_any_machine(self, resource: GPUResource, count: int, most: int) -> Complaint | None:
         """Warn if the pod is not pinned and requests more than `most` whole NVIDIA cards: no machine has more.
@@ -271,13 +245,8 @@ class Availability:
         is_card = resource.name == NVIDIA_GPU and resource.name not in self._catalogue.equivalents
         if not is_card or count <= most or self.pinned:
             return None
-        return Complaint(
-            Reason.EXCEEDS_NODE,
-            f"should be at most {most}: a pod runs on one node, and the largest machines have no more",
-            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
-            Severity.WARNING,
-            most,
-        )
+        why = ": a pod runs on one node, and the largest machines have no more"
+        return _exceeds_node(resource, most, why, Severity.WARNING)
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
@@ -327,7 +296,7 @@ class Availability:
     def _has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class exist or can be created; True if the nodes are not known."""
         nodes = self._nodes
-        if nodes is None or class_matches(gpu_class, self.use.autoscaled_classes):
+        if nodes is None or self.use.is_autoscaled(gpu_class):
             return True
         labels = gpu_class.node_labels
         return any(nodes.could_take(OPEN_POD, each.key, (*each.values, gpu_class.family)) for each in labels)
@@ -357,3 +326,61 @@ class Availability:
         )
         nearest = difflib.get_close_matches(requested[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
         return [resource.name.removesuffix(requested) + profile for profile in nearest]
+
+
+def _exceeds_node(
+    resource: GPUResource, most: int, why: str, severity: Severity = Severity.DENIAL
+) -> Complaint:
+    message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {most}{why}"
+    remedy = f"request {resource.name}: {most} or less, and spread the work over several pods"
+    return Complaint(Reason.EXCEEDS_NODE, message, remedy, severity, most)
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of the policy, and what the nodes of the pod's classes have."""
+
+    availability: Availability
+    resource_mapping: ResourceMapping
+    max_per_container: ResourceLimits
+    max_per_pod: ResourceLimits
+    gpus_per_node: int
+    known_profiles_only: bool
+
+    def on_resource(self, resource: GPUResource) -> Complaint | None:
+        """Complain about a resource that the classes of the pod, or all nodes, lack."""
+        found = self.availability.other_vendor(resource)
+        found = found or self.availability.unknown_slice(resource, is_closed=self.known_profiles_only)
+        return found or self.availability.without_node(resource, self.resource_mapping)
+
+    def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
+        """Complain about too many for one container."""
+        most = limit_of(self.max_per_container, resource, self.availability.pinned)
+        if not resource.measure.is_count or most is None or count <= most:
+            return None
+        message = f"must be at most {most} per container by policy"
+        return Complaint(
+            Reason.EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {most} or less", amount=most
+        )
+
+    def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
+        """Complain about too many for one pod or one node. `is_reported`: `on_container` has complained about as many."""
+        availability, most = self.availability, self._max_per_pod(resource)
+        found = [
+            availability.too_many_slices(resource, total, self.gpus_per_node),
+            availability.too_many_cards(resource, total),
+        ]
+        if most is not None and total > most and not is_reported:
+            message, remedy = f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
+            found.insert(0, Complaint(Reason.EXCEEDS_MAX_PER_POD, message, remedy, amount=most))
+        if not is_reported and not any(found):
+            found.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))
+        return filter(None, found)
+
+    def may_exceed(self, resource: GPUResource, total: int) -> bool:
+        """Whether `on_pod` may complain: cheap, and true of all slices."""
+        bounds = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
+        is_above = any(bound is not None and total > bound for bound in bounds)
+        return is_above or resource.measure is Measure.SLICES
+
+    def _max_per_pod(self, resource: GPUResource) -> int | None:
+        return limit_of(self.max_per_pod, resource, self.availability.pinned)

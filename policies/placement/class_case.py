@@ -1,6 +1,6 @@
 """A GPU pod and its classes: its own pin, the class chosen for it, and what may be offered instead."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from policies.finding import Finding
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, advice, model_need
-from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, class_matches, few
+from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, few
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS
@@ -115,7 +115,11 @@ class ClassCase:
         nodes = self.selection.nodes
         if nodes is None or not self.pod.constrains_nodes or self.selection.is_restricted:
             return False
-        if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
+        if (
+            self.is_requested
+            or self.choice is None
+            or any(map(self.selection.is_autoscaled, self.choice.classes))
+        ):
             return False
         key, values = self.selection.label_key, self.lacking_values()
         return (
@@ -123,9 +127,6 @@ class ClassCase:
             and not nodes.could_take(self.pod, key, values)
             and nodes.could_take(OPEN_POD, key, values)
         )
-
-    def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
-        return any(class_matches(gpu_class, self.selection.autoscaled_classes) for gpu_class in classes)
 
     def lacking_values(self) -> tuple[str, ...]:
         """Return the values that the pod lacks to be on the choice."""

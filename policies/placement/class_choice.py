@@ -6,19 +6,17 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice
-from policies.placement.hardware import chosen_hardware
-from policies.placement.label_keys import LabelKeys
+from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
-from policies.reason import Reason
 
 RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
@@ -54,26 +52,14 @@ class Choice(msgspec.Struct, frozen=True):
         return label_values(self.classes, self.family, key)
 
 
-LabelValue = tuple[str, tuple[str, ...]]
-"""The name of a class or family, and the values of the node label that pin a pod to it."""
+class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of rule gpu-class. If the rule is disabled, a pod's annotation has no effect."""
 
-
-class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """The input of a choice: the pod, and the policy's options for classes. `label_key` is the label that pins pods."""
-
-    pod: Pod
-    catalogue: ClassCatalogue
-    namespace: str
-    allowed: tuple[str, ...]
-    default: str | None
-    label_key: str
-    resources: tuple[GPUResource, ...]
-    """The GPU resources that the pod requests, also from a fraction scheduler, each once."""
-    hardware: LabelKeys
-    """Keys of the node labels that choose hardware."""
-    nodes: NodeFacts | None = None
+    allowed: tuple[str, ...] = (ANY,)
+    default: str | None = None
     autoscaled_classes: tuple[str, ...] = ()
     """Globs of classes whose nodes an autoscaler creates on demand."""
+    reads_annotation: bool = True
 
     @property
     def is_restricted(self) -> bool:
@@ -81,6 +67,27 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     def allows(self, gpu_class: GPUClass) -> bool:
         return class_matches(gpu_class, self.allowed)
+
+    def is_autoscaled(self, gpu_class: GPUClass) -> bool:
+        return class_matches(gpu_class, self.autoscaled_classes)
+
+
+LabelValue = tuple[str, tuple[str, ...]]
+"""The name of a class or family, and the values of the node label that pin a pod to it."""
+
+
+class ClassSelection(ClassUse, frozen=True, kw_only=True):
+    """The input of a choice: the pod, and the policy's options for classes. `label_key` is the label that pins pods."""
+
+    pod: Pod
+    catalogue: ClassCatalogue
+    namespace: str
+    label_key: str
+    resources: tuple[GPUResource, ...]
+    """The GPU resources that the pod requests, also from a fraction scheduler, each once."""
+    hardware: LabelKeys
+    """Keys of the node labels that choose hardware."""
+    nodes: NodeFacts | None = None
 
     def allowed_of(self, classes: Iterable[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
@@ -94,21 +101,17 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
         return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
-    def has_nodes(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class exist or can be created. False if the nodes are not known."""
-        if class_matches(gpu_class, self.autoscaled_classes):
+    def has_nodes(self, gpu_class: GPUClass, pod: Pod = OPEN_POD) -> bool:
+        """Whether nodes of the class that match the pod exist or can be created. False if the nodes are not known."""
+        if self.is_autoscaled(gpu_class):
             return True
         values = label_values_of(gpu_class, self.label_key)
-        return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
+        return self.nodes is not None and self.nodes.could_take(pod, self.label_key, values)
 
     def would_take(self, name: str) -> bool:
         """Whether the class or family is sure to take the pod: it may, and where the nodes are known there are some."""
         named = self.catalogue.resolve(name)
-        is_there = self.nodes is None or any(
-            class_matches(each, self.autoscaled_classes)
-            or self.nodes.could_take(self.pod, self.label_key, label_values_of(each, self.label_key))
-            for each in named
-        )
+        is_there = self.nodes is None or any(self.has_nodes(each, self.pod) for each in named)
         values = label_values(named, None, self.label_key)
         is_open = bool(values) and admits(self.pod, self.label_key, values)
         return is_open and is_there and all(self.allows(each) and self.offers(each) for each in named)
@@ -140,7 +143,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         """
         family = self.catalogue.family(gpu_class.family)
         found = [self._label_value((gpu_class,), gpu_class.name)]
-        if class_matches(gpu_class, self.autoscaled_classes):
+        if self.is_autoscaled(gpu_class):
             return found[0]
         if self.nodes is None:
             return None

@@ -2,9 +2,8 @@
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.pods.field_paths import annotation_path
-from policies.reason import Reason
 
 DOMAIN = "gpu-admission.dev/"
 GPU_CLASS = DOMAIN + "gpu-class"
@@ -33,7 +32,7 @@ CANARY_ANSWER = DOMAIN + "canary-answer"
 """Written by the webhook. A canary is never stored."""
 
 INJECTED = DOMAIN + "injected"
-"""Written by the webhook for people to read. `policies.pods.restore` reads it on updates. No creation depends on it."""
+"""Written by the webhook for people to read. `policies.pods.injected` reads it on updates. No creation depends on it."""
 
 
 class BadAnnotation(msgspec.Struct, frozen=True):

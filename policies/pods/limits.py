@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from policies.finding import Finding, truncate
+from policies.finding import Finding, Reason, truncate
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import NodeSelectorTerm, Pod, View
-from policies.reason import Reason
 
 ID = "limits"
 """Rule id of the findings of this module."""
@@ -41,22 +40,13 @@ LONGEST_ANNOTATION = 4_096
 
 
 _POD_LIMITS = {
-    "containers": MAX_CONTAINERS,
-    "init_containers": MAX_CONTAINERS,
-    "ephemeral_containers": MAX_CONTAINERS,
-    "volumes": MAX_IN_POD,
-    "resource_claims": MAX_IN_POD,
-    "scheduling_gates": MAX_IN_POD,
-    "tolerations": MAX_COMPARED,
-    "node_selector": MAX_COMPARED,
+    **dict.fromkeys(("containers", "init_containers", "ephemeral_containers"), MAX_CONTAINERS),
+    **dict.fromkeys(("volumes", "resource_claims", "scheduling_gates"), MAX_IN_POD),
+    **dict.fromkeys(("tolerations", "node_selector"), MAX_COMPARED),
     "overhead": MAX_RESOURCES,
 }
-_CONTAINER_LIMITS = {
-    "name": LONGEST_NAME,
-    "env": MAX_IN_CONTAINER,
-    "env_from": MAX_IN_CONTAINER,
-    "volume_mounts": MAX_IN_CONTAINER,
-}
+_IN_CONTAINER = dict.fromkeys(("env", "env_from", "volume_mounts"), MAX_IN_CONTAINER)
+_CONTAINER_LIMITS = {"name": LONGEST_NAME, **_IN_CONTAINER}
 _RESOURCE_LIMITS = {"limits": MAX_RESOURCES, "requests": MAX_RESOURCES, "claims": MAX_IN_CONTAINER}
 
 

@@ -34,7 +34,9 @@ from policies.pods.quantity import QuantityText
 from policies.pods.tolerations import covers, describe_toleration
 
 ResourceMap = Literal["limits", "requests"]
-Added = Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | VolumeMount | Probe
+Added = (
+    Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | VolumeMount | Probe | QuantityText
+)
 
 LAST = "-"
 """In a path: after the last item of the list."""
@@ -68,14 +70,11 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class PodPatch:
-    """A pod and its changes. `fork` returns a patch for trying changes."""
+    """A pod and its changes."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.changes: list[Change] = []
-
-    def fork(self) -> "PodPatch":
-        return PodPatch(self.pod)
 
     # ---- pod level
 
@@ -86,7 +85,7 @@ class PodPatch:
         self._add(words(toleration), toleration, ("spec", "tolerations", LAST))
 
     def set_node_selector(self, key: str, value: str) -> None:
-        self._add(node_selector_words(key, value), value, ("spec", "node_selector", key))
+        self._add(words(value, f"nodeSelector {key}"), value, ("spec", "node_selector", key))
 
     def require_node_affinity(self, requirement: NodeSelectorRequirement) -> None:
         """Add `requirement` to the pod's required node affinity.
@@ -114,14 +113,15 @@ class PodPatch:
         self._add(f"annotation {key}", value, ("metadata", "annotations", key))
 
     def set_termination_grace_period(self, seconds: int) -> None:
-        self._add(grace_period_words(seconds), seconds, ("spec", "termination_grace_period_seconds"))
+        what = words(seconds, "terminationGracePeriodSeconds")
+        self._add(what, seconds, ("spec", "termination_grace_period_seconds"))
 
     # ---- container level
 
     def set_resource(
         self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText
     ) -> None:
-        self._add_to(place, resource_words(kind, name, quantity), quantity, "resources", kind, name)
+        self._add_to(place, words(quantity, f"{kind} {name}"), quantity, "resources", kind, name)
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
         variable = EnvVar(name=name, value=value)
@@ -134,7 +134,8 @@ class PodPatch:
         """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
         if place.container.readiness_probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
-        self._add_to(place, initial_delay_words(seconds), seconds, "readiness_probe", "initial_delay_seconds")
+        what = words(seconds, "readinessProbe.initialDelaySeconds")
+        self._add_to(place, what, seconds, "readiness_probe", "initial_delay_seconds")
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
         self._add_to(place, words(probe), probe, "startup_probe")
@@ -142,8 +143,8 @@ class PodPatch:
     # ---- bookkeeping
 
     def _add_to(self, place: ContainerPlace, what: str, value: Any, *path: str | int) -> None:
-        what = container_words(place.container, what)
-        self._add(what, value, ("spec", _LISTS[place.list_name], place.index, *path))
+        path = ("spec", _LISTS[place.list_name], place.index, *path)
+        self._add(f"{place.container.name}: {what}", value, path)
 
     def _add(self, what: str, value: Any, *paths: Parts) -> None:
         operations = []
@@ -153,10 +154,11 @@ class PodPatch:
         self.changes.append(Change(what, tuple(operations)))
 
 
-# ---- the words of changes, by which `policies.pods.submission` finds them again
+def words(added: Added, name: str = "") -> str:
+    """Return a change in words, by which `policies.pods.injected` finds it again.
 
-
-def words(added: Added) -> str:
+    `name`: of the field or the member of a map, if `added` is a plain value.
+    """
     match added:  # the most frequent types first
         case EnvVar():
             text = f"env {added.name}={added.value}"
@@ -170,29 +172,11 @@ def words(added: Added) -> str:
             text = f"volume {added.name}"
         case Container():
             text = f"initContainer {added.name}"
-        case _:
+        case Probe():
             text = f"startupProbe for {(added.period_seconds or 10) * (added.failure_threshold or 3)} s"
+        case _:
+            text = f"{name}={added}"
     return text
-
-
-def node_selector_words(key: str, value: str) -> str:
-    return f"nodeSelector {key}={value}"
-
-
-def grace_period_words(seconds: int) -> str:
-    return f"terminationGracePeriodSeconds={seconds}"
-
-
-def container_words(container: Container, what: str) -> str:
-    return f"{container.name}: {what}"
-
-
-def resource_words(kind: str, name: str, quantity: QuantityText) -> str:
-    return f"{kind} {name}={quantity}"
-
-
-def initial_delay_words(seconds: int) -> str:
-    return f"readinessProbe.initialDelaySeconds={seconds}"
 
 
 @cache

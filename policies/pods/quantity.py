@@ -61,9 +61,6 @@ class Quantity(msgspec.Struct, frozen=True, order=True):
         """Whether it is a whole number of an extended resource: 0.99999 is, 1.0001 is not."""
         return self.milli_value % 1000 == 0
 
-    def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nano + other.nano)
-
     def __str__(self) -> str:
         """Return the shortest text: `2`, `500m`, `1500m`."""
         for suffix, unit in (("", NANO), ("m", 10**6), ("u", 10**3)):

@@ -1,11 +1,11 @@
 """A workload for rules: the object, and the pods that it creates, with their numbers."""
 
-from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
+from policies.pods.field_paths import value_at
 from policies.pods.pod import Metadata, Pod
 
 
@@ -34,36 +34,22 @@ class WorkloadPods(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True, dict=True):
-    """An object that may create pods. `data` is its plain JSON. `pods` omits pods that are too long to be read.
-
-    `pods` is empty for a kind that is not known to create pods.
-    """
+    """An object that may create pods. `data` is its plain JSON. `pods` omits pods that are too long to be read."""
 
     group: str
     kind: str
     namespace: str
-    data: Mapping[str, Any]
+    data: Any
     pods: tuple[WorkloadPods, ...] = ()
+    """Empty for a kind that is not known to create pods."""
     target: "Workload | None" = None
     """The target of an autoscaler, with its maximum of replicas. None if it is not known."""
-
-    @classmethod
-    def of(
-        cls,
-        group: str,
-        kind: str,
-        namespace: str,
-        data: Any,
-        pods: Iterable[WorkloadPods],
-        target: "Workload | None" = None,
-    ) -> Self:
-        return cls(group, kind, namespace, data if isinstance(data, dict) else {}, tuple(pods), target)
 
     @cached_property
     def metadata(self) -> Metadata:
         """The metadata; empty if a field has the wrong type, which no API server stores."""
         try:
-            return msgspec.convert(self.data.get("metadata") or {}, Metadata)
+            return msgspec.convert(value_at(self.data, ("metadata",)) or {}, Metadata)
         except msgspec.ValidationError:
             return Metadata()
 

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.cards import (
     MAX_RESOURCES,
     NOTHING,
@@ -36,13 +36,12 @@ from policies.gpus.cards import (
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
 from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.pinning import CandidateClasses, candidate_classes, for_resource
 from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
-from policies.reason import Reason
 
 RULE_ID = "gpu-quota"
 
@@ -103,7 +102,7 @@ def pod_demand(
     overhead = amounts(pod.spec.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
-    plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
+    plain = at_one_time(pod, lambda each: read[id(each)], overhead)
     requested = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not requested:
         return Demand({}, denials=denials)
@@ -113,7 +112,7 @@ def pod_demand(
 
     def cards_on(card: Card) -> Mapping[GPUResource, Fraction]:
         in_containers = (
-            at_one_time(pod, lambda each: cards(read[id(each)], card), cards(overhead, card), NOTHING)
+            at_one_time(pod, lambda each: cards(read[id(each)], card), cards(overhead, card))
             if has_limits
             else cards(plain, card)
         )

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.placement.pinning import named_nodes
+from policies.pods.field_paths import value_at
 from policies.pods.workload import PodCount, Workload
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
@@ -48,6 +49,11 @@ class TemplateDemand(msgspec.Struct, frozen=True):
     path: str
     each: Vector
     count: PodCount
+
+    @property
+    def running(self) -> int:
+        """Pods at one time; 0 if the object does not say."""
+        return self.count.running or 0
 
     def times(self, pods: int) -> Vector:
         return {key: amount * pods for key, amount in self.each.items()}
@@ -104,14 +110,14 @@ def fit_result(
         if own is None:
             return None
         held = positive_difference(held, own)
-    written = [(each, each.count.running or 0) for each in requested]
+    written = [(each, each.running) for each in requested]
     largest = [(each, each.count.most or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
     found = _shortage(then if workload.target else now, written, hard, held) or _shortage(
         then, largest, hard, held
     )
     if found is None and (workload.group, workload.kind) == ("apps", "Deployment"):
-        found = _surge(workload.data.get("spec"), written, hard, held)
+        found = _surge(value_at(workload.data, ("spec",)), written, hard, held)
     return found
 
 
@@ -140,7 +146,7 @@ def demands(
 
 def running(requested: Iterable[TemplateDemand]) -> Vector:
     """Return the demand of all pods that run at one time, without templates of unknown count."""
-    return total(each.times(each.count.running or 0) for each in requested)
+    return total(each.times(each.running) for each in requested)
 
 
 def able_to_start(requested: Sequence[TemplateDemand], hard: Vector) -> tuple[TemplateDemand, ...]:
@@ -151,12 +157,8 @@ def able_to_start(requested: Sequence[TemplateDemand], hard: Vector) -> tuple[Te
 
 def starting(requested: Iterable[TemplateDemand], free: Vector) -> Vector:
     """Return the demand of the pods that start where this much is free; of a gang, all start or none."""
-    wanted = [(each, each.count.running or 0) for each in requested]
-    numbers = (
-        (each, number // (each.count.gang or 1) * (each.count.gang or 1))
-        for each, number in _fitting(wanted, free)
-    )
-    return total(each.times(number) for each, number in numbers)
+    fitting = _fitting(((each, each.running) for each in requested), free)
+    return total(each.times(number - number % (each.count.gang or 1)) for each, number in fitting)
 
 
 def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector | None:
@@ -167,11 +169,11 @@ def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector 
     field = _EXISTING.get((workload.group, workload.kind))
     if field is None:
         return None
-    found = _map(workload.data.get("status")).get(field, 0)
+    found = _map(value_at(workload.data, ("status",))).get(field, 0)
     if isinstance(found, list):
         return {key: amount * len(found) for key, amount in running(requested).items()}
-    written = _map(workload.data.get("spec")).get("replicas", 1) if field == "replicas" else None
-    of = written if isinstance(written, int) else sum(each.count.running or 0 for each in requested)
+    written = _map(value_at(workload.data, ("spec",))).get("replicas", 1) if field == "replicas" else None
+    of = written if isinstance(written, int) else sum(each.running for each in requested)
     if not isinstance(found, int) or not of:
         return None
     return {key: amount * Fraction(found, of) for key, amount in running(requested).items()}

@@ -5,11 +5,12 @@ The reservation of a creation has the object's uid as its id, which is final at 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.cards import container_amounts, is_shared
 from policies.gpus.claims import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
@@ -23,7 +24,6 @@ from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods,
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation
-from policies.reason import Reason
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 
@@ -60,9 +60,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
             return Demand({})
-        return self._demand(
-            CatalogueVersion(catalogue_digest(self.catalogues), UnclassifiedPods.TOTAL_ONLY), self.catalogues
-        )
+        version = CatalogueVersion(catalogue_digest(self.catalogues), UnclassifiedPods.TOTAL_ONLY)
+        return self._demand(version, self.catalogues)
 
     def on(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest:
         """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
@@ -72,12 +71,9 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         """
         own = catalogue_digest(self.catalogues)
         known = {**published, own: self.catalogues}
-        named = (
-            CatalogueVersion.parse(each) for each in (ledger.class_catalogue, ledger.next_catalogue) if each
-        )
-        versions = [each for each in named if each and each.digest in known] or [
-            CatalogueVersion(own, ledger.unclassified_pods)
-        ]
+        named = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
+        versions = [each for each in named if each and each.digest in known]
+        versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
         demands = [self._demand(each, known[each.digest]) for each in versions]
         demand = maximum(each.vector for each in demands)
         # Only a review that no API server sent lacks a uid. Treat each as a different object.
@@ -168,11 +164,8 @@ def quota_request_for_pod(
     `demands`: those of other new pods with an equal `demand_input`.
     """
 
-    def demand(of: Pod) -> DemandOf:
-        return lambda by, unclassified_pods: pod_demand(of, by, unclassified_pods, nodes=nodes)
-
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
-        counted = demand(pod)(by, unclassified_pods)
+        counted = pod_demand(pod, by, unclassified_pods, nodes)
         denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
         return msgspec.structs.replace(counted, denials=denials)
 
@@ -192,9 +185,8 @@ def quota_request_for_pod(
         )
     version = before.metadata.version if before.metadata else 0
     is_free = demand_input(pod) == demand_input(before)
-    return QuotaRequest(
-        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=is_free
-    )
+    after, stored = partial(pod_demand, pod, nodes=nodes), partial(pod_demand, before, nodes=nodes)
+    return QuotaRequest(request_uid, uid, catalogues, after, stored, version=version, is_free=is_free)
 
 
 def quota_request_for_claim(

@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding
+from policies.finding import Edit, Finding, Reason
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -22,7 +22,6 @@ from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.spec import NAME, hard_field
-from policies.reason import Reason
 
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
@@ -58,11 +57,8 @@ def exceeded(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
         )
     can_never_fit = any(each.requested > each.hard for each in shortfalls)
-    part, mapping = (
-        min(_left(each) / each.requested for each in shortfalls),
-        request.catalogues.resource_mapping,
-    )
-    smaller = fewer(request.pod, mapping, part) if request.pod else ()
+    part = min(_left(each) / each.requested for each in shortfalls)
+    smaller = fewer(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
     keys = [each.key for each in shortfalls]
     edits = dict.fromkeys(edit.words for edit in fix)

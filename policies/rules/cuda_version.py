@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from policies.finding import Finding, Severity, truncate
+from policies.finding import Finding, Reason, Severity, truncate
 from policies.gpus.cards import vendor
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import CUDA, BadAnnotation
@@ -26,7 +26,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.label_selector import ABSENT
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, NodeSelectorRequirement, Pod
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "cuda-version"

@@ -19,18 +19,19 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
-from policies.placement.availability import Availability, ClassUse
+from policies.placement.availability import Availability
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
     RULE_ID,
     ClassSelection,
+    ClassUse,
     about_annotation,
     class_matches,
     few,
@@ -38,8 +39,7 @@ from policies.placement.class_choice import (
     warning,
 )
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
-from policies.placement.hardware import hardware_keys
-from policies.placement.label_keys import EXCEPT
+from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
@@ -47,7 +47,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, NodeSelectorRequirement, Pod
-from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 
@@ -276,8 +275,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     is_open = not case.pod.is_gated and not case.selection.is_restricted
     if case.is_requested and placer is not None and is_open:
         why, way = placer
-        remedy = f"{way} nodeSelector {key}: {values[0]}"
-        message = f"has no effect: {why}"
+        message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
         yield about_annotation(
             Reason.INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING
         )
@@ -290,9 +288,8 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
     if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
         largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, catalogue))
         key, value = need.declared
-        fitting = [
-            c for c in case.selection.usable() if case.selection.offers_whole(c) and need.fits(c, catalogue)
-        ]
+        usable = filter(case.selection.offers_whole, case.selection.usable())
+        fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, catalogue)]
         ways, words = list(filter(None, [advice(need, classes)])), need.words
         if fitting:
             ways.append(case.remedy_naming(fitting))
@@ -324,9 +321,9 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     case = _case(pod, options, context)
     if case.pinned is not None or case.is_requested or case.placed_by is not None:
         return {}
-    usable = [
-        each for each in case.selection.usable() if case.need is None or case.need.fits(each, context.classes)
-    ]
+    usable, need = case.selection.usable(), case.need
+    if need is not None:
+        usable = tuple(each for each in usable if need.fits(each, context.classes))
     return {
         name: (options.label_key, values[0])
         for name, values in case.selection.values_of(usable).items()
@@ -357,7 +354,7 @@ def _no_node(case: ClassCase) -> Iterator[Finding]:
     else:
         return
     classes = catalogue.named(chosen)
-    if not classes or case.is_made_on_demand(classes):
+    if not classes or any(map(case.selection.is_autoscaled, classes)):
         return
     if nodes.could_take(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)

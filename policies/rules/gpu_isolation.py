@@ -19,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
@@ -27,7 +27,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
 from policies.pods.tolerations import overlaps
-from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
@@ -63,8 +62,9 @@ TOLERATED = (
 REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
 
-_denial = partial(Finding, rule=ID)
+_exposed = partial(Finding, rule=ID, reason=Reason.EXPOSED_GPUS)
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_unread = partial(_warning, reason=Reason.DEVICE_VARIABLE, message=UNREAD)
 
 
 class GPUIsolationOptions(RuleOptions, frozen=True):
@@ -77,10 +77,8 @@ def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> 
         for place in patch.pod.places:
             container = place.container
             is_set = any(variable.name == VARIABLE for variable in container.env or ())
-            requests_gpu = container.name == served or context.resource_mapping.container_requests_gpus(
-                container
-            )
-            if not is_set and not requests_gpu:
+            has_gpu = container.name == served or context.resource_mapping.container_requests_gpus(container)
+            if not is_set and not has_gpu:
                 patch.add_env(place, VARIABLE, VOID)
     yield from ()
 
@@ -93,14 +91,8 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     for key, value in pod.annotations.items():
         if exposure.names_devices(key):
             path = annotation_path(key)
-            yield _denial(
-                reason=Reason.EXPOSED_GPUS,
-                path=path,
-                value=value,
-                message=ANNOTATED,
-                fix=(Edit(path),),
-                remedy=REQUEST_INSTEAD,
-            )
+            fix = (Edit(path),)
+            yield _exposed(path=path, value=value, message=ANNOTATED, fix=fix, remedy=REQUEST_INSTEAD)
     requests_gpu = context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
@@ -117,9 +109,6 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
         )
 
 
-# ---- variables
-
-
 def variables(place: ContainerPlace, served: str | None, context: Context) -> Iterator[Finding]:
     """Yield what is wrong with the variables by which container runtimes show devices."""
     container = place.container
@@ -134,13 +123,7 @@ def variables(place: ContainerPlace, served: str | None, context: Context) -> It
     for index, source in enumerate(container.env_from or ()) if is_unread else ():
         if exposure.may_set_devices(source.prefix or ""):
             path = f"{place.path}.envFrom[{index}]"
-            yield _warning(
-                reason=Reason.DEVICE_VARIABLE,
-                path=path,
-                container=container.name,
-                message=UNREAD,
-                remedy=NAME_VARIABLES,
-            )
+            yield _unread(path=path, container=container.name, remedy=NAME_VARIABLES)
 
 
 def _shown(
@@ -152,17 +135,10 @@ def _shown(
     name = place.container.name
     if elsewhere and has_gpus:
         if requests:
-            yield _warning(
-                reason=Reason.DEVICE_VARIABLE,
-                path=path,
-                container=name,
-                message=UNREAD,
-                fix=(Edit(path),),
-                remedy=REMOVE_VARIABLE,
-            )
+            yield _unread(path=path, container=name, fix=(Edit(path),), remedy=REMOVE_VARIABLE)
     elif elsewhere or (variable.value or "") not in hiding:
         before, after = REPLACED if has_gpus else EXPOSED
-        yield _denial(
+        yield _exposed(
             reason=Reason.DEVICE_VARIABLE if has_gpus else Reason.EXPOSED_GPUS,
             path=path,
             container=name,
@@ -173,27 +149,23 @@ def _shown(
         )
 
 
-# ---- files of the node
-
-
 def mounts(pod: Pod) -> Iterator[Finding]:
     """Deny mounts that NVIDIA's runtime reads as GPUs, and files of the node that lead to GPUs, past every count."""
     for place in pod.places:
         for index, mount in enumerate(place.container.volume_mounts or ()):
-            if exposure.is_device_list(mount.mount_path):
-                yield _denial(
-                    reason=Reason.EXPOSED_GPUS,
-                    path=f"{place.path}.volumeMounts[{index}].mountPath",
+            if exposure.DEVICE_LIST in mount.mount_path:
+                path = f"{place.path}.volumeMounts[{index}]"
+                yield _exposed(
+                    path=f"{path}.mountPath",
                     container=place.container.name,
                     value=mount.mount_path,
                     message=LISTED,
-                    fix=(Edit(f"{place.path}.volumeMounts[{index}]"),),
+                    fix=(Edit(path),),
                     remedy=REQUEST_INSTEAD,
                 )
     for index, path, container in mounted_paths(pod):
         if exposure.leads_to_gpus(path):
-            yield _denial(
-                reason=Reason.EXPOSED_GPUS,
+            yield _exposed(
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
@@ -225,9 +197,6 @@ def mounted_paths(pod: Pod) -> Iterator[tuple[int, str, str]]:
     for index, volume in enumerate(pod.spec.volumes or ()):
         if volume.host_path is not None and volume.name in mounting:
             yield index, volume.host_path.path, mounting[volume.name]
-
-
-# ---- what is not denied
 
 
 def privileged_containers(pod: Pod) -> Iterator[Finding]:

@@ -10,28 +10,26 @@ Runs last, in the validation of creations and of pod updates, and only if no oth
 of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import Enum
-from fractions import Fraction
 from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
-from policies.gpus.claims import ResourceClaimTemplate
+from policies.finding import Edit, Finding, Reason, Severity
+from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
-from policies.pods.workload import Workload, WorkloadPods
-from policies.quota.amounts import CLASSES, GPUS, format_amount, unit
-from policies.quota.claims import template_findings
+from policies.pods.workload import Workload
+from policies.quota.amounts import CLASSES, GPUS, exceeds, format_amount, unit
+from policies.quota.claims import claim_demand
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import AND_WAIT, RELEASE_SECONDS, ClassPins, exceeded, fewer
 from policies.quota.spec import NAME, hard_field
-from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.parallelism import depends_on_gpu_count
 
@@ -91,8 +89,24 @@ def check_reservation(
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
     """Warn about a template whose claims could never fit the quota of its namespace."""
-    if (grant := context.grant) is not None:
-        yield from template_findings(template, grant.hard, context, grant.unclassified_pods)
+    grant, claim = context.grant, ResourceClaim(spec=template.spec.spec if template.spec else None)
+    if grant is None:
+        return
+    demand = claim_demand(claim, context, grant.unclassified_pods, "spec.spec")
+    for denial in demand.denials:
+        yield replace(denial, severity=Severity.WARNING)
+    if excesses := exceeds(demand.vector, grant.hard):
+        # In the words of ResourceQuota.
+        requested = ", ".join(f"{each.key}={format_amount(each.amount)}" for each in excesses)
+        limited = ", ".join(f"{each.key}={format_amount(each.hard)}" for each in excesses)
+        yield Finding(
+            rule=RULE_ID,
+            reason=Reason.QUOTA_CAN_NEVER_FIT,
+            severity=Severity.WARNING,
+            path="spec.spec.devices.requests",
+            message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
+            remedy="request fewer devices",
+        )
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
@@ -106,7 +120,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the check of the workload depends on the quota. An object with an owner is not checked, because its owner was."""
     pods = (workload.target or workload).pods
-    return not workload.metadata.is_owned and any(mapping.pod_requests_gpus(each.pod) for each in pods)
+    return not workload.metadata.controlled_by and any(mapping.pod_requests_gpus(each.pod) for each in pods)
 
 
 RULE = Rule(
@@ -151,92 +165,84 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
 
 def _fit_warning(found: FitResult, workload: Workload, context: Context, mode: Mode) -> Iterator[Finding]:
     """Yield the warning. It says how many pods will start, or that the rule is in a mode that denies nothing."""
-    namespace = context.namespace
-    needs, hard = _count(found.key, found.needed), format_amount(found.hard)
-    grants = f"the GPUQuota of {namespace} grants {hard} in all"
+    is_enforced, namespace = mode is Mode.ENFORCE, context.namespace
+    is_impossible = found.needed > found.hard
+    amount, hard = f"{format_amount(found.needed)} {unit(found.key, found.needed)}", format_amount(found.hard)
+    never_fits = f"{amount}, which can never fit: the GPUQuota of {namespace} grants {hard} in all"
     free = f"{format_amount(found.left)} of {hard} free"
-    path, remedy, ask = found.path, "", f"to raise {hard_field(found.key)}"
-    fix: tuple[Edit, ...] = ()
-    is_denied = mode is Mode.ENFORCE
+    warning = partial(
+        Finding,
+        rule=RULE_ID,
+        reason=Reason.QUOTA_CAN_NEVER_FIT if is_impossible else Reason.QUOTA_EXCEEDED,
+        severity=Severity.WARNING,
+        path=found.path,
+    )
+    ask = f"to raise {hard_field(found.key)}"
     match found.failure:
         case FitFailure.POD_TOO_LARGE:
-            pods = [each for each in (workload.target or workload).pods if each.path == found.path]
-            part = min(found.hard, *_granted(found, pods, context)) / found.needed
-            fix = fewer(pods[0].pod, context.resource_mapping, part, f"{found.path}.") if pods else ()
-            if fix and depends_on_gpu_count(pods[0].pod):
-                remedy, fix = fix[0].words, ()
-            facts = f"a pod needs {needs}, which can never fit: {grants}"
+            fix, remedy = _smaller_pod(found, workload, context)
+            made = warning(message=f"a pod needs {never_fits}", fix=fix, remedy=remedy, ask=ask)
         case FitFailure.GANG_TOO_LARGE:
-            facts = f"{found.pods} pods that must run together need {needs}, which can never fit: {grants}"
+            made = warning(message=f"{found.pods} pods that must run together need {never_fits}", ask=ask)
         case FitFailure.NO_SURGE:
-            if not is_denied:
+            if not is_enforced:
                 return
-            path, remedy, ask = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1", ""
-            if found.starting:
-                remedy += f", or replicas: {found.starting}"
-            facts = f"an update needs {needs} for a pod beside the others, and will not finish: {namespace} will have {free}"
+            remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
+            remedy += f", or replicas: {found.starting}" if found.starting else ""
+            facts = f"an update needs {amount} for a pod beside the others, and will not finish: "
+            made = warning(
+                path="spec.strategy", message=f"{facts}{namespace} will have {free}", remedy=remedy
+            )
         case _:
-            is_growth = found.failure is FitFailure.TOO_LITTLE_TO_GROW
-            subject = f"may grow to {found.pods} pods and then " if is_growth else ""
-            path = _MAXIMUM.get(workload.kind, path)
-            path, fix, remedy = _fewer_pods(found, workload, path)
-            facts = f"{subject}needs {needs}; {namespace} has {free}: "
-            if found.needed > found.hard:
-                facts = f"{subject}needs {needs}, which can never fit: {grants}; "
-            else:
-                ask = ""
-            facts += f"{found.starting} of {found.pods} pods will start" if is_denied else ""
-    if not is_denied:
-        facts = f"{facts.rstrip(':; ')}; {RULE_ID} is in mode {mode.value} and denies nothing"
-    yield Finding(
-        rule=RULE_ID,
-        reason=Reason.QUOTA_CAN_NEVER_FIT if found.needed > found.hard else Reason.QUOTA_EXCEEDED,
-        severity=Severity.WARNING,
-        path=path,
-        message=facts,
-        fix=fix,
-        remedy=remedy,
-        ask=ask,
-    )
+            path, fix, remedy = _fewer_pods(found, workload)
+            facts = f"needs {never_fits};" if is_impossible else f"needs {amount}; {namespace} has {free}:"
+            if found.failure is FitFailure.TOO_LITTLE_TO_GROW:
+                facts = f"may grow to {found.pods} pods and then {facts}"
+            starting = f" {found.starting} of {found.pods} pods will start"
+            message = facts + starting if is_enforced else facts[:-1]
+            ask = ask if is_impossible else ""
+            made = warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask)
+    if not is_enforced:
+        made = replace(made, message=f"{made.message}; {RULE_ID} is in mode {mode.value} and denies nothing")
+    yield made
 
 
-def _granted(found: FitResult, pods: Sequence[WorkloadPods], context: Context) -> Iterator[Fraction]:
-    """Yield other limits that a smaller pod must also fit. They include all classes if a pod is not pinned to one."""
+def _smaller_pod(found: FitResult, workload: Workload, context: Context) -> tuple[tuple[Edit, ...], str]:
+    """Return fix and remedy of a pod that fits the whole quota, also its limits of other classes on which it could run."""
+    pod = next((each for each in (workload.target or workload).pods if each.path == found.path), None)
+    if pod is None:
+        return (), ""
     hard = context.grant.hard if context.grant else {}
-    yield from (of for key, of in hard.items() if key == GPUS)
-    if found.key.startswith(CLASSES) and any(
-        pinning(each.admitted, context.classes) is None for each in pods
-    ):
-        yield from (of for key, of in hard.items() if key.startswith(CLASSES))
+    is_open = found.key.startswith(CLASSES) and pinning(pod.admitted, context.classes) is None
+    limits = [of for key, of in hard.items() if key == GPUS or (is_open and key.startswith(CLASSES))]
+    part = min([found.hard, *limits]) / found.needed
+    fix = fewer(pod.pod, context.resource_mapping, part, f"{found.path}.")
+    return ((), fix[0].words) if fix and depends_on_gpu_count(pod.pod) else (fix, "")
 
 
-def _fewer_pods(found: FitResult, workload: Workload, path: str) -> tuple[str, tuple[Edit, ...], str]:
+def _fewer_pods(found: FitResult, workload: Workload) -> tuple[str, tuple[Edit, ...], str]:
     """Return the path, fix and remedy of a number of pods. The fix is the number of pods that can start now.
 
-    If none can, the remedy is the number that fits an unused quota. Without a field for the number, the path is `path`.
+    If none can, the remedy is the number that fits an unused quota.
     """
-    field = _MAXIMUM.get(workload.kind, "") if workload.target else ""
-    if not workload.target and found.failure is FitFailure.TOO_LITTLE:
-        field = _PODS.get((workload.group, workload.kind), "")
+    field = _NUMBER_OF_PODS.get((workload.group, workload.kind), "")
+    path = field if workload.target else found.path
     edit = Edit(field, found.starting or found.fitting)
-    if not field or not 0 < (found.starting or found.fitting) < found.pods:
+    grows_itself = found.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target
+    if grows_itself or not field or not 0 < (found.starting or found.fitting) < found.pods:
         return path, (), ""
     return (field, (edit,), "") if found.starting else (field, (), f"{edit.words} or less, {AND_WAIT}")
 
 
-_PODS = {
+_NUMBER_OF_PODS = {
     ("", "ReplicationController"): "spec.replicas",
     ("apps", "Deployment"): "spec.replicas",
     ("apps", "ReplicaSet"): "spec.replicas",
     ("apps", "StatefulSet"): "spec.replicas",
     ("argoproj.io", "Rollout"): "spec.replicas",
+    ("autoscaling", "HorizontalPodAutoscaler"): "spec.maxReplicas",
     ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
     ("batch", "Job"): "spec.parallelism",
+    ("keda.sh", "ScaledObject"): "spec.maxReplicaCount",
 }
-"""The field with the number of pods, by kind."""
-_MAXIMUM = {"HorizontalPodAutoscaler": "spec.maxReplicas", "ScaledObject": "spec.maxReplicaCount"}
-
-
-def _count(key: str, amount: Fraction) -> str:
-    """Return an amount with what it counts: `32 nvidia-a100`, `1 GPU`."""
-    return f"{format_amount(amount)} {unit(key, amount)}"
+"""The field with the number of pods, or with their maximum, by kind."""

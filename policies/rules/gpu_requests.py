@@ -19,8 +19,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.amount import ID, NAME, QUOTED, Amount, amounts, is_extended, larger, number
+from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
@@ -29,17 +30,15 @@ from policies.gpus.fraction_annotations import (
     fraction_problems,
 )
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
-from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
+from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.accepted_fixes import AcceptedFixes
-from policies.placement.availability import Availability, Complaint
-from policies.placement.bounds import Bounds
+from policies.placement.availability import Availability, Bounds
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
 from policies.pods.workload import Workload
-from policies.reason import Reason
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
 from policies.rules.parallelism import depends_on_gpu_count
@@ -147,9 +146,6 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
     yield from ()
 
 
-# ---- the number itself
-
-
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
@@ -186,9 +182,6 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     return amount.finding(Reason.FRACTIONAL_GPU, message, remedy, amount=least)
 
 
-# ---- limit and request together
-
-
 def pair_findings(
     limit: Amount | None, request: Amount | None, options: GPURequestsOptions, context: Context
 ) -> Iterator[Finding]:
@@ -211,9 +204,6 @@ def pair_findings(
         yield replace(request.finding(Reason.MISSING_LIMIT, message, remedy, Severity.WARNING), fix=fix)
 
 
-# ---- how many
-
-
 def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
     """Report too many for one container, and resources that no class or node has."""
     resource, count = amount.resource, amount.value
@@ -234,7 +224,7 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
 def total_findings(
     pod: Pod, requests: Mapping[GPUResource, Sequence[Amount]], bounds: Bounds, fixes: AcceptedFixes
 ) -> Iterator[Finding]:
-    """Report what is too much for one pod or one node, by the arithmetic of the scheduler.
+    """Report what is too much for one pod or one node, by the arithmetic of the scheduler: at the only amount, or at the spec.
 
     `requests` are the positive amounts of the containers.
     """
@@ -246,33 +236,23 @@ def total_findings(
     except QuantityError:
         return  # reported where it is written
     for resource, total in totals.items():
-        if not resource.measure.is_count or not total.is_whole:
+        if not resource.measure.is_count or total.denominator != 1:
             continue
         of_resource = requests.get(resource, [])
         single = of_resource[0] if len(of_resource) == 1 else None
-        is_reported = single is not None and bounds.on_container(resource, total.value) is not None
-        for complaint in bounds.on_pod(resource, total.value, is_reported=is_reported):
-            found = total_finding(single, resource, total, complaint)
-            yield fixes.checked(found, single) if single else found
-
-
-def total_finding(
-    single: Amount | None, resource: GPUResource, total: Quantity, complaint: Complaint
-) -> Finding:
-    """Return a finding about the whole pod, at the only amount of the resource, or else at the spec."""
-    if single is not None:
-        return single.finding(*complaint)
-    return Finding(
-        rule=ID,
-        reason=complaint.reason,
-        severity=complaint.severity,
-        path="spec",
-        message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
-        remedy=complaint.remedy.replace(NAME, resource.name),
-    )
-
-
-# ---- around the resources
+        is_reported = single is not None and bounds.on_container(resource, int(total)) is not None
+        for complaint in bounds.on_pod(resource, int(total), is_reported=is_reported):
+            if single is not None:
+                yield fixes.checked(single.finding(*complaint), single)
+                continue
+            yield Finding(
+                rule=ID,
+                reason=complaint.reason,
+                severity=complaint.severity,
+                path="spec",
+                message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
+                remedy=complaint.remedy.replace(NAME, resource.name),
+            )
 
 
 def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 
-from policies.finding import Edit, Finding, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN
@@ -24,7 +24,6 @@ from policies.pods.field_paths import annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "ineffective-fields"
@@ -68,6 +67,7 @@ _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
 
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_misplaced = partial(_warning, reason=Reason.MISPLACED_FIELD)
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
@@ -79,13 +79,12 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     if whole is not None:
         for kind, name in _names(whole.limits or {}, whole.requests or {}):
             if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
-                yield Finding(
-                    rule=ID,
-                    reason=Reason.MISPLACED_FIELD,
-                    path=f"spec.resources.{kind}[{name}]",
-                    message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
-                    remedy="write it into resources.limits of the container that uses it",
+                path = f"spec.resources.{kind}[{name}]"
+                message = (
+                    "must not be a resource of the pod as a whole: only cpu, memory and hugepages can be"
                 )
+                remedy = "write it into resources.limits of the container that uses it"
+                yield _misplaced(severity=Severity.DENIAL, path=path, message=message, remedy=remedy)
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
 
@@ -100,16 +99,8 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         yield from _misplaced_annotations(workload)
         yield from _misplaced_containers(workload)
     elif workload.group in API_VERSIONS:
-        yield _warning(
-            reason=Reason.MISPLACED_FIELD,
-            path="apiVersion",
-            value=API_VERSIONS[workload.group],
-            message=f"has no kind {workload.kind}",
-            fix=(Edit("apiVersion", API_VERSIONS[group]),),
-        )
-
-
-# ---- resources
+        value, fix = API_VERSIONS[workload.group], (Edit("apiVersion", API_VERSIONS[group]),)
+        yield _misplaced(path="apiVersion", value=value, message=f"has no kind {workload.kind}", fix=fix)
 
 
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
@@ -158,9 +149,6 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     container = place.container
     amounts = (of[name] for of in (container.limits, container.requests) if name in of)
     return (*map(Edit, place.amount_paths(name)), *map(Edit, place.amount_paths(name, meant), amounts))
-
-
-# ---- annotations and labels
 
 
 def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
@@ -225,21 +213,15 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
             )
 
 
-# ---- containers
-
-
 def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
     """Warn of lists of containers above the pod spec, where the API server knows no such field."""
     steps = _POD_SPECS.get(workload.kind, ("spec", "template", "spec"))
     for depth in range(1, len(steps)):
         for name in _LISTS:
             if value_at(workload.data, field := (*steps[:depth], name)):
-                yield _warning(
-                    reason=Reason.MISPLACED_FIELD,
-                    path=field_path(field),
-                    message=f"is not a field of a {workload.kind}: the API server refuses or drops it",
-                    remedy=f"write it into {field_path(steps)}",
-                )
+                message = f"is not a field of a {workload.kind}: the API server refuses or drops it"
+                remedy = f"write it into {field_path(steps)}"
+                yield _misplaced(path=field_path(field), message=message, remedy=remedy)
 
 
 RULE = Rule(

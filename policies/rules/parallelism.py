@@ -18,7 +18,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import of_all
 from policies.pods.annotations import MODELS
@@ -26,7 +26,6 @@ from policies.pods.field_paths import path_parts, value_at
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "parallelism"
@@ -37,15 +36,17 @@ MAX_FLAGS = 16
 
 ONE_DEVICE_EACH = of_all(lambda vendor: vendor.one_device_each)
 
-_TENSOR = r"-tensor[-_]parallel[-_]size|-?tp|-tp[-_]size|-num[-_]shard"
-_PER_NODE = r"-nproc[-_]per[-_]node"
-_TOTAL = r"-num[-_]processes"
+_NUMBER = r"(?:=|\s+)[\"']?([0-9]{1,4})(?![\w.])"
+"""The plain number of a flag, as in `--tp 4` and `--tp="4"`."""
 # The dash is before its own lookbehind, because `re` searches a literal character faster than a lookbehind.
-_FLAGS = re.compile(
-    rf"(-(?<![\w-]-)(?:{_TENSOR}|{_PER_NODE}|{_TOTAL}))(?:=|\s+)[\"']?([0-9]{{1,4}})(?![\w.])"
+_FLAG = re.compile(
+    r"(-(?<![\w-]-)(?:-?tp|-tp[-_]size|-tensor[-_]parallel[-_]size|-num[-_]shard|-nproc[-_]per[-_]node|-num[-_]processes))"
+    rf"{_NUMBER}"
 )
-_MACHINES = re.compile(r"(?<![\w-])--num[-_]machines(?:=|\s+)[\"']?([0-9]{1,4})(?![\w.])")
+"""A number of processes: of a server (vLLM, SGLang, TGI), on a node (torchrun), or on all machines (accelerate)."""
+_MACHINES = re.compile(rf"(?<![\w-])--num[-_]machines{_NUMBER}")
 _MACHINES_ELSEWHERE = re.compile(r"machine|config[-_]file|main[-_]process[-_]ip")
+"""Signs that a variable or a configuration file sets the number of machines."""
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _ACCELERATE = re.compile(r"\baccelerate\b")
 _TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\b|\baccelerate\b")
@@ -53,9 +54,10 @@ _SEVERAL_NODES = re.compile(
     r"(?<![A-Z])ray(?![A-Z])|kuberay|--nnodes|node[-_]rank|dist[-_]init[-_]addr|multi[-_]node|LWS_|--headless",
     re.IGNORECASE,
 )
+"""Signs that a server runs on several nodes: Ray, ranks or addresses of nodes, variables of a LeaderWorkerSet."""
 _OTHER_GPU_USERS = re.compile(
-    r"(?<![>&])&(?![>&\d])|\b(for|while|xargs)\b|_VISIBLE_DEVICES|(data|pipeline|context)[-_]parallel|(?<![\w-])--?[dp]p\b|"
-    r"[dp]p[-_]size|draft"
+    r"(?<![>&])&(?![>&\d])"  # a background job; not && nor a redirection such as 2>&1
+    r"|\b(for|while|xargs)\b|_VISIBLE_DEVICES|(data|pipeline|context)[-_]parallel|(?<![\w-])--?[dp]p\b|[dp]p[-_]size|draft"
 )
 """Signs that more than the counted processes use GPUs: background jobs, loops, a chosen list of devices, data or pipeline
 parallelism, draft models."""
@@ -74,14 +76,15 @@ _FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
 }  # fmt: skip
 """Fields with the number of processes in each pod, by kind (api/ of mpi-operator, training-operator and trainer)."""
 
-ONE_SLICE = (
-    "should be 1: a CUDA process sees one slice of a card, so the others stay idle unless more processes run"
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_several_slices = partial(
+    _warning,
+    reason=Reason.SEVERAL_SLICES,
+    message="should be 1: a CUDA process sees one slice of a card, so the others stay idle unless more processes run",
+    remedy="request one larger slice, or one in each container",
 )
 """Source: maintainers in NVIDIA/k8s-device-plugin#728, and #446. With several slices, a server used only the first one, and
 training did not start. With two kinds of slices, the container saw only one kind."""
-
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
-
 
 Requested = tuple[tuple[GPUResource, Quantity], ...]
 """The GPU resources of a container, and their amounts."""
@@ -97,23 +100,20 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
                 counted.append((place, gpus))
     texts = _command_lines(place.container for place, _ in counted)
     for (place, gpus), text in zip(counted, texts, strict=True):
-        found = _processes(text)
-        if not found:
+        flags = _processes(text)
+        if not flags:
             continue
         on_several_nodes = _SEVERAL_NODES.search(text) is not None
-        others = len(found) > 1 or _OTHER_GPU_USERS.search(text) is not None
-        for flag, count, machines in found:
-            may_span_nodes = on_several_nodes and re.search(_TENSOR, flag) is not None
-            mismatch = _mismatch(
-                count,
-                gpus * machines,
-                "the container" if machines == 1 else f"{machines} machines",
-                may_be_more=may_span_nodes,
-                may_be_fewer=others or may_span_nodes,
-            )
-            if mismatch is not None:
+        others = len(flags) > 1 or _OTHER_GPU_USERS.search(text) is not None
+        for flag, count, machines in flags:
+            is_of_server = "proc" not in flag  # --tp and the like; not --nproc_per_node, --num_processes
+            spans_nodes = on_several_nodes and is_of_server
+            owner = "the container" if machines == 1 else f"{machines} machines"
+            fewer = others or spans_nodes
+            found = _mismatch(count, gpus * machines, owner, may_be_more=spans_nodes, may_be_fewer=fewer)
+            if found is not None:
                 path, value = _path(place, flag), f"{flag} {count}"
-                yield replace(mismatch, path=path, container=place.container.name, value=value)
+                yield replace(found, path=path, container=place.container.name, value=value)
                 break
 
 
@@ -152,21 +152,12 @@ def _mismatch(
     return None
 
 
-# ---- containers
-
-
 def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     slices = [(resource, amount) for resource, amount in requested if resource.measure is Measure.SLICES]
     count = sum(amount.value for _, amount in slices)
     if count > 1:
-        yield _warning(
-            reason=Reason.SEVERAL_SLICES,
-            path=place.amount_paths(slices[0][0].name)[0],
-            container=place.container.name,
-            value=str(count),
-            message=ONE_SLICE,
-            remedy="request one larger slice, or one in each container",
-        )
+        path, name = place.amount_paths(slices[0][0].name)[0], place.container.name
+        yield _several_slices(path=path, container=name, value=str(count))
 
 
 def _gpus(container: Container, requested: Requested) -> int:
@@ -193,13 +184,12 @@ def _command_lines(containers: Iterable[Container]) -> Iterator[str]:
 
 def _processes(text: str) -> list[tuple[str, int, int]]:
     """Return each flag that sets a number of processes, the number, and on how many machines they run."""
-    found = [(each[1], int(each[2]), 1) for each in islice(_FLAGS.finditer(text), MAX_FLAGS)]
-    if not any(re.search(_TOTAL, flag) for flag, _, _ in found):
+    found = [(each[1], int(each[2]), 1) for each in islice(_FLAG.finditer(text), MAX_FLAGS)]
+    if not any("processes" in flag for flag, _, _ in found):
         return found
     machines = _MACHINES.search(text)
-    # A configuration file or a variable may set the number of machines.
     if not _ACCELERATE.search(text) or (machines is None and _MACHINES_ELSEWHERE.search(text)):
-        return [each for each in found if not re.search(_TOTAL, each[0])]
+        return [each for each in found if "processes" not in each[0]]
     number = max(1, int(machines[1])) if machines else 1
     return [(flag, count, number) for flag, count, _ in found]
 
@@ -218,9 +208,6 @@ def _path(place: ContainerPlace, flag: str) -> str:
             if flag in item:
                 return f"{place.path}.{name}[{index}]"
     return place.path
-
-
-# ---- workloads
 
 
 def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:

@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import MODEL_LOAD_SECONDS, BadAnnotation, whole_number
@@ -32,7 +32,6 @@ from policies.pods.field_paths import annotation_path, value_at
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.pods.workload import Workload
-from policies.reason import Reason
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "readiness-delay"

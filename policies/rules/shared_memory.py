@@ -12,14 +12,15 @@ hostIPC, which shows the node's own /dev/shm, or on Windows, which has no /dev/s
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import ceil
 
-from policies.finding import Finding, Severity
-from policies.gpus.resource_mapping import whole_gpus
+from policies.finding import Finding, Reason, Severity
+from policies.gpus.cards import gpu_requests
+from policies.gpus.resource_mapping import Measure
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
-from policies.reason import Reason
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"
@@ -30,7 +31,9 @@ RUNTIME_DEFAULT = 64 * MIB
 """Size in containerd and CRI-O. A smaller volume would be worse."""
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING, path="spec.volumes")
+_not_added = partial(
+    Finding, rule=ID, reason=Reason.SHARED_MEMORY_NOT_ADDED, severity=Severity.WARNING, path="spec.volumes"
+)
 
 
 class SharedMemoryOptions(RuleOptions, frozen=True):
@@ -69,8 +72,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     if volume is None:
         size = size_in_bytes(str(options.size_limit), with_gpus, pod)
         if size is None:
-            yield _warning(
-                reason=Reason.SHARED_MEMORY_NOT_ADDED,
+            yield _not_added(
                 message=f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
                 remedy="set a memory limit on every container that requests a GPU, or mount a memory emptyDir at /dev/shm",
             )
@@ -80,11 +82,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
         text = f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
         patch.add_volume(Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=text)))
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
-        yield _warning(
-            reason=Reason.SHARED_MEMORY_NOT_ADDED,
-            message=f"volume {VOLUME} must be a memory emptyDir",
-            remedy="rename that volume",
-        )
+        yield _not_added(message=f"volume {VOLUME} must be a memory emptyDir", remedy="rename that volume")
         return
     for place in without_mount:
         patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
@@ -92,9 +90,10 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
 
 def on_several_gpus(pod: Pod, context: Context) -> bool:
     try:
-        return whole_gpus(pod, context.resource_mapping) > 1
+        requests = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
         return False  # gpu-requests refuses the pod for it
+    return sum(ceil(of) for resource, of in requests.items() if resource.measure is Measure.DEVICES) > 1
 
 
 def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:

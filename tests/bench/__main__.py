@@ -1,6 +1,6 @@
 """Compare gpu-admission with doing nothing, the API server's CEL and its ResourceQuota, and with itself before.
 
-`edge`: our hooks on our server. `api`: the API server alone. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace
+`server`: our hooks on our server. `api`: the API server alone. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace
 and more replicas. `scale`: many pods and quotas. `work`: the longest reviews.
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from tests.bench import api, cluster, edge, hot, quota, scale, work
+from tests.bench import api, cluster, hot, quota, scale, server, work
 from tests.bench.before import Version, versions
 from tests.bench.population import Population
 from tests.controlplane import build
 
-PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale")
+PARTS = ("work", "server", "api", "cluster", "quota", "hot", "scale")
 ALL = "all"
 
 
@@ -35,9 +35,9 @@ def at_least(least: int, name: str, meaning: str, **more: Any) -> Callable[[Any]
 @at_least(
     1,
     "--rounds",
-    "Of every comparison; left out: 8 of api, 4 of edge, 3 of cluster, quota and hot, 1 of scale.",
+    "Of every comparison; left out: 8 of api, 4 of server, 3 of cluster, quota and hot, 1 of scale.",
 )
-@at_least(64, "--requests", "Of a sample at the edge.", default=600)
+@at_least(64, "--requests", "Of a sample of the server.", default=600)
 @at_least(64, "--creates", "Of a sample in the cluster; in a busy namespace twice as many.", default=250)
 @at_least(
     200, "--pods", "Of scale: so many GPU pods in one namespace, as many over all others.", default=20_000
@@ -65,7 +65,9 @@ def main(
     population = Population(pods=pods, namespaces=namespaces, nodes=nodes)
     compared: dict[str, Callable[[list[Version]], Iterator[str]]] = {
         "work": lambda _: work.compare(progress),
-        "edge": lambda trees: edge.compare(trees, rounds=rounds or 4, requests=requests, progress=progress),
+        "server": lambda trees: server.compare(
+            trees, rounds=rounds or 4, requests=requests, progress=progress
+        ),
         "api": lambda trees: api.compare(trees, rounds=rounds or 8, creates=creates, progress=progress),
         "cluster": lambda trees: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
         "quota": lambda trees: quota.compare(trees, rounds=few, creates=creates, progress=progress),

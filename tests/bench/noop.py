@@ -13,7 +13,7 @@ from typing import Any
 
 from flask import Flask, request
 
-from webhook.server.dispatcher import Site
+from webhook.server.dispatcher import Application
 from webhook.server.http import JSON, Handler, Request, Response, call_wsgi
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings
@@ -55,7 +55,7 @@ def constant(answers: Mapping[str, str]) -> Handler:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     answers = given.pop("answers")
-    site = Site(
+    application = Application(
         constant(answers) if answers else lambda request: call_wsgi(app, request),
         only_computes=lambda request: (
             _first_part(request.path) in ("/mutate", "/validate")
@@ -63,6 +63,6 @@ if __name__ == "__main__":
         probes=frozenset(),
     )
     run(
-        lambda _serving, _draining: site,
+        lambda _serving, _draining: application,
         ServerSettings(**given | {name: Path(given[name]) for name in ("certificate", "key")}),
     )

@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from certs.acceptance import PEMPair, PublishedBundles, observe, rejection_reasons
+from certs.check import PEMPair, PublishedBundles, observe, rejection_reasons
 from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cases import cases
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from certs.check import authorities_of, pem
 from certs.issue import issue_authority
-from certs.rotation import Rotation, RotationState, Terms, new_state, pem
+from certs.rotation import Rotation, RotationState, Terms, new_state
 from certs.secret import (
     CA,
     CA_KEY,
@@ -18,7 +19,6 @@ from certs.secret import (
     SINCE,
     DamagedError,
     SecretContent,
-    authorities_of,
     decode,
     encode,
 )

@@ -9,8 +9,7 @@ import datetime as dt
 import functools
 from collections.abc import Callable
 
-from certs.acceptance import PEMPair, PublishedBundles, observe, rejection_reasons
-from certs.check import issued_by
+from certs.check import PEMPair, PublishedBundles, issued_by, observe, rejection_reasons
 from certs.reconciler import CertificateReconciler, RacedError, StoredSecret, WebhookConfiguration
 from certs.rotation import Terms
 from certs.secret import CA, CERTIFICATE, KEY, SecretContent

@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from policies.finding import Edit, Finding, short_path, truncate
+from policies.finding import RULES_BY_REASON, Edit, Finding, Reason, short_path, truncate
 from policies.policy import Policy, PolicySet, PolicySpec
-from policies.reason import RULES_BY_REASON, Reason
 from policies.registry import RULES, RULES_BY_ID
 from tests.cases import cases
 

@@ -1,4 +1,4 @@
-"""Ask what `create_app` returns as the edge does: a head that its parser has read, and the whole body."""
+"""Ask what `create_app` returns as the HTTP server does: a head that its parser has read, and the whole body."""
 
 from typing import Any
 

@@ -23,11 +23,9 @@ from typing import NamedTuple
 from cryptography import x509
 from prometheus_client import CollectorRegistry, Gauge
 
-from certs.acceptance import PEMPair, PublishedBundles, observe, rejection_reasons
-from certs.check import expires_at, issued_by
+from certs.check import PEMPair, PublishedBundles, expires_at, issued_by, observe, pem, rejection_reasons
 from certs.issue import issue_authority, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
-from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
 from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster import errors
@@ -114,11 +112,8 @@ class SecretCertificate:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
         problems = _untrusted(served, last_read.configurations, now)
         if not self._was_ready:
-            missing = [
-                kind
-                for kind in WEBHOOK_CONFIGURATION_KINDS
-                if kind not in {each.kind for each in last_read.configurations}
-            ]
+            known = {each.kind for each in last_read.configurations}
+            missing = [kind for kind in WEBHOOK_CONFIGURATION_KINDS if kind not in known]
             return problems + [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in missing]
         since = last_read.untrusted_since
         return problems if since is not None and last_read.read_at - since >= UNTRUSTED_GRACE else []
@@ -163,10 +158,8 @@ class SecretCertificate:
 
     def _load(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
         """Serve the certificate in the Secret. Return why it is rejected, or "" if it is served."""
-        pair, served = (
-            PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b"")),
-            self._served,
-        )
+        pair = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
+        served = self._served
         found = [] if pair == served else rejection_reasons(pair, served, published, now)
         if found:
             problem = f"the Secret {self.name}: {'; '.join(found)}"

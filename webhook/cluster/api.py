@@ -17,7 +17,6 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.access import RELOAD_SECONDS, Access
-from webhook.cluster.nesting import decoded
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
@@ -38,6 +37,12 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 
 _NAMELESS = frozenset({"", ".", ".."})
 
+DEEPEST = 100
+"""Levels of JSON that are read; a deeper value reads as null, and no field of an API is that deep. The API server accepts
+10,000 levels (`sigs.k8s.io/json`), Python some 1,000. A user who may create a ResourceClaimTemplate can store such JSON in the
+parameters of a driver, and it must not make a whole list unreadable."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+
 T = TypeVar("T")
 U = TypeVar("U")
 Query = Mapping[str, str] | None
@@ -52,6 +57,29 @@ def api_path(prefix: str, *parts: str) -> str:
     if not _NAMELESS.isdisjoint(parts):
         raise errors.NotFound(f"no object has a path of {parts}")
     return "/".join([prefix, *(quote(part, safe=":") for part in parts)])
+
+
+def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
+    """Decode the JSON, without the values that are nested too deeply. Raises the errors of `decode`."""
+    try:
+        return decode(document)
+    except RecursionError:
+        return decode(shallow(document))
+
+
+def shallow(document: bytes) -> bytes:
+    """Return the JSON with null in place of each array and object inside DEEPEST others."""
+    kept, depth, end = [], 0, 0
+    for token in _TOKEN.finditer(document):
+        if token[0] in {b"[", b"{"}:
+            if depth == DEEPEST:
+                kept += [document[end : token.start()], b"null"]
+            depth += 1
+        elif token[0] in {b"]", b"}"}:
+            depth -= 1
+            if depth == DEEPEST:
+                end = token.end()
+    return b"".join([*kept, document[end:]])
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):

@@ -6,8 +6,12 @@ Object, reason and cause make the name of an Event, so all replicas count in the
 
 import contextlib
 import logging
+import queue
 import random
-from datetime import datetime
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from time import monotonic, sleep
 
@@ -38,6 +42,10 @@ ATTEMPTS = 20
 PAUSE_SECONDS = 0.1
 REPEAT_SECONDS = 600.0
 """A problem that stays the same, such as a missing right, is logged again after this time."""
+MAX_WAITING = 500
+"""Events in a queue at most; more are only logged. Each takes two calls."""
+STOP_SECONDS = 5.0
+"""For the last Events of a queue, and again for a place in a full one."""
 
 
 class Regarding(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,8 +64,9 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     regarding: Regarding
     reason: str
     message: str
-    first: datetime
-    last: datetime
+    last: datetime = msgspec.field(default_factory=partial(datetime.now, UTC))
+    first: datetime | None = None
+    """None if it happened once, at `last`."""
     kind: str = WARNING
     cause: str = ""
     count: int = 1
@@ -126,7 +135,7 @@ class EventWriter:
                 "reason": event_record.reason,
                 "message": truncate(event_record.message, LONGEST_MESSAGE),
                 "source": {"component": self._component},
-                "firstTimestamp": timestamp(event_record.first),
+                "firstTimestamp": timestamp(event_record.first or event_record.last),
                 "lastTimestamp": timestamp(event_record.last),
                 "count": event_record.count,
             }
@@ -143,3 +152,36 @@ def _repeated(event_record: EventRecord, stored: _Stored) -> bytes:
             "message": truncate(event_record.message, LONGEST_MESSAGE),
         }
     )
+
+
+class EventQueue:
+    """Writes Events in a thread of its own: neither a review nor a count waits for the API server.
+
+    `lost` is called for each Event that is not written.
+    """
+
+    def __init__(self, writer: EventWriter, lost: Callable[[], object]) -> None:
+        self._writer = writer
+        self._lost = lost
+        self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MAX_WAITING)
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write the waiting Events, as far as there is time."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=STOP_SECONDS)
+            self._thread.join(STOP_SECONDS)
+
+    def put(self, event_record: EventRecord) -> None:
+        try:
+            self._waiting.put_nowait(event_record)
+        except queue.Full:
+            self._lost()
+
+    def _run(self) -> None:
+        while (event_record := self._waiting.get()) is not None:
+            if not self._writer.write(event_record):
+                self._lost()

@@ -34,9 +34,9 @@ from webhook.cluster.api import (
     Identified,
     Identity,
     api_path,
+    decoded,
 )
 from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, MergedCollection, ObjectVersion, Position
-from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
 
 log = logging.getLogger("gpu_admission.cluster")

@@ -72,14 +72,15 @@ class StoredNode(PartialObject, frozen=True):
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
         has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
         taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
-        kept = sorted((each for each in taints if _is_lasting(each)), key=describe_toleration)
+        kept = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
         return NodeState(not self.spec.unschedulable, tuple(kept), frozenset(has))
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode
 
 
-def _is_lasting(taint: Toleration) -> bool:
+def is_lasting(taint: Toleration) -> bool:
+    """Whether a taint keeps pods away for as long as the node exists."""
     key = taint.key or ""
     return taint.effect in _HARD and not key.startswith(TEMPORARY) and not key.endswith(STARTING)
 

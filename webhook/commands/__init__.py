@@ -5,37 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import click
 
 from policies.printable import printable_lines
 
-COMMANDS = (
-    "canary",
-    "certs",
-    "check",
-    "classes",
-    "config",
-    "console",
-    "controller",
-    "doctor",
-    "estimate",
-    "export",
-    "fetch-model",
-    "pause",
-    "quota",
-    "resume",
-    "rules",
-    "scan",
-    "serve",
-    "status",
-    "usage",
-    "why",
-)
-"""Each is a command in a module of this package, both of the same name but for MODULES; a dash is an underscore there."""
 MODULES = {"resume": "pause"}
-
+"""Commands that are in the module of another; each other one is in a module of its name, with an underscore for a dash."""
+SHARED = {"log_options", "options", "output"}
+COMMANDS = {
+    name.replace("_", "-") for _, name, _ in iter_modules(__path__) if name not in SHARED
+} | MODULES.keys()
 
 PROGRAM = "gpu-admission"
 
@@ -44,7 +26,7 @@ class LazyGroup(click.Group):
     """Imports a command when it is needed: `check` must not wait for the imports of `serve`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
         if cmd_name not in COMMANDS:

@@ -5,13 +5,9 @@ import sys
 import click
 
 from webhook.cluster.objects import CANARY_NAMESPACE
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.output import Screen, print_json
-from webhook.commands.parameters import output_option
+from webhook.commands.options import ClusterChoice, cluster_options, output_option
+from webhook.commands.output import FAILED, Screen, print_as
 from webhook.controller.canary import CanaryResult, probe
-
-FAILED = 1
-"""Exit code."""
 
 
 @click.command()
@@ -29,15 +25,11 @@ def canary(cluster: ClusterChoice, namespace: str, output: str) -> None:
     with cluster.client() as api:
         api.get("/version")
     result = probe(api, namespace)
-    if output == "json":
-        print_json(result)
-    else:
-        print_result(result)
+    print_as(output, result, lambda screen: show(screen, result))
     sys.exit(0 if result.ok else FAILED)
 
 
-def print_result(result: CanaryResult) -> None:
-    screen = Screen()
+def show(screen: Screen, result: CanaryResult) -> None:
     if result.ok:
         screen.line(f"canary: succeeded in {result.seconds:.3f} s", "green")
     else:

@@ -10,9 +10,9 @@ import click
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from certs.check import carried_names, issued_by
+from certs.check import carried_names, issued_by, pem
 from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
-from certs.rotation import Rotation, RotationPhase, RotationState, pem
+from certs.rotation import Rotation, RotationPhase, RotationState
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster.objects import (
@@ -23,11 +23,9 @@ from webhook.cluster.objects import (
     WEBHOOK_CONFIGURATION_KINDS,
     timestamp,
 )
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, echo, print_json
-from webhook.commands.parameters import now, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, now, output_option
+from webhook.commands.output import FAILED, Screen, echo, fail, print_as
 
-FAILED = 1
 ATTEMPTS = 5
 BAR = 30
 PHASES = {
@@ -68,10 +66,7 @@ def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
         except DamagedError as error:
             fail(f"the Secret {secret.name} is damaged: {error}", FAILED)
     shown = document(secret_name, state, seen, now())
-    if output == "json":
-        print_json(shown)
-    else:
-        print_state(Screen(), shown)
+    print_as(output, shown, lambda screen: print_state(screen, shown))
 
 
 @certs.command()
@@ -174,12 +169,9 @@ def document(
 def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     screen.line(f"Secret {shown['secret']}")
     rotation = shown["rotation"]
-    rows = [
-        ("rotation", PHASES[RotationPhase[rotation["phase"].upper()]]),
-        ("since", rotation["since"]),
-        ("requested", rotation["requested"]),
-    ]
-    screen.table([row for row in rows if row[1]], indent=2)
+    phase = PHASES[RotationPhase[rotation["phase"].upper()]]
+    rows = {"rotation": phase, "since": rotation["since"], "requested": rotation["requested"]}
+    screen.table(rows.items(), indent=2)
     for certificate in filter(None, [shown["certificate"], *shown["authorities"]]):
         _print_certificate(screen, certificate)
     screen.line()
@@ -212,15 +204,15 @@ def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
     role = certificate["role"]
     screen.heading("Certificate" if role == "leaf" else f"Authority, {role}")
     spent = round(certificate["lifeSpent"] * BAR)
-    rows = [
-        ("subject", certificate["subject"]),
-        ("issuer", certificate["issuer"] if role == "leaf" else ""),
-        ("names", ", ".join(certificate["names"])),
-        ("valid", f"{certificate['notBefore']} to {certificate['notAfter']}"),
-        ("", f"[{'#' * spent}{'.' * (BAR - spent)}] {certificate['daysLeft']:g} days left"),
-        ("sha256", certificate["sha256"][:32]),
-    ]
-    screen.table([row for row in rows if row[1]], indent=2)
+    rows = {
+        "subject": certificate["subject"],
+        "issuer": certificate["issuer"] if role == "leaf" else "",
+        "names": ", ".join(certificate["names"]),
+        "valid": f"{certificate['notBefore']} to {certificate['notAfter']}",
+        "": f"[{'#' * spent}{'.' * (BAR - spent)}] {certificate['daysLeft']:g} days left",
+        "sha256": certificate["sha256"][:32],
+    }
+    screen.table(rows.items(), indent=2)
 
 
 def _carried(configuration: dict[str, Any]) -> str:

@@ -17,34 +17,40 @@ import msgspec
 from rich.console import Console
 from rich.progress import track as rich_track
 
-from policies.finding import VALUE_LENGTH
+from policies.finding import VALUE_LENGTH, Reason
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
-from policies.reason import Reason
-from webhook.commands.cluster_options import (
-    BAD_INPUT,
+from webhook.commands.options import (
     ClusterChoice,
+    config_option,
+    named_cluster_options,
+    now_option,
+    output_option,
+)
+from webhook.commands.output import (
+    BAD_INPUT,
+    FAILED,
+    Screen,
+    counted,
+    echo,
+    echo_document,
     end_with,
     fail,
-    named_cluster_options,
+    print_json,
 )
-from webhook.commands.output import Screen, counted, echo, echo_document, print_json
-from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome
 from webhook.tools.check import fixing
-from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.fixing import Fixes, write
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
-from webhook.tools.check.run_context import device_classes
+from webhook.tools.check.run_context import CheckedCluster, device_classes
 from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")
 
-REFUSED = 1
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
     ManifestVerdict.CHANGED: "bold cyan",
@@ -150,12 +156,11 @@ def check(
         PRINTERS[output](results, found)
     elif _write_fixes(fixes, yes=yes):
         results, found = list(fixes.results), fixes.found
+    is_warned = strict and (found.warnings or any(result.number_of_warnings for result in results))
     if found.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
-    if any(result.verdict is ManifestVerdict.REFUSED for result in results):
-        sys.exit(REFUSED)
-    if strict and (found.warnings or any(result.number_of_warnings for result in results)):
-        sys.exit(REFUSED)
+    if is_warned or any(result.verdict is ManifestVerdict.REFUSED for result in results):
+        sys.exit(FAILED)
 
 
 def _checked(
@@ -262,7 +267,6 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
 
 
-BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 VALIDATED = frozenset(
     {Reason.FRACTIONAL_GPU, Reason.MISSING_LIMIT, Reason.REQUEST_NOT_LIMIT, Reason.INVALID_QUANTITY}
 )
@@ -288,7 +292,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         what = f"the {manifest.kind} itself is admitted with a warning; its pods are denied"
         reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
-        if manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
+        if manifest.group in {"", "apps", "batch"} and not reasons.isdisjoint(VALIDATED):
             what = f"the API server refuses the {manifest.kind} itself, in its own words"
         if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
             what = f"the {manifest.kind} itself is denied (policy: templates: enforce)"

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from policies.quota.amounts import format_amount
-from webhook.commands.cluster_options import ClusterChoice, fail, optional_cluster_options
-from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted
-from webhook.commands.parameters import config_option, output_option
+from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options, output_option
+from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_as
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
 from webhook.tools.classes import ClassListing, ListedClass, list_classes, read_classes
@@ -23,8 +22,6 @@ COLUMN = len("ALLOWED")
 @click.option(
     "-n",
     "--namespace",
-    default="",
-    show_default=False,
     help="Whose classes; left out: the context's, or default without a cluster.",
 )
 @click.option("--all", "everything", is_flag=True, help="List classes without nodes, too, as -o json does.")
@@ -32,7 +29,7 @@ COLUMN = len("ALLOWED")
 @config_option("the cluster's documents, or the built-in ones alone")
 @optional_cluster_options
 def classes(
-    namespace: str, output: str, config: Path | None, cluster: ClusterChoice | None, *, everything: bool
+    namespace: str | None, output: str, config: Path | None, cluster: ClusterChoice | None, everything: bool
 ) -> None:
     """List the GPU classes, what is allowed and what is free.
 
@@ -55,14 +52,11 @@ def classes(
                 listing = read_classes(api, namespace or cluster.namespace(), now, config=config)
     except ConfigurationError as error:
         fail(error)
-    if output == "json":
-        print_json(plain(listing))
-    else:
-        show(Screen(), listing, everything=everything or cluster is None)
+    is_whole = everything or cluster is None
+    print_as(output, plain(listing), lambda screen: show(screen, listing, is_whole))
 
 
-def show(screen: Screen, listing: ClassListing, *, everything: bool) -> None:
-    """Print the classes as text; nodes only where they could be read."""
+def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:
     screen.line(f"namespace {listing.namespace}", "bold")
     if listing.policy:
         screen.paragraph(f"policy {listing.policy}", indent=2)
@@ -70,7 +64,7 @@ def show(screen: Screen, listing: ClassListing, *, everything: bool) -> None:
     has_nodes = any(each.capacity is not None for each in listing.classes)
     columns = f" {'NODES':>6} {'GPUS':>6} {'FREE':>6}" if has_nodes else ""
     screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED{columns}", "bold")
-    shown = listing.classes if everything else listing.at_hand
+    shown = listing.classes if is_whole else listing.at_hand
     for each in shown:
         start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {ALLOWED[each.allowed]:<{COLUMN}}"
         style = "" if each.has_nodes or not has_nodes else "dim"
@@ -88,7 +82,7 @@ def show(screen: Screen, listing: ClassListing, *, everything: bool) -> None:
         screen.line()
     for because in reasons:
         screen.paragraph(because)
-    print_omitted(screen, listing.omitted)
+    screen.omitted(listing.omitted)
 
 
 def _amounts(capacity: ClassCapacity | None) -> str:

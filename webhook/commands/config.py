@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from policies.gpus.resource_mapping import ResourceMappingSpec
-from policies.pods.label_selector import LabelSelector
 from policies.policy import (
     BUILT_IN,
     BUILT_IN_POLICY,
@@ -23,13 +22,10 @@ from policies.policy import (
 from policies.quota.spec import class_limits_warning
 from policies.registry import RULES
 from policies.rule import Mode
-from webhook.cluster import errors
-from webhook.cluster.access import AccessError
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import api_path
 from webhook.cluster.objects import decode_metadata, timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
-from webhook.commands.output import Screen, print_json
-from webhook.commands.parameters import now_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, now_option, output_option
+from webhook.commands.output import Screen, end_with, print_as
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
@@ -66,20 +62,15 @@ def config(
         if directory is not None:
             configuration = load_directory(directory)
         else:
-            api = ApiClient(cluster.access())
-            chosen = read_chosen(api)
+            with cluster.client() as api:
+                chosen = read_chosen(api)
+                paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
+                labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
             configuration, problems = chosen.configuration, chosen.problems
-            paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
-            labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
     except ConfigurationError as error:
         end_with(error.problems, "; the configuration is not valid")
-    except (AccessError, errors.ApiError) as error:
-        end_with([str(error)], "; nothing is shown")
     content = document(configuration, labels, now, problems)
-    if output == "json":
-        print_json(content)
-    else:
-        _print(Screen(), content)
+    print_as(output, content, lambda screen: _print(screen, content))
     if problems:
         end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 
@@ -128,7 +119,6 @@ def document(
 
 
 def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:
-    """Return the spec as plain data, including defaults."""
     fields = msgspec.structs.fields(spec)
     return {field.encode_name: msgspec.to_builtins(getattr(spec, field.name)) for field in fields}
 
@@ -152,7 +142,7 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "version": policy.version,
         "priority": spec.priority,
         "namespaces": spec.match.namespaces,
-        "namespaceSelector": _text(spec.match.namespace_selector),
+        "namespaceSelector": spec.match.namespace_selector and str(spec.match.namespace_selector),
         "pausedUntil": spec.paused_until,
         "paused": still_paused(spec.paused_until, now) is not None,
         "templates": spec.templates.value,
@@ -165,16 +155,12 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
 def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
     return {
         "namespaces": exemption.namespaces,
-        "namespaceSelector": _text(exemption.namespace_selector),
+        "namespaceSelector": exemption.namespace_selector and str(exemption.namespace_selector),
         "rules": exemption.rules,
         "reason": exemption.reason,
         "until": exemption.until,
         "expired": not exemption.is_in_force(now),
     }
-
-
-def _text(selector: LabelSelector | None) -> str | None:
-    return None if selector is None else str(selector)
 
 
 def _rule(binding: Binding) -> dict[str, Any]:

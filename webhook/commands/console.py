@@ -6,15 +6,15 @@ from urllib.parse import urlsplit
 
 import click
 
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import echo
-from webhook.commands.parameters import namespaces_option
-from webhook.tools.console.server import HOST, console_server
+from webhook.cluster.access import load_access
+from webhook.commands.options import ClusterChoice, cluster_options, namespaces_option
+from webhook.commands.output import echo, fail
+from webhook.tools.console.app import HOST, console_server
 
 PORT = 7080
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @namespaces_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port on {HOST}; 0 takes a free one."
@@ -28,7 +28,7 @@ def console(namespaces: tuple[str, ...], port: int, *, no_browser: bool, cluster
     """
     home = cluster.namespace()
     with cluster.client() as api:
-        name = cluster.context or urlsplit(cluster.access().url).netloc
+        name = cluster.context or urlsplit(load_access(*cluster).url).netloc
         try:
             server = console_server(api, cluster=name, namespaces=namespaces, home=home, port=port)
         except OSError as error:

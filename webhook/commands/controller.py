@@ -17,13 +17,13 @@ from certs.rotation import Terms
 from policies.pods.names import is_dns_subdomain
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, own_namespace
+from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, service_names
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
-from webhook.commands.parameters import config_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option
+from webhook.commands.output import FAILED, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
@@ -36,11 +36,10 @@ from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
 
-FAILED = 1
 START_SECONDS = 5.0
 """Between attempts to reach the API server at the start, and after a configuration that could not take effect."""
 
-_DAY, _SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
+_DAY = dt.timedelta(days=1)
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -52,7 +51,9 @@ def _dns_names(_context: click.Context, _option: click.Parameter, given: tuple[s
     return given
 
 
-def _duration(flag: str, field: str, unit: dt.timedelta, least: float, text: str) -> Callable[..., Any]:
+def _duration(
+    flag: str, field: str, text: str, unit: dt.timedelta = dt.timedelta(seconds=1), least: float = 0.0
+) -> Callable[..., Any]:
     """Return an option for a field of Terms, in units of that length."""
     return click.option(
         flag,
@@ -106,26 +107,22 @@ def _duration(flag: str, field: str, unit: dt.timedelta, least: float, text: str
 @_duration(
     "--ca-days",
     "authority_lifetime",
+    "Lifetime of a certificate authority; renewed after two thirds of it.",
     _DAY,
     2.0,
-    "Lifetime of a certificate authority; renewed after two thirds of it.",
 )
 # Certificates are valid from an hour before, which is part of their lifetime.
 @_duration(
-    "--leaf-days", "leaf_lifetime", _DAY, 1.0, "Lifetime of a certificate; renewed after two thirds of it."
+    "--leaf-days", "leaf_lifetime", "Lifetime of a certificate; renewed after two thirds of it.", _DAY, 1.0
 )
 @_duration(
     "--propagation-seconds",
     "propagation",
-    _SECOND,
-    0.0,
     "Time for every API server to load a new authority before it issues certificates.",
 )
 @_duration(
     "--retirement-seconds",
     "retirement",
-    _SECOND,
-    0.0,
     "Time for every server to load its certificate before the old authority is dropped.",
 )
 @log_options
@@ -153,7 +150,7 @@ def controller(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     try:
-        api = ApiClient(cluster.access())
+        api = ApiClient(load_access(*cluster))
         source = source_of(config, api, lambda _: reloaded.set())
     except (AccessError, ConfigurationError) as error:
         fail(error)
@@ -174,8 +171,8 @@ def controller(
     if isinstance(source, ClusterSource):
         _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
 
-    def made() -> Controller:
-        return Controller(
+    running = _reached(
+        lambda: Controller(
             api,
             source.configuration,
             elector,
@@ -183,12 +180,12 @@ def controller(
             namespace=namespace,
             recount_seconds=recount_seconds,
             write_usage=audit.write if audit else None,
-        )
-
-    running = _reached(made, stopping)
+        ),
+        stopping,
+    )
     if running is None:
         return
-    REGISTRY.register(LedgerCollector(running.ledgers, running.conditions))
+    REGISTRY.register(LedgerCollector(running.observed.ledgers, running.conditions))
     REGISTRY.register(WatchCollector(running.informers))
     try:
         listener = listen(host, port)

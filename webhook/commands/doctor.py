@@ -2,23 +2,19 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from webhook.commands.cluster_options import ClusterChoice, cluster_options
-from webhook.commands.output import Screen, counted, print_json
-from webhook.commands.parameters import config_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
+from webhook.commands.output import FAILED, Screen, counted, print_as, progress
 from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
 from webhook.tools.doctor.checks import CHECKS, run_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
-UNHEALTHY = 1
 DEFAULTS = Names()
 STYLES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 MAX_ALIKE = 3
@@ -49,23 +45,14 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, Names(**names), config=config, now=datetime.now(UTC))
-    console = Console(stderr=True, highlight=False)
-    status = console.status("")
-    # Only a terminal shows which check is running.
-    with status if console.is_terminal else nullcontext():
-        results = list(
-            run_checks(installed, lambda number, title: status.update(f"{number}/{len(CHECKS)} {title}"))
-        )
-    if output == "json":
-        print_json(document(results))
-    else:
-        print_text(results)
+    with progress() as shown:
+        results = list(run_checks(installed, lambda number, title: shown(f"{number}/{len(CHECKS)} {title}")))
+    print_as(output, document(results), lambda screen: print_text(screen, results))
     if not is_healthy(results):
-        sys.exit(UNHEALTHY)
+        sys.exit(FAILED)
 
 
-def print_text(results: Sequence[CheckResult]) -> None:
-    screen = Screen()
+def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda each: each.severity is not DoctorSeverity.ERROR)
     for remedy, fixed in groupby(findings, key=lambda each: each.remedy):

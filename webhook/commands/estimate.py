@@ -11,11 +11,11 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
-from policies.models.attention import Attention, EstimateError, attention_of_config
-from policies.models.estimate import Estimate, ModelPhase, ModelShape, Placement, Precision
-from policies.models.families import parse_family
+from policies.models import shapes
+from policies.models.estimate import Estimate, Placement
+from policies.models.shapes import Attention, EstimateError, ModelPhase, ModelShape, Precision, parse_family
+from webhook.commands.options import F, output_option
 from webhook.commands.output import echo, print_json
-from webhook.commands.parameters import F, output_option
 from webhook.configuration.loader import load_directory
 
 LONGEST_CONFIG = 2**20
@@ -25,7 +25,7 @@ LONGEST_CONFIG = 2**20
 def _option(
     name: str, metavar: str, parse: Callable[[str], Any], meaning: str, **more: Any
 ) -> Callable[[F], F]:
-    """Return an option with a parser of `policies.models.estimate`, whose error becomes click's."""
+    """Return an option with a parser of `policies.models.shapes`, whose error becomes click's."""
 
     def parsed(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
         try:
@@ -38,7 +38,7 @@ def _option(
 
 def _count(name: str, what: str, meaning: str, default: str | None = None) -> Callable[[F], F]:
     """Return an option for a whole number; `what` names it in errors."""
-    parse = partial(estimates.parse_count, what=what)
+    parse = partial(shapes.parse_count, what=what)
     return _option(name, "NUMBER", parse, meaning, default=default)
 
 
@@ -49,16 +49,15 @@ def _names(values: type[Enum]) -> str:
 def _attention(context: click.Context, parameter: click.Parameter, value: str | None) -> Attention | None:
     if value is None:
         return None
-    with click.File("rb").convert(value, parameter, context) as file:
-        content = file.read(LONGEST_CONFIG)
     try:
-        return attention_of_config(msgspec.json.decode(content))
+        with click.File("rb").convert(value, parameter, context) as file:
+            return shapes.attention_of_config(msgspec.json.decode(file.read(LONGEST_CONFIG)))
     except (EstimateError, msgspec.DecodeError, RecursionError) as error:
         raise click.BadParameter(f"{value}: {error}.") from None
 
 
 @click.command("estimate")
-@_option("--params", "NUMBER", estimates.parse_params, "Parameters: 70b, 350M.")
+@_option("--params", "NUMBER", shapes.parse_params, "Parameters: 70b, 350M.")
 @_option(
     "--family", "NAME", parse_family, "A known model, llama-3.1-8b: its parameters, precision and KV cache."
 )
@@ -75,14 +74,14 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
 @_option(
     "--precision",
     _names(Precision),
-    estimates.parse_precision,
+    shapes.parse_precision,
     "How a parameter is stored.",
     show_default="bf16, or the family's",
 )
 @_option(
     "--phase",
     _names(ModelPhase),
-    estimates.parse_phase,
+    shapes.parse_phase,
     "Training keeps activations.",
     default=ModelPhase.SERVING.value,
 )

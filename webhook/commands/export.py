@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from webhook.cluster.objects import NAMESPACE
-from webhook.commands.cluster_options import ClusterChoice, end_with, optional_cluster_options
-from webhook.commands.output import echo
-from webhook.commands.parameters import config_option, now_option
+from webhook.commands.options import ClusterChoice, config_option, now_option, optional_cluster_options
+from webhook.commands.output import echo, end_with
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
@@ -42,7 +41,6 @@ def version(_context: click.Context, _parameter: click.Parameter, value: str) ->
     metavar="VERSION",
     callback=version,
     default="1.36",
-    show_default=True,
     help="The version of the API server.",
 )
 @click.option(
@@ -50,7 +48,6 @@ def version(_context: click.Context, _parameter: click.Parameter, value: str) ->
     "excluded",
     multiple=True,
     default=EXCLUDED,
-    show_default=True,
     help="Exclude this namespace, whatever the policies say; repeatable.",
 )
 @now_option("Export for this time, when exemptions and pauses may have ended")

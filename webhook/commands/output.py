@@ -1,12 +1,13 @@
-"""Output of the commands: text of a readable width, in colour on terminals only; JSON; errors."""
+"""Output of the commands: text of a readable width, in colour on terminals only; JSON; errors and exit statuses."""
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from fractions import Fraction
 from textwrap import wrap
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -15,6 +16,9 @@ from rich.text import Text
 
 from policies.printable import printable, printable_json, printable_lines
 from policies.quota.amounts import format_amount
+
+FAILED, BAD_INPUT = 1, 2
+"""Exit statuses: of the answer no, and of wrong usage or a cluster or documents that cannot be used."""
 
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
@@ -58,9 +62,9 @@ class Screen:
         for line in lines or [""]:
             self.line(line, style)
 
-    def table(self, rows: Iterable[tuple[str, str]], *, indent: int = 0) -> None:
-        """Print two columns, the second one wrapped."""
-        rows = list(rows)
+    def table(self, rows: Iterable[tuple[str, str | None]], *, indent: int = 0) -> None:
+        """Print two columns, the second one wrapped. A row without a text is left out."""
+        rows = [row for row in rows if row[1]]
         column = min(max((len(name) for name, _ in rows), default=0), WIDEST_NAME)
         for name, text in rows:
             is_long = len(name) > column
@@ -68,12 +72,12 @@ class Screen:
                 self.line(" " * indent + name)
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
-
-def print_omitted(screen: Screen, rights: Sequence[str]) -> None:
-    """Print what is left out because the caller lacks rights."""
-    if rights:
-        screen.line()
-        screen.paragraph(f"you may not {', '.join(rights)}: what depends on it is not shown", style="yellow")
+    def omitted(self, rights: Sequence[str]) -> None:
+        """Print what is left out because the caller lacks rights."""
+        if rights:
+            text = f"you may not {', '.join(rights)}: what depends on it is not shown"
+            self.line()
+            self.paragraph(text, style="yellow")
 
 
 def amount_or_unknown(amount: Fraction | None) -> str:
@@ -107,9 +111,39 @@ def print_json(value: Any, *, indent: int = 2) -> None:
     click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
 
 
+@contextmanager
+def progress(doing: str = "") -> Iterator[Callable[[str], object]]:
+    """Yield a function that shows on a terminal what is being done: `doing` with the text that it is called with."""
+    console = Console(stderr=True, highlight=False)
+    status = console.status("")
+    with status if console.is_terminal else nullcontext():
+        yield lambda subject: status.update(f"{doing}{subject}")
+
+
+def print_as(output: str, value: Any, show: Callable[[Screen], object]) -> None:
+    """Print the value as JSON, or what `show` prints."""
+    if output == "json":
+        print_json(value)
+    else:
+        show(Screen())
+
+
 def print_errors(errors: Iterable[object]) -> None:
     for error in errors:
         echo(f"error: {error}", err=True)
+
+
+def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
+    print_errors([error])
+    sys.exit(status)
+
+
+def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
+    """Print the problems, then their number with the consequence if one is stated, and end the command."""
+    print_errors(problems)
+    if consequence:
+        echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
+    sys.exit(BAD_INPUT)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -8,19 +8,19 @@ is the evidence.
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError
+from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
-from webhook.commands.output import Screen, print_errors, print_json
-from webhook.commands.parameters import output_option
-from webhook.configuration.cluster_source import RESOURCES, Record, path_of, record_decoder
+from webhook.commands.options import ClusterChoice, cluster_options, output_option
+from webhook.commands.output import FAILED, Screen, end_with, print_as, print_errors
+from webhook.configuration.cluster_source import RESOURCES, Record, decode_record, path_of
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
 
@@ -29,7 +29,6 @@ PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
     f"{GROUP}/{name}" for name in ("paused-by", "paused-at", "pause-reason")
 )
 SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-FAILED = 1
 EVERYTHING = "*"
 
 
@@ -52,8 +51,7 @@ def pause(
     """
     now = datetime.now(UTC).replace(microsecond=0)
     problems = list(_option_problems(duration, reason))
-    api, found = stored_policies(cluster, problems)
-    chosen = chosen_policies(found, names, problems)
+    api, found, chosen = _policies(cluster, names, problems)
     if not found:
         message = "the built-in defaults are in force; apply a policy whose rules audit instead"
         problems.append(f"the cluster has no {POLICY} to pause: {message}")
@@ -63,11 +61,9 @@ def pause(
     who = _who(api)
     change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
     done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
-    if output == "json":
-        common = {"pausedUntil": until, "by": who, "reason": reason}
-        print_json([{**before_change(policy), **common} for policy in done])
-    else:
-        _print_pause(done, found, until, who)
+    common = {"pausedUntil": until, "by": who, "reason": reason}
+    shown = [{**before_change(policy), **common} for policy in done]
+    print_as(output, shown, lambda screen: _print_pause(screen, done, found, until, who))
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
@@ -83,23 +79,13 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
     Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
     """
     problems: list[str] = []
-    api, found = stored_policies(cluster, problems)
-    chosen = [
-        policy for policy in chosen_policies(found, names, problems) if paused_until(policy) is not None
-    ]
+    api, _, chosen = _policies(cluster, names, problems)
+    chosen = [policy for policy in chosen if paused_until(policy) is not None]
     if problems:
         end_with(problems)
     removed = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
     done = change_policies(api, chosen, {"metadata": {"annotations": removed}, "spec": {PAUSE: None}})
-    if output == "json":
-        print_json(list(map(before_change, done)))
-    else:
-        screen = Screen()
-        for policy in done:
-            name, until = policy.document.name, paused_until(policy)
-            screen.line(f"policy {name} resumed; it was paused until {until}")
-        if not chosen:
-            screen.line("no policy is paused")
+    print_as(output, list(map(before_change, done)), lambda screen: _print_resumed(screen, done, chosen))
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
@@ -123,16 +109,23 @@ def _option_problems(duration: str | None, reason: str | None) -> Iterator[str]:
         yield "--reason: Required value: why the policy is paused"
 
 
-def stored_policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient, list[Record]]:
-    """Return the GPUPolicies of the cluster. If they cannot be listed, print `problems` and this error, and exit."""
+def _policies(
+    cluster: ClusterChoice, names: tuple[str, ...], problems: list[str]
+) -> tuple[ApiClient, list[Record], list[Record]]:
+    """Return all GPUPolicies of the cluster, and the named ones, or all. If they cannot be listed, the command ends."""
     try:
-        api = ApiClient(cluster.access())
-        found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
-        return api, sorted(found, key=lambda policy: policy.document.name)
+        api = ApiClient(load_access(*cluster))
+        found = api.list(RESOURCES[POLICY].path(), partial(decode_record, POLICY)).items
     except errors.NotFound:
         end_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
     except (AccessError, errors.ApiError) as error:
         end_with([*problems, f"failed to list the policies: {error}"])
+    found = sorted(found, key=lambda policy: policy.document.name)
+    known = {policy.document.name: policy for policy in found}
+    if found:
+        message = f"must be one of {', '.join(known)}"
+        problems += [f'{POLICY} not found: "{name}": {message}' for name in names if name not in known]
+    return api, found, [known[name] for name in dict.fromkeys(names) if name in known] if names else found
 
 
 def before_change(policy: Record) -> dict[str, str | None]:
@@ -150,16 +143,7 @@ def _namespaces(policy: Record) -> list[str]:
     return list(map(str, globs))
 
 
-def chosen_policies(found: list[Record], names: tuple[str, ...], problems: list[str]) -> list[Record]:
-    known = {policy.document.name: policy for policy in found}
-    if found:
-        message = f"must be one of {', '.join(known)}"
-        problems.extend(f'{POLICY} not found: "{name}": {message}' for name in names if name not in known)
-    return [known[name] for name in dict.fromkeys(names) if name in known] if names else found
-
-
 def _who(api: ApiClient) -> str:
-    """Return the name of the current user, by a SelfSubjectReview."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = msgspec.json.decode(api.post(SELF_SUBJECT_REVIEWS, msgspec.json.encode(body)))
@@ -180,8 +164,14 @@ def change_policies(api: ApiClient, chosen: list[Record], change: dict[str, Any]
     return done
 
 
-def _print_pause(done: list[Record], found: list[Record], until: str, who: str) -> None:
-    screen = Screen()
+def _print_resumed(screen: Screen, done: list[Record], chosen: list[Record]) -> None:
+    for policy in done:
+        screen.line(f"policy {policy.document.name} resumed; it was paused until {paused_until(policy)}")
+    if not chosen:
+        screen.line("no policy is paused")
+
+
+def _print_pause(screen: Screen, done: list[Record], found: list[Record], until: str, who: str) -> None:
     names = [policy.document.name for policy in done]
     for policy, name in zip(done, names, strict=True):
         before = f" (it was until {paused_until(policy)})" if paused_until(policy) else ""

@@ -13,17 +13,21 @@ import msgspec
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from webhook.cluster import errors
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted, since
-from webhook.commands.parameters import config_option, install_namespace_option, output_option
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
+    config_option,
+    install_namespace_option,
+    output_option,
+)
+from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import READY, TRUE
+from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.holders import HolderOfQuota, cluster_nodes, holders_of_quota
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order
+from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 
@@ -62,8 +66,6 @@ class QuotaReports(NamedTuple):
 @click.option(
     "-n",
     "--namespace",
-    default="",
-    show_default=False,
     help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
 )
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
@@ -72,7 +74,7 @@ class QuotaReports(NamedTuple):
 @config_option("the cluster's documents")
 @cluster_options
 def quota(
-    namespace: str,
+    namespace: str | None,
     output: str,
     config: Path | None,
     install_namespace: str,
@@ -89,7 +91,7 @@ def quota(
         reader = Permitted(api)
         configuration = reader.configuration(config)
         try:
-            found = _read(reader, configuration, namespace, names, now)
+            found = _read(reader, configuration, namespace or "", names, now)
         except errors.Forbidden:
             if namespace:
                 raise
@@ -131,7 +133,6 @@ def _read(
 
 
 def stale_figures(until: datetime) -> str:
-    """Return the sentence about the status of quotas that no controller writes."""
     return (
         f"figures are from {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC: no controller has led since, and what came or went "
         "later is not counted; gpu-admission doctor says how to fix it"
@@ -141,7 +142,6 @@ def stale_figures(until: datetime) -> str:
 def print_table(
     screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], *, problems: bool
 ) -> None:
-    """Print a line for each quota, the worst first, and what the others hold in all."""
     if found.until is not None:
         screen.paragraph(stale_figures(found.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
@@ -156,11 +156,10 @@ def print_table(
         screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
     screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def others(quotas: Sequence[QuotaSummary]) -> str:
-    """Return the line about quotas that are not shown."""
     wrong = sum(each.has_problem for each in quotas)
     what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
     return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
@@ -179,35 +178,28 @@ def _line(width: int, name: str, state: str, cells: Sequence[str], full: str = "
 
 
 def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
-    """Print the quota of one namespace in full."""
-    for report in found.reports:
-        _report_text(screen, report, found.until, now)
-    print_omitted(screen, found.omitted)
-
-
-def _report_text(screen: Screen, report: QuotaReport, until: datetime | None, now: datetime) -> None:
-    record, summary, objects = report
-    if record.spec is None:
-        screen.line(record.namespace, "bold")
-        screen.paragraph(f"error: {record.problem}", indent=2, style="red")
-        return
-    denies = ": every GPU pod is denied" if summary.state is QuotaState.NOT_COUNTED else ""
-    screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
-    if until is not None:
-        screen.paragraph(stale_figures(until), indent=2, style="red")
-    screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
-    for row in summary.rows:
-        name = truncate(row.key, NAME_COLUMN)
-        screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
-    if record.is_pending:
-        screen.paragraph(
-            "spec was changed, and no controller has put it in force yet", indent=2, style="yellow"
-        )
-    for condition in record.status.conditions:
-        if (condition.status == TRUE) != (condition.type == READY):
-            screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
-    if objects is not None:
-        _objects(screen, objects, {*record.hard, GPUS}, now)
+    for record, summary, objects in found.reports:
+        if record.spec is None:
+            screen.line(record.namespace, "bold")
+            screen.paragraph(f"error: {record.problem}", indent=2, style="red")
+            continue
+        denies = ": every GPU pod is denied" if summary.state is QuotaState.NOT_COUNTED else ""
+        screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
+        warn = partial(screen.paragraph, indent=2, style="yellow")
+        if found.until is not None:
+            screen.paragraph(stale_figures(found.until), indent=2, style="red")
+        screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
+        for row in summary.rows:
+            name = truncate(row.key, NAME_COLUMN)
+            screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
+        if record.is_pending:
+            warn("spec was changed, and no controller has put it in force yet")
+        for condition in record.status.conditions:
+            if (condition.status == TRUE) != (condition.type == READY):
+                warn(f"{condition.type.lower()}: {condition.message}")
+        if objects is not None:
+            _objects(screen, objects, {*record.hard, GPUS}, now)
+    screen.omitted(found.omitted)
 
 
 def row_style(row: QuotaRow) -> str:
@@ -242,28 +234,24 @@ def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
     """Print what each object holds of the dimensions that are limited, or of resources where only they are certain."""
-    pending = sorted(
-        (each for each in objects if each.pending_since), key=lambda each: str(each.pending_since)
-    )
+    pending = [each for each in objects if each.pending_since]
     others = [each for each in objects if each.pending_since is None]
     if pending:
         screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
-    for each in pending:
-        _object(screen, each, keys, since(each.pending_since, now))
+    for each in sorted(pending, key=lambda each: str(each.pending_since)):
+        _object(screen, each, keys, now)
     if others or not pending:
         screen.line(f"  held by {counted(len(others), 'object')}{':' if others else ''}")
     for each in others:
-        _object(screen, each, keys)
+        _object(screen, each, keys, now)
 
 
-def _object(screen: Screen, held: HolderOfQuota, keys: Container[str], when: str = "") -> None:
+def _object(screen: Screen, held: HolderOfQuota, keys: Container[str], now: datetime) -> None:
     place = f" on {held.node}" if held.node else ""
-    demand = (each for each in held.demand.items() if each[0] in keys or GPUS not in held.demand)
-    amounts = ", ".join(
-        f"{key} {format_amount(amount)}"
-        for key, amount in sorted(demand, key=lambda each: key_order(each[0]))
-    )
-    screen.paragraph(f"{held.kind} {held.name}{place}{when}: {amounts}", indent=4)
+    shown = (key for key in held.demand if key in keys or GPUS not in held.demand)
+    amounts = (f"{key} {format_amount(held.demand[key])}" for key in sorted(shown, key=key_order))
+    when = since(held.pending_since, now)
+    screen.paragraph(f"{held.kind} {held.name}{place}{when}: {', '.join(amounts)}", indent=4)
 
 
 def document(found: QuotaReports) -> dict[str, Any]:

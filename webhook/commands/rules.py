@@ -13,11 +13,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import click
 import msgspec
 
-from policies.reason import RULES_BY_REASON, Reason
+from policies.finding import RULES_BY_REASON, Reason
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
-from webhook.commands.output import Screen, print_json
-from webhook.commands.parameters import output_option
+from webhook.commands.options import output_option
+from webhook.commands.output import Screen, print_as
 
 MAX_MATCHES = 3
 """Names that a misspelt one may mean."""
@@ -43,23 +43,17 @@ def rules(name: str | None, output: str) -> None:
 
     Exit codes: 0, or 2 if there is no such RULE or REASON.
     """
-    screen, reason = Screen(), next((each for each in Reason if each == name), None)
-    by_reason = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
-    if name is None or reason:
-        about = {"reason": reason.value, "meaning": reason.meaning} if reason else {}
-        if output == "json":
-            print_json({**about, "rules": [document(rule) for rule in by_reason]})
-            return
-        if reason:
-            screen.line(reason.value, "bold")
-            screen.paragraph(f"{reason.meaning[0].upper()}{reason.meaning[1:]}.", hanging=0)
-            screen.line()
-        _print_catalogue(screen, by_reason)
-    elif name in RULES_BY_ID:
+    reason = next((each for each in Reason if each == name), None)
+    if name in RULES_BY_ID:
         rule = RULES_BY_ID[name]
-        print_json(document(rule)) if output == "json" else _print_rule(screen, rule)
-    else:
+        print_as(output, document(rule), lambda screen: _print_rule(screen, rule))
+        return
+    if name is not None and reason is None:
         raise click.UsageError(_unknown(name))
+    chosen = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
+    about = {"reason": reason.value, "meaning": reason.meaning} if reason else {}
+    listed = {**about, "rules": [document(rule) for rule in chosen]}
+    print_as(output, listed, lambda screen: _print_catalogue(screen, chosen, reason))
 
 
 def _unknown(name: str) -> str:
@@ -70,7 +64,11 @@ def _unknown(name: str) -> str:
     return f'unknown rule or reason "{name}"; {hint}'
 
 
-def _print_catalogue(screen: Screen, chosen: Sequence[Rule]) -> None:
+def _print_catalogue(screen: Screen, chosen: Sequence[Rule], reason: Reason | None) -> None:
+    if reason:
+        screen.line(reason.value, "bold")
+        screen.paragraph(f"{reason.meaning[0].upper()}{reason.meaning[1:]}.", hanging=0)
+        screen.line()
     column = max((len(rule.id) for rule in chosen), default=0) + 2
     for rule in chosen:
         screen.line(f"{rule.id:<{column}}{default_mode(rule)}; runs on {', '.join(phases(rule))}", "bold")
@@ -96,7 +94,6 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
 
 
 def document(rule: Rule) -> dict[str, Any]:
-    """Return a rule as `-o json` prints it."""
     return {
         "id": rule.id,
         "summary": rule.summary,
@@ -165,5 +162,4 @@ def type_name(kind: Any) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value on one line of YAML."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,20 +1,18 @@
 """`gpu-admission scan`: what a cluster has, evaluated as if it were created now, and a configuration to begin with."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 
 from policies.quota.amounts import format_amount
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with, fail
-from webhook.commands.output import Screen, counted, echo, print_json
-from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option, now_option, output_option
+from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json, progress
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (
@@ -77,10 +75,10 @@ def scan(
 
     Exits with 0 once it has scanned, 2 if the cluster or the documents cannot be used.
     """
-    with cluster.client() as api, _progress() as progress:
+    with cluster.client() as api, progress("reading ") as shown:
         try:
             scanning = Scan(
-                api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=progress
+                api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=shown
             )
             report = scanning.report(with_trial=propose is not None)
         except ConfigurationError as error:
@@ -98,17 +96,6 @@ def scan(
         print_text(report, propose)
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows on a terminal which kind is being read."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda _reading: None
-        return
-    with console.status("") as status:
-        yield lambda reading: status.update(f"reading {reading}")
-
-
 def print_text(report: ScanReport, directory: Path | None) -> None:
     screen = Screen()
     _overview(screen, report)
@@ -124,10 +111,8 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     for right in report.omitted:
         screen.paragraph(f"left out: you may not {right}", style="yellow")
     if report.left_out:
-        screen.paragraph(
-            f"left out: {counted(report.left_out, 'more finding or change', 'more findings and changes')}",
-            style="yellow",
-        )
+        more = counted(report.left_out, "more finding or change", "more findings and changes")
+        screen.paragraph(f"left out: {more}", style="yellow")
 
 
 def _overview(screen: Screen, report: ScanReport) -> None:
@@ -173,9 +158,8 @@ def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
     for each in changes:
         owners[each.rule, each.change].append(each.pods)
     for (rule, change), pods in sorted(owners.items(), key=lambda item: -sum(item[1]))[:MAX_SENTENCES]:
-        screen.paragraph(
-            f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}", indent=2
-        )
+        what = f"{change} [{rule}]: {counted(sum(pods), 'pod')} of {counted(len(pods), 'owner')}"
+        screen.paragraph(what, indent=2)
     if len(owners) > MAX_SENTENCES:
         screen.line(f"  and {len(owners) - MAX_SENTENCES} other changes: {SEE}")
 
@@ -190,12 +174,10 @@ def _namespaces(screen: Screen, report: ScanReport) -> None:
         numbers = [format_amount(use.gpus), use.gpu_pods, use.pods]
         numbers += [use.effects.get(effect, 0) for effect in (Effect.REFUSED, Effect.CHANGED, Effect.WARNED)]
         _row(screen, use.namespace, numbers, "")
-        held = [
-            f"{name} {format_amount(amount)}"
-            for name, amount in (*use.classes.items(), *use.resources.items())
-        ]
+        held = (*use.classes.items(), *use.resources.items())
         if held:
-            screen.paragraph(", ".join(held), indent=4, style="dim")
+            amounts = ", ".join(f"{name} {format_amount(amount)}" for name, amount in held)
+            screen.paragraph(amounts, indent=4, style="dim")
     if len(shown) > MAX_NAMESPACES:
         screen.line(f"  and {len(shown) - MAX_NAMESPACES} more: {SEE}")
 
@@ -222,35 +204,27 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
     if not proposal.files and directory is None:
         return
     screen.heading("To begin with")
+    say = partial(screen.paragraph, indent=2)
     if not proposal.files:
-        screen.paragraph(
-            f"{directory} is not written: nothing is missing in policy, classes and quotas", indent=2
-        )
+        say(f"{directory} is not written: nothing is missing in policy, classes and quotas")
         return
     for rule in proposal.relaxed:
-        screen.paragraph(f"rule {rule} in mode warn: it would refuse pods of the cluster", indent=2)
+        say(f"rule {rule} in mode warn: it would refuse pods of the cluster")
     for namespace, rules in proposal.exemptions.items():
-        screen.paragraph(
-            f"exemption of {namespace} from {', '.join(rules)}: its GPU stack needs it", indent=2
-        )
+        say(f"exemption of {namespace} from {', '.join(rules)}: its GPU stack needs it")
     if proposal.classes:
-        screen.paragraph(
-            f"{counted(len(proposal.classes), 'GPUClass', 'GPUClasses')}: {', '.join(proposal.classes)}",
-            indent=2,
-        )
+        say(f"{counted(len(proposal.classes), 'GPUClass', 'GPUClasses')}: {', '.join(proposal.classes)}")
     if proposal.quotas:
         listed = [f"{name} {format_amount(gpus)}" for name, gpus in proposal.quotas.items()]
         if len(listed) > MAX_QUOTAS:
             listed[MAX_QUOTAS:] = [f"{len(listed) - MAX_QUOTAS} more"]
-        screen.paragraph(f"{counted(len(proposal.quotas), 'GPUQuota')}: {', '.join(listed)}", indent=2)
+        say(f"{counted(len(proposal.quotas), 'GPUQuota')}: {', '.join(listed)}")
     if directory is None:
-        screen.paragraph(
-            "--propose DIRECTORY writes these documents, once they were tried on the pods", indent=2
-        )
+        say("--propose DIRECTORY writes these documents, once they were tried on the pods")
         return
     tried = f"{proposal.refused or 'none'} of the pods would be refused"
     style = "red" if proposal.refused else "green"
-    screen.paragraph(f"written to {directory}: {', '.join(proposal.files)}; {tried}", indent=2, style=style)
+    say(f"written to {directory}: {', '.join(proposal.files)}; {tried}", style=style)
 
 
 def _effects(screen: Screen, name: str, effects: Effects) -> None:

@@ -16,39 +16,36 @@ from certs.files import ensure_self_signed
 from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
-from webhook.cluster.access import AccessError, own_namespace
+from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.objects import WEBHOOK
-from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
-from webhook.commands.parameters import config_option
+from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
-from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.events import QuotaEvents
-from webhook.quota.memory_store import MemoryStore
+from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.server.dispatcher import Site
+from webhook.quota.store import MemoryStore
+from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run
 from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
-from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
+from webhook.server.tls import ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
+from webhook.serving.lookups import ClaimWatch, Namespaces, may_name_claims
 from webhook.serving.metrics import Metrics
-from webhook.serving.namespaces import Namespaces
 from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import read_target
 
@@ -136,19 +133,19 @@ def serve(
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
     except StartupError as error:
         raise click.UsageError(str(error)) from None
-    run(partial(build, config, partial(_recorder, audit_log), cluster, secret, fetcher_image), settings)
+    run(partial(build, config, audit_log, cluster, secret, fetcher_image), settings)
 
 
 def build(
     config: Path | None,
-    recorder: Callable[[Metrics, DenialReports], Recorder],
+    audit_log: str,
     cluster: ClusterChoice | None,
     secret: SecretCertificate | None,
     fetcher_image: str,
     serving: ServingCertificate,
     draining: Callable[[], bool],
-) -> Site:
-    """Start all threads, and return the site. Call it in the worker process, because threads do not survive a fork."""
+) -> Application:
+    """Start all threads, and return the application. Call it in the worker process, because threads do not survive a fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # they double the output, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
@@ -166,17 +163,12 @@ def build(
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
     cluster_state = _cluster_state(source, api)
     engine = engine_in_force(lambda: source.configuration, fetcher_image)
-    admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
-    served = secret or serving
+    denials, audit = _denials(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
+    recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
+    admission = Admission(engine, recorder, cluster_state)
     if serving.client_ca is not None:
         metrics.watch_client_ca(serving.client_ca)
-    app = create_app(
-        admission,
-        metrics,
-        lambda: _readiness(
-            source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
-        ),
-    )
+    app = create_app(admission, metrics, partial(_readiness, source, serving, secret, draining))
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
     # network, and so do labels of namespaces if policies select by them, and new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
@@ -188,12 +180,12 @@ def build(
         )
         return endpoint_of(request.path) in computing and not waits
 
-    return Site(app, only_computes, PROBES)
+    return Application(app, only_computes, PROBES)
 
 
 def _api(cluster: ClusterChoice) -> ApiClient:
     try:
-        return ApiClient(cluster.access())
+        return ApiClient(load_access(*cluster))
     except AccessError as error:
         remedy = "name one with --kubeconfig, or serve without one: --standalone"
         raise StartupError(f"no cluster to work with: {error}; {remedy}") from None
@@ -224,15 +216,15 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     if api is None:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
-        return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
+        return QuotaEnforcer(ReservationBatcher(memory, metrics), release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
-    return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by), metrics)
+    return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by))
 
 
 def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
-    events = QuotaEvents(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
+    events = EventQueue(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
     denials = DenialReports(events)
     if events:
         events.start()
@@ -242,23 +234,18 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
     return denials
 
 
-def _recorder(target: str, metrics: Metrics, denials: DenialReports) -> Recorder:
-    audit = open_audit_log(target, metrics.audit_lost.inc)
-    return Recorder(metrics, audit, denials, replica=socket.gethostname())
-
-
 def _readiness(
     source: ConfigurationSource,
-    certificate: CertificateState | None,
-    unready: list[str],
-    client_ca: ClientCA | None,
-    *,
-    draining: bool,
+    serving: ServingCertificate,
+    secret: SecretCertificate | None,
+    is_draining: Callable[[], bool],
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
     A rejected configuration or client CA is shown, and does not change readiness: all replicas keep the previous one.
     """
+    certificate, unready = (secret.state, secret.unready()) if secret else (serving.state, [])
+    draining, client_ca = is_draining(), serving.client_ca
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
     if certificate is not None:
@@ -268,7 +255,11 @@ def _readiness(
             "lastError": certificate.last_error,
         }
     if client_ca is not None:
-        detail["clientCA"] = {"notAfter": client_ca.not_after.isoformat(), "lastError": client_ca.last_error}
+        authorities = client_ca.state
+        detail["clientCA"] = {
+            "notAfter": authorities.not_after.isoformat(),
+            "lastError": authorities.last_error,
+        }
     if unready:
         detail["unready"] = unready
     return not (draining or expired or unready or source.must_wait), detail

@@ -19,13 +19,22 @@ from policies.printable import printable
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, echo, print_json, print_omitted, since
-from webhook.commands.parameters import (
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
     config_option,
     install_namespace_option,
     namespaces_option,
     output_option,
+)
+from webhook.commands.output import (
+    Screen,
+    amount_or_unknown,
+    counted,
+    echo,
+    fail,
+    print_json,
+    since,
 )
 from webhook.commands.quota import BAR, LEGEND, STATES, bar, bar_and_amounts, others, row_style, stale_figures
 from webhook.tools.audit import Counts
@@ -61,7 +70,7 @@ HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
 SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @namespaces_option
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
@@ -98,8 +107,7 @@ def status(
 
     Parts that you may not read are left out, and named at the end. Exits with 2 if the cluster or the documents cannot be used.
     """
-    home = cluster.namespace()
-    names = Names(namespace=install_namespace)
+    home, names = cluster.namespace(), Names(namespace=install_namespace)
 
     def read(api: ApiClient, before: ClusterStatus | None) -> ClusterStatus:
         moment = datetime.now(UTC)
@@ -175,7 +183,6 @@ def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[Cluste
 
 
 def redraw(found: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
-    """Draw the status in place, on a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     frame = Frame()
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
@@ -228,11 +235,10 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         parts = (each for each in status.installation.parts if not each.for_administrators)
         if not any(parts) and not status.installation.findings:
             screen.line("nothing is wrong with what you may read")
-    print_omitted(screen, list(_omitted(status)))
+    screen.omitted(list(_omitted(status)))
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:
-    """Yield what the caller may not do, so that something is not shown."""
     installation = status.installation
     if parts := [part.name for part in installation.parts if part.for_administrators]:
         yield f"read the installation ({', '.join(parts)})"
@@ -264,13 +270,11 @@ def _policy(policy: PolicyStatus) -> str:
     if policy.paused_until is not None:
         state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
     rules = ", ".join(f"{len(found)} {mode}" for mode, found in policy.modes.items())
-    return (
-        f"{state}; priority {policy.priority}, matches {policy.where}{f'; rules: {rules}' if rules else ''}"
-    )
+    by_mode = f"; rules: {rules}" if rules else ""
+    return f"{state}; priority {policy.priority}, matches {policy.where}{by_mode}"
 
 
 def _totals(screen: Screen, status: ClusterStatus) -> None:
-    """Print the GPUs of all quotas and of all nodes."""
     totals = status.totals
     if totals.nodes is None and totals.quotas <= 1:  # the sum of one quota is that quota
         return
@@ -285,7 +289,6 @@ def _totals(screen: Screen, status: ClusterStatus) -> None:
 
 
 def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
-    """Print at most so many quotas, the worst first, and what the others hold in all."""
     _heading(screen, "quotas", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
     if status.figures_until is not None:
         screen.paragraph(stale_figures(status.figures_until), indent=2, style="red")
@@ -307,22 +310,18 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
 
 
 def _pending(screen: Screen, status: ClusterStatus) -> None:
-    """Print who holds quota without running, the longest first."""
     owners = status.pending
     if not owners:
         return
     namespaces = len({each.namespace for each in owners})
     gpus = format_amount(sum((each.gpus for each in owners), NOTHING))
     _heading(screen, f"pending pods hold {gpus} used GPUs in {counted(namespaces, 'namespace')}")
-    screen.paragraph(
-        "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why", indent=2, style="dim"
-    )
+    order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
+    screen.paragraph(order, indent=2, style="dim")
     for each in owners[:MAX_PENDING]:
         pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
-        screen.line(
-            f"  {each.namespace} {each.owner}, {format_amount(each.gpus)} {unit(GPUS, each.gpus)}, {pods}",
-            "yellow",
-        )
+        amount = f"{format_amount(each.gpus)} {unit(GPUS, each.gpus)}"
+        screen.line(f"  {each.namespace} {each.owner}, {amount}, {pods}", "yellow")
     if len(owners) > MAX_PENDING:
         screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
 
@@ -388,9 +387,8 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(truncate(f"  {text}", screen.width), SEVERITIES[finding.severity])
     if len(findings) > MAX_FINDINGS:
-        screen.line(
-            f"  and {counted(len(findings) - MAX_FINDINGS, 'finding')} more: gpu-admission doctor has all"
-        )
+        more = counted(len(findings) - MAX_FINDINGS, "finding")
+        screen.line(f"  and {more} more: gpu-admission doctor has all")
     if missing := len(installation.not_checked):
         are = "is" if missing == 1 else "are"
         screen.line(f"  {counted(missing, 'result')} {are} missing: gpu-admission doctor says why", "dim")

@@ -1,15 +1,14 @@
 """`gpu-admission usage`: GPU-hours by namespace, owner, class or author, from audit logs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
 import click
 
 from policies.quota.amounts import NOTHING
-from webhook.commands.cluster_options import fail
-from webhook.commands.output import Screen, counted, print_json
-from webhook.commands.parameters import Since, output_option
+from webhook.commands.options import Since, output_option
+from webhook.commands.output import Screen, counted, fail, print_as
 from webhook.tools.audit import STDIN, By, Counts, Total, Usage, audit_lines
 
 WIDEST_NAME = 56
@@ -24,7 +23,6 @@ MAX_SHOWN = 40
     type=click.Choice([each.value for each in By]),
     multiple=True,
     default=(By.NAMESPACE.value,),
-    show_default=True,
     help="How GPU-hours are grouped; several times: by each combination.",
 )
 @click.option(
@@ -48,22 +46,16 @@ def usage(
     by = tuple(dict.fromkeys(by))
     lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until)
     try:
-        found.read(audit_lines(files or (STDIN,), lines, _is_wanted))
+        # Most lines are of /mutate, and need no decoding.
+        wanted = audit_lines(files or (STDIN,), lines, lambda each: b"count" in each or b"validate" in each)
+        found.read(wanted)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     found.finish()
     totals = found.totals()
-    if output == "json":
-        print_json(_document(by, totals, lines, found))
-    else:
-        _print(Screen(), by, totals)
-        for note in _notes(lines, found):
-            Screen(stderr=True).paragraph(note, hanging=0)
-
-
-def _is_wanted(line: bytes) -> bool:
-    """Return whether the line may be of a phase that counts: most lines of /mutate need no decoding."""
-    return b"count" in line or b"validate" in line
+    print_as(output, _document(by, totals, lines, found), lambda screen: _print(screen, by, totals))
+    for note in _notes(lines, found) if output == "text" else ():
+        Screen(stderr=True).paragraph(note, hanging=0)
 
 
 def _document(by: Sequence[str], totals: list[Total], lines: Counts, found: Usage) -> dict[str, object]:
@@ -87,7 +79,6 @@ def _hours(hours: Fraction) -> dict[str, object]:
 
 
 def _print(screen: Screen, by: Sequence[str], totals: list[Total]) -> None:
-    """Print the groups that used most; the others together."""
     rows, others = totals[:MAX_SHOWN], totals[MAX_SHOWN:]
     if others:
         rows.append(_sum(f"… and {len(others)} more (-o json has all)", others))
@@ -112,21 +103,17 @@ def _sum(name: str, totals: list[Total]) -> Total:
     return (name,), sum((hours for _, hours, _ in totals), NOTHING), sum(objects for _, _, objects in totals)
 
 
-def _notes(lines: Counts, found: Usage) -> list[str]:
-    notes = []
+def _notes(lines: Counts, found: Usage) -> Iterator[str]:
     if found.open_ended:
         pods = counted(found.open_ended, "pod or claim", "pods and claims")
-        notes.append(
+        yield (
             f"{pods} without a line that says when it ended: each counts as long as the controller that wrote its last line "
             "has further lines."
         )
     if found.only_admitted:
         pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
-        notes.append(
-            f"{pods} admitted, but in no line of the controller, and not counted: never stored, or no controller led meanwhile."
-        )
+        why = "never stored, or no controller led meanwhile"
+        yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
     if unreadable := lines.unreadable + found.unreadable:
-        notes.append(
-            f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
-        )
-    return notes
+        total = counted(lines.lines, "line")
+        yield f"{unreadable} of {total} left out: they cannot be read as lines of an audit log."

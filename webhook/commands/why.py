@@ -1,7 +1,7 @@
 """`gpu-admission why`: explains why a pod or the pods of a workload are denied or do not run, and how to fix it."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,19 +11,15 @@ from policies.finding import truncate
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
-from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, amount_or_unknown, counted, print_json, print_omitted
-from webhook.commands.parameters import config_option, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
+from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDemand, QuotaFit, Source
+from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaFit, Source
 from webhook.tools.why.fit import in_words
 from webhook.tools.why.problems import Problem, Problems, read_problems
 
-DOES_NOT_RUN = 1
-UNREADABLE = 2
-"""Exit code."""
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
 """Answers for which the command exits with 0."""
 STYLES = {Answer.REFUSED: "red", Answer.PENDING: "yellow", Answer.GATED: "yellow", Answer.UNKNOWN: "yellow"}
@@ -35,7 +31,6 @@ MAX_PROBLEMS = 50
 """Problems that `-A` prints; `-o json` has all."""
 MAX_NODES = 10
 """Nodes that are printed; `-o json` has all."""
-DENIED = "denied"
 NOT_STORED = (
     "if its creation was denied, nothing was stored, and only the client that created it got the message"
 )
@@ -77,15 +72,8 @@ def why(
     if not subject:
         with cluster.client() as api:
             problems = read_problems(api, where, datetime.now(UTC))
-        if output == "json":
-            print_json(plain(problems))
-        else:
-            show_problems(Screen(), problems)
-        if problems.problems:
-            sys.exit(DOES_NOT_RUN)
-        if problems.omitted:
-            sys.exit(UNREADABLE)
-        return
+        print_as(output, plain(problems), lambda screen: show_problems(screen, problems))
+        sys.exit(FAILED if problems.problems else BAD_INPUT if problems.omitted else 0)
     kind, name = _parsed(subject)
     with cluster.client() as api:
         try:
@@ -94,12 +82,8 @@ def why(
             fail(f"{error} in namespace {where}; {NOT_STORED}")
         except UnknownKindError as error:
             fail(error)
-    if output == "json":
-        print_json(plain(found))
-    else:
-        show(Screen(), found)
-    if found.answer not in SUCCESSFUL:
-        sys.exit(DOES_NOT_RUN)
+    print_as(output, plain(found), lambda screen: show(screen, found))
+    sys.exit(0 if found.answer in SUCCESSFUL else FAILED)
 
 
 def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
@@ -129,7 +113,7 @@ def show_problems(screen: Screen, found: Problems) -> None:
         screen.line()
         more = counted(len(problems) - len(shown), "more problem")
         screen.paragraph(f"{more}: -n NAMESPACE lists all of a namespace, -o json all", indent=2)
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def _extent(each: Problem) -> str:
@@ -165,7 +149,7 @@ def show(screen: Screen, found: Explanation) -> None:
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
     _details(screen, found)
-    print_omitted(screen, found.omitted)
+    screen.omitted(found.omitted)
 
 
 def _entry(screen: Screen, name: str, text: str) -> None:
@@ -180,25 +164,14 @@ def _flat(text: str) -> str:
 def _details(screen: Screen, found: Explanation) -> None:
     screen.heading("what is known")
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
-    _entry(screen, "requests", (in_words(found.requested) or "no GPU resource of a node") + where)
-    _policy(screen, found)
-    if found.quota is not None:
-        _quota(screen, found.quota)
-    if found.nodes is not None:
-        _nodes(screen, found.nodes)
-    pods = []
-    for pod in found.pods:
-        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
-        pods.append(f"{pod.name} {pod.phase}{place}{reason}")
-    _lines(screen, "pods", pods)
+    _entries(screen, "requests", [(in_words(found.requested) or "no GPU resource of a node") + where])
+    _entries(screen, "policy", _policy(found))
+    _entries(screen, "quota", _quota(found.quota) if found.quota else ())
+    _entries(screen, "nodes", _nodes(found.nodes) if found.nodes is not None else ())
+    _lines(screen, "pods", _pods(found))
     if found.pods_total > len(found.pods):
         _entry(screen, "", f"and {found.pods_total - len(found.pods)} more")
-    events = []
-    for event in found.events:
-        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
-        times = counted(event.count, "time")
-        events.append(f"{event.about} {event.reason}, {times}{last}: {event.message}")
-    _lines(screen, "events", events)
+    _lines(screen, "events", _events(found))
 
 
 def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
@@ -207,44 +180,52 @@ def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
         screen.line(truncate(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
 
 
-def _policy(screen: Screen, found: Explanation) -> None:
-    denied = sum(verdict.outcome == DENIED for verdict in found.verdicts)
-    what = "no rule denies the pod"
-    if denied:
-        what = f"denies the pod, for {counted(denied, 'reason')}"
-    _entry(screen, "policy", f"{found.policy}: {what}" if found.policy else "not known")
+def _entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
+    for index, text in enumerate(texts):
+        _entry(screen, "" if index else name, text)
+
+
+def _policy(found: Explanation) -> Iterator[str]:
+    denied = sum(verdict.outcome == "denied" for verdict in found.verdicts)
+    what = f"denies the pod, for {counted(denied, 'reason')}" if denied else "no rule denies the pod"
+    yield f"{found.policy}: {what}" if found.policy else "not known"
     shown = {reason.reason for reason in found.reasons}
     for verdict in found.verdicts:
         if not verdict.reason or verdict.reason not in shown:
-            _entry(screen, "", f"{verdict.outcome}: {verdict.sentence}")
+            yield f"{verdict.outcome}: {verdict.sentence}"
 
 
-def _quota(screen: Screen, quota: QuotaFit) -> None:
+def _quota(quota: QuotaFit) -> Iterator[str]:
     if not quota.rows:
-        _entry(screen, "quota", f"{quota.state.value}; the pod itself requests nothing that it limits")
-    for index, demand in enumerate(quota.rows):
-        _entry(screen, "" if index else "quota", _demand(demand, is_held=quota.is_held))
+        yield f"{quota.state.value}; the pod itself requests nothing that it limits"
+    for row in quota.rows:
+        creating = f" and {format_amount(row.reserved)} being created" if row.reserved else ""
+        requested = format_amount(row.requested)
+        by_pod = f", {requested} by this pod" if quota.is_held else f"; the pod requests {requested}"
+        yield f"{row.key}: {amount_or_unknown(row.used)} of {format_amount(row.hard)} used{creating}{by_pod}"
 
 
-def _demand(demand: QuotaDemand, *, is_held: bool) -> str:
-    """Return one line: used + reserved of the limit, and what the pod requests."""
-    used = amount_or_unknown(demand.used)
-    creating = f" and {format_amount(demand.reserved)} being created" if demand.reserved else ""
-    amounts = f"{demand.key}: {used} of {format_amount(demand.hard)} used{creating}"
-    requested = format_amount(demand.requested)
-    return f"{amounts}, {requested} by this pod" if is_held else f"{amounts}; the pod requests {requested}"
-
-
-def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
+def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
     if not nodes:
-        _entry(screen, "nodes", "no node has one of these classes")
-    for index, node in enumerate(nodes[:MAX_NODES]):
+        yield "no node has one of these classes"
+    for node in nodes[:MAX_NODES]:
         free = ", ".join(
             f"{'?' if node.free is None else format_amount(node.free[name])} of {format_amount(has)} {name} free"
             for name, has in node.allocatable.items()
         )
         against = f": {', and '.join(node.against)}" if node.against else ""
-        text = f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
-        _entry(screen, "" if index else "nodes", text)
+        yield f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
     if len(nodes) > MAX_NODES:
-        _entry(screen, "", f"and {counted(len(nodes) - MAX_NODES, 'node')} more")
+        yield f"and {counted(len(nodes) - MAX_NODES, 'node')} more"
+
+
+def _pods(found: Explanation) -> Iterator[str]:
+    for pod in found.pods:
+        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
+        yield f"{pod.name} {pod.phase}{place}{reason}"
+
+
+def _events(found: Explanation) -> Iterator[str]:
+    for event in found.events:
+        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
+        yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"

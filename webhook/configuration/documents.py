@@ -1,8 +1,4 @@
-"""Documents: reads plain data as policies, classes, resource mappings and quotas, and reports every problem.
-
-`read_document` reads one document into a `DocumentSet`. `check_references` checks the names of classes and resources in
-documents, once all documents have been read.
-"""
+"""Documents: reads plain data as policies, classes, resource mappings and quotas, and reports every problem."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -359,6 +355,7 @@ def unknown_rule(rule_id: str) -> str:
 def check_references(
     collected: DocumentSet, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> None:
+    """Check the names of classes and resources in documents, once all documents have been read."""
     if CLASS not in collected.unreadable:
         for place, at, options in collected.references:
             found = _below(at, options.class_problems(catalogue))

@@ -3,12 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
 
 import msgspec
 
-from policies.gpus.claims import CLAIM, RECORD_OF, TEMPLATE, ClaimName, DeviceClassNames
+from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -64,7 +65,8 @@ def read_claims(
     for kind, plural in CLAIM_PLURALS.items():
         try:
             resource = served_resource(api, plural)
-            records = api.list(resource.path(namespace), RECORD_OF[kind]).items if resource else []
+            read = partial(claim_record, kind)
+            records = api.list(resource.path(namespace), read).items if resource else []
             found |= {record.key: record.device_classes for record in records}
         except errors.Forbidden:
             if omitted is not None:
@@ -75,10 +77,7 @@ def read_claims(
 
 
 class DynamicResourceWatch(Generic[K]):
-    """Finds the served version of one resource of DRA, and watches it, in its own thread.
-
-    The thread calls `changed` with each object before and after a change.
-    """
+    """Finds the served version of a DRA resource and watches it, in a thread that calls `changed(before, after)`."""
 
     def __init__(
         self,

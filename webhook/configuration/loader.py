@@ -40,16 +40,14 @@ FILE_LIMIT = 4 * 1024 * 1024
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """One consistent version of policies, classes and resource mapping; `version` is a digest of their documents.
-
-    `quotas` are by namespace, and apply where no API server stores them.
-    """
+    """One consistent version of policies, classes and resource mapping; `version` is a digest of their documents."""
 
     policies: PolicySet
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
     version: str
     quotas: Mapping[str, QuotaSpec] = {}
+    """By namespace, where no API server stores them."""
     documents: tuple[Document, ...] = ()
     """All documents but the built-in ones."""
     places: Mapping[tuple[str, str], str] = {}
@@ -91,10 +89,7 @@ def load_directory(
 
 
 def load_objects(documents: Iterable[Document], device_classes: Sequence[DeviceClass] = ()) -> Configuration:
-    """Return the configuration of documents and the cluster's DeviceClasses; the version does not depend on their order.
-
-    Raises `ConfigurationError` with every problem of every document.
-    """
+    """Return the configuration of documents in any order. Raises `ConfigurationError` with every problem."""
     ordered = sorted(documents, key=lambda document: document.key)
     own = DocumentSet()
     for document in ordered:

@@ -1,8 +1,4 @@
-"""Sources of configuration: their base, the source that watches a directory, and their metrics.
-
-A source replaces its configuration as a whole, or not at all if the new version has a problem. Requests read one attribute and
-never wait.
-"""
+"""Sources of configuration: their base, the source that watches a directory, and their metrics."""
 
 import logging
 import threading
@@ -47,9 +43,10 @@ class ConfigurationState(msgspec.Struct, frozen=True):
 
 
 class ConfigurationSource:
-    """Provides the configuration in force. It replaces `configuration` and `state` as a whole.
+    """Provides the configuration in force, and follows documents and DeviceClasses once started.
 
-    Once started, it follows the DeviceClasses of a cluster (`api`), and its thread calls `changed` with every new state.
+    It replaces `configuration` as a whole, or not at all if the new version has a problem, and then calls `changed`. So
+    requests read one attribute, and never wait.
     """
 
     origin: str
@@ -156,10 +153,9 @@ class ConfigurationCollector(Collector):
 
 
 class DirectorySource(ConfigurationSource):
-    """Loads `directory` (None: the built-in documents alone) and, once started, watches it in a thread of its own.
+    """Loads and watches `directory`, or the built-in documents alone. The first load raises `ConfigurationError`.
 
-    With a cluster, `api`, it follows the DeviceClasses; without one, namespace selectors are problems. The first load raises
-    `ConfigurationError`. The watching thread calls `changed` with every new state.
+    Without a cluster (`api`), namespace selectors are problems.
     """
 
     def __init__(

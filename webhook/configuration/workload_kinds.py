@@ -57,10 +57,7 @@ class PodForm(Enum):
     RESOURCES = "resources"
     """The resources of the one container that matters; the rest of the pod comes from elsewhere."""
     AMOUNTS = "amounts"
-    """A part of the object whose pods get the GPUs in `gpus`. Paths below it lead to the same pods.
-
-    Where `gpus` finds no amounts, those other paths count.
-    """
+    """A part of the object whose pods get the GPUs in `gpus`. Paths below it count if `gpus` finds no amounts."""
     PATCH = "patch"
     """A text, YAML or JSON, that is merged into the spec of a pod."""
     OBJECT = "object"

@@ -1,7 +1,6 @@
 """The canary sends two GPU pods to the API server as dry runs: a valid one, and an invalid one that our webhook must reject.
 
-The traces in the answers say which rules the policy of the namespace enforces. The result lists separately what cannot be proved
-under this policy. The leader runs a canary on a period, and exports the last result as metrics.
+The traces in the answers say which rules the policy of the namespace enforces, and the result what that leaves unproved.
 """
 
 import logging
@@ -98,10 +97,8 @@ class _Failed(Exception):  # noqa: N818 - ends one canary
 
 
 def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return a pod that requests only GPUs and fits the restricted profile.
-
-    It names no user, because OpenShift's restricted-v2 accepts only users of a range of the namespace.
-    """
+    """Return a pod that requests only GPUs and fits the restricted profile."""
+    # It names no user: OpenShift's restricted-v2 accepts only users of a range of the namespace.
     container = {
         "name": "canary",
         "image": "registry.k8s.io/pause:3.10",
@@ -194,18 +191,16 @@ class _Canary:
         """Return the traces of the first pod. Raises _Failed unless both webhooks were called, or the first rejected the pod."""
         traces = read_canary_traces(attempt.warnings, self._nonce)
         phases = {trace.phase for trace in traces}
-        if MUTATE not in phases:
-            self._explain(attempt)
-            raise _Failed("not-called", f"a GPU pod was admitted without a call of {MUTATING}")
-        self.proved.append(f"{MUTATING} is called")
-        if DENIED in str(attempt.error):
-            unproved = f"that {VALIDATING} is called, and patches applied"
-            self.open.append(f"{unproved}: the policy rejects the canary before")
-            return traces
-        if VALIDATE not in phases:
-            self._explain(attempt)
-            raise _Failed("not-validated", f"a GPU pod was admitted without a call of {VALIDATING}")
-        self.proved.append(f"{VALIDATING} is called")
+        calls = (MUTATE, MUTATING, "not-called"), (VALIDATE, VALIDATING, "not-validated")
+        for phase, name, reason in calls:
+            if phase not in phases:
+                self._explain(attempt)
+                raise _Failed(reason, f"a GPU pod was admitted without a call of {name}")
+            self.proved.append(f"{name} is called")
+            if DENIED in str(attempt.error):
+                unproved = f"that {VALIDATING} is called, and patches applied"
+                self.open.append(f"{unproved}: the policy rejects the canary before")
+                return traces
         if not any(trace.patched for trace in traces if trace.phase == VALIDATE):
             raise _Failed("not-patched", "the annotations of the mutating webhook are not in the final pod")
         self.proved.append("patches are applied")
@@ -240,7 +235,7 @@ class _Canary:
         self.proved.append(f"the injections of {rules} are in the final pod")
 
     def _rejected(self, attempt: Attempt) -> None:
-        text = "" if attempt.error is None else str(attempt.error)
+        text = str(attempt.error or "")
         if DENIED in text and f"[{SHAPE}]" in text:
             self.proved.append("half a GPU is rejected with our message")
             return
@@ -250,10 +245,7 @@ class _Canary:
 
 
 class CanaryLoop(Collector):
-    """Runs a canary in `namespace` every so many seconds while `is_leader` returns true, and exports the last result.
-
-    There is no result before the first canary, and none unless this controller is the leader.
-    """
+    """Runs a canary every so many seconds while this controller leads, and exports the last result as metrics."""
 
     def __init__(
         self,

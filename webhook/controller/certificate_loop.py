@@ -1,7 +1,4 @@
-"""Reconciles both Secrets of the certificate and the caBundles, after each change of them and on a period.
-
-Every controller runs the loop, leader or not. So a replica that hangs does not keep the others from repairing.
-"""
+"""Reconciles both Secrets and the caBundles, in every controller: a leader that hangs must not stop repairs."""
 
 import logging
 import random
@@ -109,11 +106,8 @@ class CertificateLoop:
         return False
 
     def _pause(self) -> float:
-        """Return the seconds to the next reconciliation: the period, or the rest of a wait of the rotation.
-
-        The period has jitter, so that controllers do not all run at once.
-        """
-        pause = PERIOD * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        """Return the seconds to the next reconciliation: the period, or the rest of a wait of the rotation."""
+        pause = PERIOD * random.uniform(0.8, 1.0)  # noqa: S311 - so that controllers do not all run at once
         known = self._reconciler.last_state
         rest = remaining_wait(known, self._terms, _now()) if known else None
         return pause if rest is None else min(pause, rest.total_seconds() + 0.05)

@@ -1,7 +1,4 @@
-"""The quota controller watches pods, claims, nodes and quotas. The leader reconciles the ledgers.
-
-Followers watch too. So a new leader has already observed the reservations for some time.
-"""
+"""The quota controller. Followers watch too, so that a new leader has observed the reservations for some time."""
 
 import logging
 import random
@@ -16,7 +13,7 @@ from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, Condition
@@ -27,13 +24,11 @@ from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, ledger_record, ledgers
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
-from webhook.controller.usage_cache import UsageCache, verify
-from webhook.controller.usage_counter import UsageCounter
+from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.work_queue import WorkQueue
-from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
-from webhook.quota.events import QuotaEvents
+from webhook.quota.ledger_objects import ClusterStore
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -66,7 +61,7 @@ class Controller:
     ) -> None:
         self._elector = elector
         self._metrics = metrics
-        self._observed = observed or ObservedLedgers()
+        self.observed = observed or ObservedLedgers()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
@@ -79,13 +74,14 @@ class Controller:
             changed=self._count_changed,
             began=self._began,
             ended=self._ended,
-            awaited=self._full_namespaces,
+            # Users may wait for quota that is freed where all is used up.
+            awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
             history=ClaimHistory(),
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
-        self._events = QuotaEvents(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
+        self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self._statuses = QuotaStatusWriter(
             api,
             self.quotas,
@@ -102,7 +98,7 @@ class Controller:
             ClusterStore(api, namespace),
             self._granted,
             self.usage_cache,
-            self._observed,
+            self.observed,
             metrics,
             self._events,
         )
@@ -110,14 +106,14 @@ class Controller:
             verify,
             self.usage_cache,
             metrics,
-            lambda: self.ledgers() if leads() else (),
+            lambda: self.observed.ledgers() if leads() else (),
             self._queue.add,
             recount_seconds,
         )
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`, then release the Lease."""
-        self.usage_cache.start()
+        self.usage_cache.own.start()
         self.quotas.start(stopping)
         self.ledger_objects.start(stopping)
         self._events.start()
@@ -147,10 +143,6 @@ class Controller:
             for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
                 self._queue.add(namespace)
         self.unmapped_resources.configure(configuration)
-
-    def ledgers(self) -> dict[str, QuotaLedger]:
-        """Return the newest observed ledgers by namespace. Unreadable ledgers are left out."""
-        return self._observed.ledgers()
 
     def conditions(self) -> dict[str, tuple[Condition, ...]]:
         return {record.namespace: record.status.conditions for record in self.quotas.all()}
@@ -191,32 +183,28 @@ class Controller:
             self._metrics.forget(before.namespace)
         if after is None or after.versioned is None:
             if (lost := after or before) is not None:  # deleted, or unreadable
-                self._observed.forget(lost.namespace, lost.uid)
+                self.observed.forget(lost.namespace, lost.uid)
                 self._queue.add(lost.namespace)
                 self._statuses.changed(lost.namespace)
             return
         self._statuses.changed(after.namespace)
-        self._observed.observe(after.namespace, after.versioned)
+        self.observed.observe(after.namespace, after.versioned)
         ledger, former = after.versioned.ledger, before.ledger if before else None
         if former is None or spec_of(former) != spec_of(ledger):
             self._queue.add(after.namespace)
         elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
             # Count soon: a new reservation may have the name of a stored object, which counts only once, or be unreadable.
             self._queue.add(after.namespace, COUNTED_SECONDS)
-        elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
+        elif (expiry := self.observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self._observed.get(namespace) is None:
+        if self.observed.get(namespace) is None:
             return
         if frees:  # a user may wait for the freed quota
             self._queue.hurry(namespace)
         else:  # the new object is already counted by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)
-
-    def _full_namespaces(self) -> list[str]:
-        """Return the namespaces whose quota is used up, so that users may wait for freed quota."""
-        return [namespace for namespace, ledger in self.ledgers().items() if ledger.is_full]
 
     def _leads(self) -> bool:
         return self._elector.is_leader and self.usage_cache.own.synced
@@ -248,7 +236,7 @@ class Controller:
             return
         self._tidied_at = now
         try:
-            self.usage_cache.prune(self.ledgers(), is_leader=self._elector.is_leader)
+            self.usage_cache.prune(self.observed.ledgers(), is_leader=self._elector.is_leader)
         except errors.ApiError as error:
             log.warning("the published catalogues: %s", error)
 

@@ -1,7 +1,6 @@
 """The status of every GPUPolicy, GPUClass and GPUResourceMapping: in force, invalid with every problem, or held back by another.
 
-The leader writes it, with the spec that is in force, and an Event when a document is refused, paused or resumed. Conditions and
-Events are for people and `kubectl wait`. No decision depends on them.
+The leader writes it, and an Event when a document is refused, paused or resumed. No decision depends on them.
 """
 
 import logging
@@ -25,7 +24,7 @@ from webhook.configuration.cluster_source import (
     path_of,
 )
 from webhook.configuration.documents import API_VERSION, PAUSE, Document, is_pause
-from webhook.controller.conditions import FALSE, TRUE, with_transition_time
+from webhook.controller.quota_status import FALSE, TRUE, with_transition_time
 
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = 10.0

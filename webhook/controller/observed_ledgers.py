@@ -37,18 +37,17 @@ class ObservedLedgers:
         return observed.ledger_object if observed else None
 
     def ledgers(self) -> dict[str, QuotaLedger]:
+        """Return the newest ledgers by namespace. Unreadable ledgers are left out."""
         return {
             namespace: observed.ledger_object.ledger for namespace, observed in list(self._observed.items())
         }
 
     def observe(self, namespace: str, ledger_object: VersionedLedger) -> None:
-        """Record a ledger that was just read or written, unless a newer version is recorded.
-
-        Reads, writes and the watch come in any order. The resourceVersions of a kind are ordered as whole numbers.
-        """
+        """Record a ledger that was just read or written, unless a newer version is recorded: they come in any order."""
         now, ledger = monotonic(), ledger_object.ledger
         with self._lock:
             before = self._observed.get(namespace)
+            # The resourceVersions of a kind are ordered as whole numbers.
             if before is not None and int(ledger_object.version) <= int(before.ledger_object.version):
                 return
             if before is None or before.ledger_object.ledger.ledger_uid != ledger.ledger_uid:
@@ -73,10 +72,7 @@ class ObservedLedgers:
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
-        """Return the seconds until the quota may be initialised, 0 if it may now.
-
-        A replica may have read "no quota" before the ledger existed. It believes that for the whole wait.
-        """
+        """Return the seconds until the quota may be initialised: replicas believe an earlier "no quota" so long."""
         observed = self._observed.get(namespace)
         return max(0.0, observed.since + self._no_quota - monotonic()) if observed else self._no_quota
 

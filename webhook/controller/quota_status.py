@@ -1,8 +1,13 @@
-"""The status of every GPUQuota shows its ledger to people. The leader writes it, and no decision depends on it."""
+"""The status of every GPUQuota, with its conditions, shows its ledger to people. The leader writes it. No decision depends on it.
+
+Ready: the quota is counted and enforced. Exceeded: usage is above the quota. Stale: counts may lag. UnmappedResources: the
+cluster has resources or DeviceClasses that no quota counts.
+"""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic, sleep
@@ -10,14 +15,15 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import format_amount
+from policies.quota.amounts import exceeds, format_amount
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.controller.conditions import EXCEEDED, TRUE, conditions, unreadable
+from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.controller.records import LedgerRecord
-from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path
-from webhook.quota.events import QuotaEvents
+from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path, quota_reference
 
 EVERY_SECONDS = 1.0
 """From the first change to the write that shows all changes. So a status is written at most once a second."""
@@ -28,29 +34,34 @@ FAILED_SECONDS = 10.0
 LOOK_SECONDS = 0.1
 CALL_SECONDS = 10.0
 
+TRUE, FALSE = "True", "False"
+READY, EXCEEDED = "Ready", "Exceeded"
+NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
+"""Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
+COUNTED = "every stored pod and claim of the namespace is counted"
+KEYS_SHOWN = 8
+"""Dimensions or names in one message. The status has the amounts of all dimensions."""
+_LONGEST_QUOTED = 80
+
+_Verdict = tuple[str, str, str]
+"""Status, reason and message."""
+
 log = logging.getLogger("gpu_admission.controller")
 
 
+@dataclass(eq=False)
 class QuotaStatusWriter:
-    """Writes each status that differs from its ledger, one after the other.
+    """Writes each status that differs. `stale` and `unmapped_resources` return the arguments of `conditions`."""
 
-    `stale` and `unmapped_resources` return the arguments of `conditions`.
-    """
+    api: ApiClient
+    quotas: Informer[QuotaRecord]
+    ledger_objects: Informer[LedgerRecord]
+    leads: Callable[[], bool]
+    stale: Callable[[], str]
+    unmapped_resources: Callable[[], Sequence[str] | None]
+    events: EventQueue
 
-    def __init__(
-        self,
-        api: ApiClient,
-        quotas: Informer[QuotaRecord],
-        ledger_objects: Informer[LedgerRecord],
-        *,
-        leads: Callable[[], bool],
-        stale: Callable[[], str],
-        unmapped_resources: Callable[[], Sequence[str] | None],
-        events: QuotaEvents,
-    ) -> None:
-        self._api, self._quotas, self._ledger_objects = api, quotas, ledger_objects
-        self._leads, self._stale, self._unmapped_resources = leads, stale, unmapped_resources
-        self._events = events
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._was_stale = False
@@ -60,7 +71,7 @@ class QuotaStatusWriter:
             self._due.setdefault(namespace, monotonic() + EVERY_SECONDS)
 
     def all_changed(self) -> None:
-        for namespace in self._quotas.namespaces():
+        for namespace in self.quotas.namespaces():
             self.changed(namespace)
 
     def run(self, stopping: threading.Event) -> None:
@@ -70,12 +81,12 @@ class QuotaStatusWriter:
 
     def look(self) -> float:
         """Write the statuses that are due, while this process leads. Return the seconds until the next call."""
-        if not self._leads():
+        if not self.leads():
             return LOOK_SECONDS
-        if bool(self._stale()) != self._was_stale:
+        if bool(self.stale()) != self._was_stale:
             self._was_stale = not self._was_stale
             self.all_changed()
-        while self._leads() and (namespace := self._take(monotonic())) is not None:
+        while self.leads() and (namespace := self._take(monotonic())) is not None:
             try:
                 if self._write(namespace):
                     sleep(PACE_SECONDS)
@@ -102,8 +113,8 @@ class QuotaStatusWriter:
 
     def _write(self, namespace: str) -> bool:
         """Write the status of a quota if it differs, and return whether it did. Raises `errors.ApiError`."""
-        quota = next(iter(self._quotas.items(namespace)), None)
-        record = next(iter(self._ledger_objects.items(namespace)), None)
+        quota = next(iter(self.quotas.items(namespace)), None)
+        record = next(iter(self.ledger_objects.items(namespace)), None)
         if quota is None or record is None:
             return False
         status = self._shown(quota, record)
@@ -111,12 +122,13 @@ class QuotaStatusWriter:
             return False
         try:
             body = encode_status(quota, status)
-            self._api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
+            self.api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
         except errors.NotFound:
             return False
         exceeded, before = status.condition(EXCEEDED), quota.status.condition(EXCEEDED)
         if exceeded and exceeded.status == TRUE and not (before and before.status == TRUE):
-            self._events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
+            regarding = quota_reference(namespace, quota.uid)
+            self.events.put(EventRecord(regarding=regarding, reason=EXCEEDED, message=exceeded.message))
         return True
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
@@ -127,7 +139,7 @@ class QuotaStatusWriter:
             return msgspec.structs.replace(before, conditions=found)
         if ledger.quota_uid != quota.uid:
             return None
-        stale, unmapped_resources = self._stale(), self._unmapped_resources()
+        stale, unmapped_resources = self.stale(), self.unmapped_resources()
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
         return QuotaStatus(
             hard=ledger.hard,
@@ -153,3 +165,107 @@ def staleness(informers: Mapping[str, Informer[Any]]) -> str:
         if informer.age > STALE_SECONDS
     ]
     return "; ".join(silent)
+
+
+def conditions(
+    ledger: QuotaLedger,
+    before: Iterable[Condition],
+    *,
+    stale: str,
+    unmapped_resources: Sequence[str] | None,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """Return the conditions of a ledger. `before` are those in the status, and `stale` says why the count may lag.
+
+    `unmapped_resources`: DeviceClasses and resource names that no GPUResourceMapping names. None leaves the condition
+    unchanged, because this process has not looked yet.
+    """
+    others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
+    found = {READY: _ready(ledger, others), **others}
+    if unmapped_resources is not None:
+        found["UnmappedResources"] = _unmapped_resources(unmapped_resources)
+    return _replaced(before, found, ledger.generation, now)
+
+
+def unreadable(
+    problem: str, before: Iterable[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions of a quota whose ledger cannot be read. It is not Ready; the other conditions stay unchanged."""
+    return _replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
+
+
+def _replaced(
+    before: Iterable[Condition], found: Mapping[str, _Verdict], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    written = {condition.type: condition for condition in before}
+    current = (
+        with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)
+        for kind, (status, reason, message) in found.items()
+    )
+    return *current, *(each for kind, each in written.items() if kind not in found)
+
+
+def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
+    """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
+    if ledger.used is None or ledger.uncounted:
+        return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
+    if lines := ledger.reservations.unreadable:
+        why = f"reservations of the ledger cannot be read: {quoted(lines)}"
+        until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
+        return FALSE, UNREADABLE, f"{why}: {until}"
+    if ledger.class_catalogue is None:
+        why = (
+            f"reservations were counted by a class catalogue that is not published in ConfigMap {CATALOGUES}"
+        )
+        return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
+    for kind, (status, _, message) in others.items():
+        if status == TRUE:
+            return TRUE, kind, f"{COUNTED}; {message}"
+    if ledger.next_catalogue is not None:
+        why = "GPUClasses, resource names or spec.unclassifiedPods changed"
+        return (
+            TRUE,
+            "Migrating",
+            f"{COUNTED}; {why}: until what is in flight is counted, requests count by both",
+        )
+    return TRUE, "Ready", COUNTED
+
+
+def _exceeded(ledger: QuotaLedger) -> _Verdict:
+    over = exceeds(ledger.used or {}, ledger.hard)
+    if not over:
+        return FALSE, "WithinQuota", "used is within spec.hard"
+    parts = [
+        f"{excess.key}: {format_amount(excess.amount)} used of {format_amount(excess.hard)}, "
+        f"{format_amount(excess.over)} too many"
+        for excess in over[:KEYS_SHOWN]
+    ]
+    more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""
+    return TRUE, "OverQuota", "; ".join(parts) + more
+
+
+def _stale(why: str) -> _Verdict:
+    return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
+
+
+def _unmapped_resources(names: Sequence[str]) -> _Verdict:
+    if not names:
+        return (
+            FALSE,
+            "AllKnown",
+            "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
+        )
+    more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
+    shown = ", ".join(names[:KEYS_SHOWN])
+    return TRUE, "Unknown", f"not counted, because no GPUResourceMapping names them: {shown}{more}"
+
+
+def quoted(lines: Sequence[str]) -> str:
+    """Return the number of lines and the beginning of the first. Control characters are escaped."""
+    return f"{len(lines)} line{'s' if len(lines) > 1 else ''}, the first {lines[0][:_LONGEST_QUOTED]!a}"
+
+
+def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:
+    """Return the condition with the time of its last change of status. `before` is the one in the status."""
+    at = before.last_transition_time if before and before.status == condition.status else timestamp(now)
+    return msgspec.structs.replace(condition, last_transition_time=at)

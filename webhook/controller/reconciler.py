@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic, sleep, time
 
 import msgspec
@@ -27,13 +28,13 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
-from webhook.controller.conditions import quoted
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
-from webhook.controller.usage_cache import UsageCache
-from webhook.controller.usage_counter import Counted, UsageCounter
-from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
-from webhook.quota.events import QuotaEvents
+from webhook.controller.quota_status import quoted
+from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
+from webhook.quota.documents import quota_reference
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -55,10 +56,7 @@ SOON = 0.05
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger now: the ledger, perhaps with a transition begun, the counter and the catalogue version.
-
-    `anew`: it was never counted in full, or its catalogue is not available.
-    """
+    """How to count a ledger, perhaps with a transition begun. `anew`: not yet in full, or without its catalogue."""
 
     ledger: QuotaLedger
     counter: UsageCounter
@@ -66,34 +64,24 @@ class _Plan(msgspec.Struct, frozen=True):
     anew: bool
 
 
+@dataclass(eq=False)
 class QuotaReconciler:
-    """For any number of threads, but only one at a time for a namespace.
+    """For any number of threads, but only one at a time for a namespace."""
 
-    `granted` returns the GPUQuota in the informer as a ledger that was never counted.
-    """
+    store: ClusterStore
+    granted: Callable[[str], QuotaLedger | None]
+    """Returns the GPUQuota in the informer as a ledger that was never counted."""
+    usage_cache: UsageCache
+    observed: ObservedLedgers
+    metrics: ControllerMetrics
+    events: EventQueue
 
-    def __init__(
-        self,
-        store: ClusterStore,
-        granted: Callable[[str], QuotaLedger | None],
-        usage_cache: UsageCache,
-        observed: ObservedLedgers,
-        metrics: ControllerMetrics,
-        events: QuotaEvents,
-    ) -> None:
-        self._store, self._granted = store, granted
-        self._usage_cache = usage_cache
-        self._observed = observed
-        self._metrics = metrics
-        self._events = events
+    def __post_init__(self) -> None:
         self._contended: set[str] = set()
         self._listing = threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
-        """Bring the ledger up to date. Return the seconds until the next time, None if there is none, or no quota.
-
-        Raises `LedgerError` and `errors.ApiError`.
-        """
+        """Update the ledger. Return the seconds until the next time, or None. Raises LedgerError, `errors.ApiError`."""
         begun = monotonic()
         former: Revisions | None = None
         while monotonic() < begun + CONTEND_SECONDS:
@@ -104,7 +92,7 @@ class QuotaReconciler:
                 ledger_object = self.current(namespace, fresh=fresh)
                 self._contended.discard(namespace)
                 if ledger_object is None:
-                    self._metrics.forget(namespace)
+                    self.metrics.forget(namespace)
                     return None
                 plan = self._plan(ledger_object.ledger)
                 if (wait := self._wait(namespace, plan)) > 0:
@@ -116,14 +104,14 @@ class QuotaReconciler:
                         raise LedgerError(GONE_BACK, transient=False)
                     former = revisions
                     log.info("%s: %s; listing again", namespace, result.value)
-                    self._metrics.refused.labels(result.name.lower()).inc()
+                    self.metrics.refused.labels(result.name.lower()).inc()
                     plan.counter.refresh(namespace, since=started, nodes_since=started)
                     continue
                 self._write(namespace, ledger_object, plan, result)
             except LedgerConflict:
                 # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
                 self._contended.add(namespace)
-                self._metrics.conflicts.inc()
+                self.metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
             else:
                 return self._next(namespace, result.ledger)
@@ -131,14 +119,14 @@ class QuotaReconciler:
 
     def _first_wait(self, namespace: str) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
-        ledger_object = self._observed.get(namespace)
+        ledger_object = self.observed.get(namespace)
         if (
             ledger_object is None
             or ledger_object.ledger.used is not None
             or not self._has_spec(namespace, ledger_object)
         ):
             return 0.0
-        wait = self._observed.initialization_wait(namespace)
+        wait = self.observed.initialization_wait(namespace)
         return wait + SOON if wait else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
@@ -147,17 +135,17 @@ class QuotaReconciler:
             return POLL_AGAIN
         if not plan.anew:
             return 0.0
-        wait = self._observed.initialization_wait(namespace)
+        wait = self.observed.initialization_wait(namespace)
         if wait:
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
-        since = self._observed.spec_since(namespace)
+        since = self.observed.spec_since(namespace)
         if counter.is_listed(namespace, since):
             return True
-        waiting = sum(_is_anew(ledger) for ledger in self._observed.ledgers().values())
+        waiting = sum(_is_anew(ledger) for ledger in self.observed.ledgers().values())
         if not counter.pods.is_longer(waiting):
             return True
         if not self._listing.acquire(blocking=False):
@@ -174,12 +162,12 @@ class QuotaReconciler:
         A count under another catalogue version migrates to ours without a pause, if all replicas can read both catalogues.
         Otherwise the ledger is counted anew, and denies requests until all reservations under the other version are gone.
         """
-        own = self._usage_cache.own
+        own = self.usage_cache.own
         target = CatalogueVersion(own.digest, ledger.unclassified_pods)
-        if self._usage_cache.publish(own) or ledger.class_catalogue == str(target):
+        if self.usage_cache.publish(own) or ledger.class_catalogue == str(target):
             moving = begin_transition(ledger, str(target))
             by = CatalogueVersion.parse(catalogue_version_to_count_by(moving) or "")
-            counter = self._usage_cache.of(by.digest) if by else None
+            counter = self.usage_cache.of(by.digest) if by else None
             if by and counter:
                 return _Plan(moving, counter, by, anew=_is_anew(ledger))
         return _Plan(ledger, own, target, anew=True)
@@ -187,7 +175,7 @@ class QuotaReconciler:
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists that are new enough. The first count needs lists that began after the ledger was first observed."""
         ledger, counter = plan.ledger, plan.counter
-        since = self._observed.spec_since(namespace) if plan.anew else AT_ALL
+        since = self.observed.spec_since(namespace) if plan.anew else AT_ALL
         counter.refresh(namespace, since=since, nodes_since=since)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
@@ -196,12 +184,12 @@ class QuotaReconciler:
         return counted
 
     def _counted(self, namespace: str, plan: _Plan) -> Counted:
-        deleted = self._usage_cache.deleted(namespace)
+        deleted = self.usage_cache.deleted(namespace)
         return plan.counter.count(namespace, plan.ledger, plan.by.unclassified_pods, deleted)
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list that starts now may expire a reservation that the present lists cannot expire."""
-        overdue = self._observed.expired(namespace, now) - self._observed.expired(
+        overdue = self.observed.expired(namespace, now) - self.observed.expired(
             namespace, counted.list_started
         )
         objects = counted.listing.objects
@@ -212,10 +200,10 @@ class QuotaReconciler:
         if 0 in msgspec.structs.astuple(counted.listing.revisions):
             # A watch has just begun anew, so the count mixes revisions. A ledger without a count would accept it.
             return Refused.OLDER
-        expired = self._observed.expired(namespace, counted.list_started)
+        expired = self.observed.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)
-        waited = not self._observed.initialization_wait(namespace)
+        waited = not self.observed.initialization_wait(namespace)
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
@@ -224,34 +212,34 @@ class QuotaReconciler:
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
             self.swap(namespace, versioned, ledger)
         if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
-            self._metrics.recount_time.labels(namespace).set(time())
+            self.metrics.recount_time.labels(namespace).set(time())
             log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
-        self._metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
+        self.metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
         if reconciled.expired:
-            self._metrics.expired.labels(namespace).inc(len(reconciled.expired))
+            self.metrics.expired.labels(namespace).inc(len(reconciled.expired))
             log.info("%s: %d reservations expired", namespace, len(reconciled.expired))
         if reconciled.unreadable:
-            self._metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
+            self.metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
             dropped = f"dropped reservations that could not be read: {quoted(reconciled.unreadable)}"
             log.error("%s: %s", namespace, dropped)
-            self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
+            quota = quota_reference(namespace, ledger.quota_uid)
+            self.events.put(EventRecord(regarding=quota, reason="UnreadableReservations", message=dropped))
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all reservations are counted by the next catalogue version, too
-        expiry = self._observed.next_expiry(namespace)
+        expiry = self.observed.next_expiry(namespace)
         return None if expiry is None else max(SOON, expiry) + SOON
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
-        """Return the stored ledger with the present spec of the GPUQuota, None without a GPUQuota.
+        """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
 
-        Creates the ledger if there is none, writes a changed spec into it, and deletes it if its GPUQuota is gone. `fresh`: read
-        the ledger from the API server, because others write it faster than the watch shows it. Raises LedgerError, as `swap`
-        does, or LedgerConflict if another process changed the ledger meanwhile.
+        `fresh`: read it from the API server, because others write it faster than the watch shows it. Raises
+        LedgerError, or LedgerConflict if another process changed the ledger meanwhile.
         """
-        ledger_object = None if fresh else self._observed.get(namespace)
+        ledger_object = None if fresh else self.observed.get(namespace)
         if ledger_object is None:
-            granted = None if fresh else self._granted(namespace)
+            granted = None if fresh else self.granted(namespace)
             # If a ledger exists that is not observed yet, its creation conflicts.
             ledger_object = VersionedLedger(granted, NO_LEDGER_OBJECT) if granted else self._read(namespace)
             if ledger_object is None:
@@ -259,36 +247,36 @@ class QuotaReconciler:
             if ledger_object.version == NO_LEDGER_OBJECT:
                 # Never counted, so it grants nothing: if the call times out, the ledger may be created at any time later.
                 return self._with_spec(namespace, self.swap(namespace, ledger_object, ledger_object.ledger))
-            self._observed.observe(namespace, ledger_object)
+            self.observed.observe(namespace, ledger_object)
         if ledger_object.ledger.used is not None and self._has_spec(namespace, ledger_object):
             return ledger_object
         return self._with_spec(namespace, ledger_object)
 
     def _has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
         """Whether the ledger has the spec of the GPUQuota in the informer. Makes no call."""
-        granted = self._granted(namespace)
+        granted = self.granted(namespace)
         return granted is not None and spec_of(ledger_object.ledger) == spec_of(granted)
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
-        written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
-        self._observed.observe(namespace, written)
+        written = self.store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
+        self.observed.observe(namespace, written)
         return written
 
     def _read(self, namespace: str) -> VersionedLedger | None:
         try:
-            return self._store.read(namespace, CALL_SECONDS)
+            return self.store.read(namespace, CALL_SECONDS)
         except LedgerError as error:
             # An unreadable ledger denies requests, even after its quota was deleted.
-            if error.transient or not self._store.discard(namespace, CALL_SECONDS):
+            if error.transient or not self.store.discard(namespace, CALL_SECONDS):
                 raise
             return None
 
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
         """Read the GPUQuota, and write its spec into the ledger. Without a GPUQuota, delete the ledger and return None."""
-        granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
+        granted, ledger = self.store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
-            self._store.delete(namespace, ledger_object.version, CALL_SECONDS)
-            self._observed.forget(namespace, ledger.ledger_uid)
+            self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
+            self.observed.forget(namespace, ledger.ledger_uid)
             return None
         if spec_of(ledger) == spec_of(granted):
             return ledger_object

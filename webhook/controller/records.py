@@ -1,7 +1,6 @@
 """Records of pods, ResourceClaims and ledgers in the controller's informers.
 
 The pods of a Job differ only in name and node. So they share one blueprint, and ten thousand pods are ten thousand short records.
-A pod that requests no GPU and has no claim gets no record.
 """
 
 import threading
@@ -33,10 +32,7 @@ QUOTAS = Resource(f"/apis/{API_VERSION}", PLURAL)
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
-    """What the demand of a pod or claim depends on, as compact JSON, and the demands computed from it.
-
-    `nodes` are the nodes that a pod selects. They matter until it is bound.
-    """
+    """What the demand of a pod or claim depends on, as JSON, its demands, and the nodes that an unbound pod selects."""
 
     document: bytes
     demands: dict[tuple[UnclassifiedPods, Hashable], Vector]
@@ -44,10 +40,7 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
 
 
 class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored pod or claim. `holder` is its controller (`Job/train`), or the object itself.
-
-    `version` is the resourceVersion, `since` the creationTimestamp.
-    """
+    """A stored pod or claim, its resourceVersion and creationTimestamp. `holder`: its controller (`Job/train`), or it."""
 
     uid: str
     namespace: str
@@ -138,7 +131,7 @@ class RecordReader:
     """Makes records under one catalogue, and computes their demand. Records with an equal blueprint share it."""
 
     def __init__(self, catalogues: Catalogues, history: ClaimHistory | None = None) -> None:
-        self._catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
+        self.catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
         self._history = history or ClaimHistory()
         self._blueprints: WeakValueDictionary[tuple[str, bytes], Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
@@ -171,7 +164,7 @@ class RecordReader:
             spec = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
             demands[key] = pod_demand(
                 msgspec.structs.replace(pod, given_spec=spec),
-                self._catalogues,
+                self.catalogues,
                 unclassified_pods,
                 nodes=nodes,
             ).vector
@@ -207,7 +200,7 @@ class RecordReader:
             claim = decode_claim(record.blueprint.document)
             demands[key] = claim_demand(
                 beyond_pod(claim, names, self._resource_mapping) if names else claim,
-                self._catalogues,
+                self.catalogues,
                 unclassified_pods,
             ).vector
         return demands[key]
@@ -262,10 +255,7 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):
-    """A ledger in its informer. `versioned` is None if the ledger cannot be read, and `problem` says why.
-
-    `namespace` is the namespace whose quota it counts, not the namespace of the object.
-    """
+    """A ledger in its informer, with the namespace whose quota it counts. If it cannot be read, `problem` says why."""
 
     uid: str
     namespace: str

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -34,55 +35,49 @@ def unmapped_resources(amounts: Mapping[str, Any], resource_mapping: ResourceMap
     )
 
 
+@dataclass(eq=False)
 class UnmappedResourcesWatch:
     """Lists the nodes every EVERY_SECONDS while this process leads. Calls `changed` when `names` changed."""
 
-    def __init__(
-        self,
-        api: ApiClient,
-        configuration: Configuration,
-        is_leader: Callable[[], bool],
-        changed: Callable[[], object],
-    ) -> None:
-        self._api = api
-        self._configuration = configuration
-        self._is_leader = is_leader
-        self._changed = changed
-        self._due = 0.0
-        self.names: Sequence[str] | None = None
-        """None until this process has listed the nodes as leader."""
+    api: ApiClient
+    configuration: Configuration
+    is_leader: Callable[[], bool]
+    changed: Callable[[], object]
+    due: float = 0.0
+    names: Sequence[str] | None = None
+    """None until this process has listed the nodes as leader."""
 
     def configure(self, configuration: Configuration) -> None:
-        self._configuration, self._due = configuration, 0.0
+        self.configuration, self.due = configuration, 0.0
 
     def run(self, stopping: threading.Event) -> None:
         while not stopping.wait(POLL_SECONDS):
-            if not self._is_leader():
-                self.names, self._due = None, 0.0
-            if not self._is_leader() or monotonic() < self._due:
+            if not self.is_leader():
+                self.names, self.due = None, 0.0
+            if not self.is_leader() or monotonic() < self.due:
                 continue
-            self._due = monotonic() + EVERY_SECONDS
+            self.due = monotonic() + EVERY_SECONDS
             try:
                 self.look()
             except errors.ApiError as error:
                 log.warning("nodes: %s", error)
-                self._due = monotonic() + RETRY_SECONDS
+                self.due = monotonic() + RETRY_SECONDS
             except Exception:  # a bug, or a node that cannot be read, must not end the thread
                 log.exception("nodes")
-                self._due = monotonic() + RETRY_SECONDS
+                self.due = monotonic() + RETRY_SECONDS
 
     def look(self) -> None:
         """List the nodes now. Raises `errors.ApiError`."""
-        configuration = self._configuration
+        configuration = self.configuration
         found: set[str] = set()
 
         def read(raw: msgspec.Raw) -> None:
             allocatable = decode_node(raw).status.allocatable
             found.update(unmapped_resources(allocatable, configuration.resource_mapping))
 
-        self._api.list(NODES.path(), read)
+        self.api.list(NODES.path(), read)
         classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
         names = (*classes, *sorted(found))
         if names != self.names:
             self.names = names
-            self._changed()
+            self.changed()

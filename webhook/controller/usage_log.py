@@ -1,7 +1,6 @@
 """Audit lines about the usage of pods and claims: when an object is first counted, each hour while it holds, at its end.
 
 So `gpu-admission usage` knows the time of each use, even if no line says that it ended: no controller may have run at that time.
-Only the leader writes.
 """
 
 import threading

@@ -97,7 +97,7 @@ class ReservationBatcher:
     ) -> None:
         self._store = store
         self._catalogues_of = catalogues_of
-        self._metrics = metrics
+        self.metrics = metrics
         self._clock = clock
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
@@ -127,7 +127,7 @@ class ReservationBatcher:
                 published = self._catalogues_of(ledger, self._seconds_until(deadline))
             except LedgerError as error:
                 if not error.transient or self._clock() + pause >= deadline:
-                    self._metrics.errors.inc()
+                    self.metrics.errors.inc()
                     raise
             else:
                 return request_of(ledger, published)
@@ -189,7 +189,7 @@ class ReservationBatcher:
         try:
             self._decide(namespace, batch, leader.deadline)
         except LedgerError as error:
-            self._metrics.errors.inc()
+            self.metrics.errors.inc()
             for waiting in [leader, *batch]:  # an error that may pass fails only those that have no time left
                 if waiting is leader or not error.transient or waiting.deadline <= self._clock():
                     waiting.finish(error)
@@ -225,7 +225,7 @@ class ReservationBatcher:
             try:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
             except LedgerConflict:
-                self._metrics.conflicts.inc()
+                self.metrics.conflicts.inc()
                 last = _contended()
                 if fresh or self._has_rivals(namespace):
                     # The winner writes again after as long. A random pause lets one of several losers be first.
@@ -305,7 +305,7 @@ class ReservationBatcher:
         if decided.ledger is not before.ledger:
             self._write(namespace, before, decided.ledger, deadline)
         if batch:
-            self._metrics.batch_size.observe(len(batch))
+            self.metrics.batch_size.observe(len(batch))
         for waiting, request, verdict in zip(batch, requests, decided.verdicts, strict=True):
             if verdict.reason is VerdictReason.RESERVED or waiting in (requested or ()):
                 waiting.finish(ReservationOutcome(before.ledger, request, verdict))
@@ -314,7 +314,7 @@ class ReservationBatcher:
     def _write(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, deadline: float) -> None:
         self._known[namespace] = before, 0.0
         begun, left = self._clock(), self._seconds_until(deadline)
-        with self._metrics.write_seconds.time():
+        with self.metrics.write_seconds.time():
             written = self._store.compare_and_swap(namespace, before, ledger, left)
         self._remember(namespace, written)
         if self._has_rivals(namespace):

@@ -11,6 +11,7 @@ from policies.quota.amounts import Vector, parse_amount
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
+from webhook.cluster.events import Regarding
 from webhook.cluster.objects import Condition, PartialObject
 from webhook.configuration.documents import API_VERSION, QUOTA
 
@@ -20,6 +21,11 @@ PLURAL = "gpuquotas"
 def quota_path(namespace: str, *rest: str) -> str:
     """Return the API path of the namespace's quota, or of its subresource."""
     return api_path(f"/apis/{API_VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)
+
+
+def quota_reference(namespace: str, uid: str) -> Regarding:
+    """Return what an Event on the quota is about."""
+    return Regarding(API_VERSION, QUOTA, NAME, uid, namespace)
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -9,7 +9,6 @@ import msgspec
 from policies.quota.amounts import total
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
-from webhook.quota.metrics import QuotaMetrics
 
 
 class NamespaceQuota(Protocol):
@@ -17,36 +16,32 @@ class NamespaceQuota(Protocol):
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide, and reserve the growth unless it is a dry run. Raises LedgerError."""
-        ...
 
     def grant(self) -> QuotaGrant | None:
         """Return the limits and the usage. None without a quota, or if it could not be read in time."""
-        ...
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):
     batcher: ReservationBatcher
-    metrics: QuotaMetrics
     release: Callable[[str, str], None] | None = None
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> NamespaceQuota:
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return _ReviewQuota(self.batcher, self.metrics, namespace, deadline, dry_run)
+        return _ReviewQuota(self.batcher, namespace, deadline, dry_run)
 
 
 class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     """A `NamespaceQuota`."""
 
     batcher: ReservationBatcher
-    metrics: QuotaMetrics
     namespace: str
     deadline: float
     dry_run: bool
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if self.batcher.has_no_quota(self.namespace):  # true of most namespaces
-            self.metrics.decided("no quota", dry_run=self.dry_run)
+            self.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
             return ReservationOutcome()
@@ -54,10 +49,10 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         try:
             outcome = decide(self.namespace, quota_request.on, self.deadline)
         except LedgerError:
-            self.metrics.decided("ledger error", dry_run=self.dry_run)
+            self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
-        self.metrics.decided(decided, dry_run=self.dry_run)
+        self.batcher.metrics.decided(decided, dry_run=self.dry_run)
         return outcome
 
     def grant(self) -> QuotaGrant | None:

@@ -1,23 +1,31 @@
-"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded and encoded.
+"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded, encoded, and the store of them.
 
 The only field is the ledger as JSON text. So a write is cheap for the API server: it validates no schema and compares no managed
 fields. An unreadable ledger raises `LedgerObjectError`, because it must not count as an empty one.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.quota.amounts import parse_vector, texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reservations import Reservations
-from webhook.cluster.api import Identified, Identity, api_path
-from webhook.configuration.documents import API_VERSION
-from webhook.quota.store import VersionedLedger
+from policies.quota.ledger.reservations import LIMIT, Reservations
+from policies.quota.quota_request import LedgerError
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, ApiClient, Identified, Identity, api_path
+from webhook.configuration.documents import API_VERSION, GROUP
+from webhook.quota import documents
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 PLURAL = "gpuquotaledgers"
 KIND = "GPUQuotaLedger"
+
+NO_LEDGER_OBJECT = ""
+"""Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
 class LedgerObjectError(ValueError):
@@ -117,5 +125,101 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
     text = _ENCODER.encode(written).decode()
     body = _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "ledger": text})
     if len(body) > LONGEST_BODY and ledger.holders:
-        return encode_ledger_object(namespace, version, msgspec.structs.replace(ledger, holders={}))
+        return encode_ledger_object(namespace, version, replace(ledger, holders={}))
     return body
+
+
+class ClusterStore:
+    """The ledgers in the namespace `installation`, swapped by resourceVersion: of several writers the first succeeds.
+
+    A namespace has no quota if it has neither a ledger nor a GPUQuota. A GPUQuota without a ledger was never counted, and denies.
+    """
+
+    reservations_limit = LIMIT
+
+    def __init__(self, api: ApiClient, installation: str) -> None:
+        self._api, self._installation = api, installation
+
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
+        """Read from etcd: no cache serves a GET without a resourceVersion.
+
+        The GPUQuota is read after the ledger. If neither is found, the namespace had no quota at the second read.
+        """
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(namespace), PLURAL, seconds)
+            if found is not None:
+                return decode_ledger_object(found)
+        granted = self.granted(namespace, seconds)
+        return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
+
+    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
+        """Return the ledger that the GPUQuota grants, never counted. None without a GPUQuota."""
+        with _as_ledger_errors("read"):
+            found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            quota = None if found is None else documents.decode_quota(found)
+        if quota is None:
+            return None
+        if quota.granted is None:
+            raise LedgerError(quota.problem, transient=False)
+        return quota.granted
+
+    def compare_and_swap(
+        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
+    ) -> VersionedLedger:
+        body = encode_ledger_object(namespace, before.version, ledger)
+        with _as_ledger_errors("written"):
+            if before.version == NO_LEDGER_OBJECT:
+                written = self._api.post(ledger_objects_path(self._installation), body, timeout=seconds)
+            else:
+                written = self._api.put(self._path(namespace), body, timeout=seconds, accept=METADATA)
+            identity = decode_identity(written)
+        stored = replace(ledger, ledger_uid=identity.uid)
+        return VersionedLedger(stored, identity.resource_version)
+
+    def delete(self, namespace: str, version: str, seconds: float) -> None:
+        """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
+        with _as_ledger_errors("deleted"):
+            self._api.delete(self._path(namespace), version=version, timeout=seconds)
+
+    def discard(self, namespace: str, seconds: float) -> bool:
+        """Delete an unreadable ledger if there is no GPUQuota; return whether it was deleted. Raises as `delete` does."""
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(namespace), PLURAL, seconds)
+            if (
+                found is None
+                or self._get(documents.quota_path(namespace), documents.PLURAL, seconds) is not None
+            ):
+                return False
+            version = decode_identity(found).resource_version
+        self.delete(namespace, version, seconds)
+        return True
+
+    def _path(self, namespace: str) -> str:
+        return ledger_objects_path(self._installation, namespace)
+
+    def _get(self, path: str, plural: str, seconds: float) -> bytes | None:
+        try:
+            return self._api.get(path, timeout=seconds)
+        except errors.NotFound as error:
+            # An API server that has just started does not know the kind yet, and that must not mean "no quota". Of one object
+            # it begins otherwise to say that it is not there.
+            kind = f"{plural}.{GROUP}"
+            if f'{kind} "' in str(error):
+                return None
+            problem = f"the API server does not know the kind {kind}: {error}"
+            raise LedgerError(problem, transient=True) from None
+
+
+@contextlib.contextmanager
+def _as_ledger_errors(done: str) -> Iterator[None]:
+    try:
+        yield
+    except (errors.Conflict, errors.AlreadyExists, errors.NotFound) as error:
+        raise LedgerConflict(str(error)) from None
+    except (LedgerObjectError, msgspec.MsgspecError) as error:
+        raise LedgerError(str(error), transient=False) from None
+    except errors.ApiError as error:
+        transient = isinstance(error, errors.Unreachable | errors.Unavailable)
+        raise LedgerError(
+            f"the ledger of the quota could not be {done}: {error}", transient=transient
+        ) from None

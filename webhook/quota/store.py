@@ -1,15 +1,24 @@
-"""The two methods of a store of ledgers.
+"""A store of ledgers, and the one in memory, for a webhook without a cluster.
 
 A swap names the version on which it was decided, and fails if the stored version is another one. A changed or replaced spec makes
 another version, too.
 """
 # ruff: noqa: N818 - named for what happened, as the errors of the API are
 
+import threading
+from collections.abc import Callable
+from itertools import count
 from typing import Protocol
 
 import msgspec
 
+from policies.quota.amounts import NOTHING
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.configuration.loader import Configuration
+
+RESERVATIONS_LIMIT = 16 * 1024 * 1024
+"""Characters, in memory: some 150,000 pods. Every live pod stays a reservation there, and nothing is written to etcd."""
 
 
 class VersionedLedger(msgspec.Struct, frozen=True):
@@ -31,10 +40,86 @@ class Store(Protocol):
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Return the ledger at some moment of this call. None without a quota. Raises LedgerError."""
-        ...
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
         """Replace `before` by `ledger`. Raises LedgerError, and LedgerConflict if `before` is not the stored ledger."""
-        ...
+
+
+class MemoryStore:
+    """The quotas of the configuration in force. No list is counted, and DELETE reviews free quota.
+
+    A ledger starts at zero with the process: running pods do not count. An admitted pod that was never created counts until it is
+    deleted or the process ends.
+    """
+
+    reservations_limit = RESERVATIONS_LIMIT
+
+    def __init__(self, configuration: Callable[[], Configuration]) -> None:
+        self._configuration = configuration
+        self._lock = threading.Lock()
+        self._ledgers: dict[str, VersionedLedger] = {}
+        self._versions = count()
+
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - memory answers at once
+        with self._lock:
+            return self._current(namespace)
+
+    def compare_and_swap(
+        self,
+        namespace: str,
+        before: VersionedLedger,
+        ledger: QuotaLedger,
+        seconds: float,  # noqa: ARG002 - memory answers at once
+    ) -> VersionedLedger:
+        with self._lock:
+            current = self._current(namespace)
+            if current is None:
+                raise LedgerConflict(f"namespace {namespace} has no GPUQuota any more")
+            if current.version != before.version:
+                raise LedgerConflict(f"version {before.version} has become {current.version}")
+            return self._replace(namespace, ledger)
+
+    def release(self, namespace: str, uid: str) -> None:
+        """Remove the reservations of an object that is being deleted."""
+        with self._lock:
+            held = self._ledgers.get(namespace)
+            reserved = held.ledger.reservations if held else ()
+            if held and (ids := [each.id for each in reserved if each.object_uid == uid]):
+                reservations = held.ledger.reservations.without(ids)
+                self._replace(namespace, msgspec.structs.replace(held.ledger, reservations=reservations))
+
+    def ledgers(self) -> dict[str, QuotaLedger]:
+        """Return all ledgers by namespace, for metrics."""
+        with self._lock:
+            namespaces = tuple(self._configuration().quotas)
+            found = ((namespace, self._current(namespace)) for namespace in namespaces)
+            return {namespace: held.ledger for namespace, held in found if held is not None}
+
+    def _current(self, namespace: str) -> VersionedLedger | None:
+        """Return the ledger under the spec in force. A changed spec makes another version."""
+        configuration = self._configuration()
+        spec = configuration.quotas.get(namespace)
+        if spec is None:
+            return None
+        held = self._ledgers.get(namespace)
+        pods = spec.unclassified_pods
+        version = CatalogueVersion(catalogue_digest(configuration), pods)
+        new = QuotaLedger(quota_uid=f"memory/{namespace}", generation=0, hard={}, unclassified_pods=pods)
+        ledger = held.ledger if held else new
+        granted = msgspec.structs.replace(
+            ledger,
+            hard=spec.amounts,
+            unclassified_pods=pods,
+            used={**dict.fromkeys(spec.amounts, NOTHING), **(ledger.used or {})},
+            class_catalogue=str(version),
+        )
+        if held is not None and granted == ledger:
+            return held
+        return self._replace(namespace, msgspec.structs.replace(granted, generation=ledger.generation + 1))
+
+    def _replace(self, namespace: str, ledger: QuotaLedger) -> VersionedLedger:
+        replaced = VersionedLedger(ledger, str(next(self._versions)))
+        self._ledgers[namespace] = replaced
+        return replaced

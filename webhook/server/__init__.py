@@ -1,1 +1,1 @@
-"""The TLS edge: runs any WSGI callable so that no stalled, idle or hostile connection takes a thread away."""
+"""The HTTP server, with TLS: runs an application so that no stalled, idle or hostile connection takes a thread away."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection
 
 from webhook.server.connection import Connection
-from webhook.server.dispatcher import EdgeMetrics
+from webhook.server.dispatcher import ServerMetrics
 from webhook.server.http import RETRY, RefusedError, text
 from webhook.server.tls import ServingCertificate
 
@@ -33,7 +33,7 @@ logger = logging.getLogger("gpu_admission.server")
 class CallerAuthentication:
     """Allows callers with a certificate of the authorities in use and exactly one of the names. For the poller's thread only."""
 
-    def __init__(self, names: Collection[str], serving: ServingCertificate, metrics: EdgeMetrics) -> None:
+    def __init__(self, names: Collection[str], serving: ServingCertificate, metrics: ServerMetrics) -> None:
         self._names, self._serving, self._metrics = frozenset(names), serving, metrics
         self._next_log = 0.0
 

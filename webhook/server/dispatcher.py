@@ -40,8 +40,8 @@ logger = logging.getLogger("gpu_admission.server")
 _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 
 
-class Site(NamedTuple):
-    """The application.
+class Application(NamedTuple):
+    """What answers requests.
 
     `answer` runs in the poller's thread for the paths `probes`, and for small requests that `only_computes` selects. For all
     other requests it runs in other threads.
@@ -52,8 +52,8 @@ class Site(NamedTuple):
     probes: frozenset[str]
 
 
-class EdgeMetrics:
-    """Metrics of the edge itself."""
+class ServerMetrics:
+    """Metrics of connections, and of requests before they are answered."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
@@ -85,9 +85,11 @@ class Dispatcher:
     `wake` is called from the threads when an answer is ready. While `closing`, every answer asks its client to go elsewhere.
     """
 
-    def __init__(self, site: Site, limits: Limits, metrics: EdgeMetrics, wake: Callable[[], object]) -> None:
+    def __init__(
+        self, app: Application, limits: Limits, metrics: ServerMetrics, wake: Callable[[], object]
+    ) -> None:
         self.closing = False
-        self._site, self._limits, self._metrics, self._wake = site, limits, metrics, wake
+        self._app, self._limits, self._metrics, self._wake = app, limits, metrics, wake
         self._own: tuple[deque[tuple[Connection, Request]], ...] = deque(), deque()  # probes, at once
         self._for_threads, self._large = _Waiting(), _Waiting()
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
@@ -106,7 +108,7 @@ class Dispatcher:
         """Have the request answered, sooner or later. RefusedError: too many are held already."""
         probes, only_computes = self._own
         most, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
-        if request.path in self._site.probes:
+        if request.path in self._app.probes:
             probes.append((connection, request))
         elif self._held >= most:
             self._shed(f"{most} requests at once are held already (--max-concurrent)")
@@ -114,7 +116,7 @@ class Dispatcher:
             self._shed(f"{self._large.qsize()} large requests wait already (a quarter of --max-concurrent)")
         elif is_large:
             self._large.put((connection, request))
-        elif self._site.only_computes(request):
+        elif self._app.only_computes(request):
             only_computes.append((connection, request))
         else:
             self._for_threads.put((connection, request))
@@ -155,7 +157,7 @@ class Dispatcher:
 
     def _answer(self, connection: Connection, request: Request) -> None:
         try:
-            response = self._site.answer(request)
+            response = self._app.answer(request)
             closing = self.closing or not request.keep_alive
             content = response.encode(close=closing, body=request.method != "HEAD")
         except (Exception, SystemExit):  # nothing that a request does may end a thread

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from webhook.server.dispatcher import EdgeMetrics, Site
+from webhook.server.dispatcher import Application, ServerMetrics
 from webhook.server.http import Request, Response, call_wsgi, text
 from webhook.server.poller import Poller
 from webhook.server.settings import Limits, StartupError
@@ -51,9 +51,9 @@ def start_monitoring(
             return text(503 if problem else 200, problem or "ok")
         return call_wsgi(metrics, request) if request.path == "/metrics" else text(404, "not found")
 
-    site = Site(answer, only_computes=lambda _request: False, probes=frozenset(checks))
-    # The metrics of the edge count reviews and those who send them, not this.
-    poller = Poller(listener, site, LIMITS, EdgeMetrics(CollectorRegistry()))
+    app = Application(answer, only_computes=lambda _request: False, probes=frozenset(checks))
+    # The metrics of the server count reviews and those who send them, not this.
+    poller = Poller(listener, app, LIMITS, ServerMetrics(CollectorRegistry()))
 
     def serve() -> NoReturn:
         while True:

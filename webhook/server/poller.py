@@ -19,7 +19,7 @@ from typing import Any
 from webhook.server import http
 from webhook.server.callers import CallerAuthentication
 from webhook.server.connection import Connection, ConnectionState
-from webhook.server.dispatcher import Dispatcher, EdgeMetrics, Site
+from webhook.server.dispatcher import Application, Dispatcher, ServerMetrics
 from webhook.server.settings import Limits
 
 SWEEP_SECONDS = 0.5
@@ -33,18 +33,18 @@ _TIMED = {ConnectionState.HANDSHAKE, *_UNFINISHED}
 
 
 class Poller:
-    """Connections to a listening socket, whose whole requests are answered by `site`.
+    """Connections to a listening socket, whose whole requests are answered by `app`.
 
     `wrap` puts TLS around a new connection, without waiting for it. `on_sweep` is called with every look at the deadlines.
-    With `callers`, all pages but the probes of `site` need an allowed caller.
+    With `callers`, all pages but the probes of `app` need an allowed caller.
     """
 
     def __init__(
         self,
         listener: Any,
-        site: Site,
+        app: Application,
         limits: Limits,
-        metrics: EdgeMetrics,
+        metrics: ServerMetrics,
         *,
         wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain,
         callers: CallerAuthentication | None = None,
@@ -53,8 +53,8 @@ class Poller:
         self.connections: set[Connection] = set()
         self._listener, self._limits, self._metrics = listener, limits, metrics
         self._wrap, self._on_sweep = wrap, on_sweep
-        self._callers, self._probes = callers, site.probes
-        self._dispatcher = Dispatcher(site, limits, metrics, self.wake)
+        self._callers, self._probes = callers, app.probes
+        self._dispatcher = Dispatcher(app, limits, metrics, self.wake)
         self._selector = selectors.DefaultSelector()
         self._buffered, self._next_sweep = 0, 0.0
         self._idle_seconds, self._leaving = limits.keepalive_seconds, False

@@ -1,8 +1,8 @@
-"""Serves a site, which is the application, over TLS in one worker process, until SIGTERM or SIGINT.
+"""Serves an application over TLS in one worker process, until SIGTERM or SIGINT.
 
-gunicorn supplies the master process, its signals and the base class of the worker, by public names only. It reads no request and
-writes no response (docs/edge.md). A thread of the worker gets a connection only with a complete request. So a slow, silent or
-hostile client costs a socket and some bytes until its deadline, but never a thread.
+gunicorn supplies the master process, its signals and the base class of the worker, by public names only. It reads no request
+and writes no response (docs/http-server.md). A thread of the worker gets a connection only with a complete request. So a slow,
+silent or hostile client costs a socket and some bytes until its deadline, but never a thread.
 """
 
 import logging
@@ -22,7 +22,7 @@ from gunicorn.workers.base import Worker
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from webhook.server.callers import CallerAuthentication
-from webhook.server.dispatcher import EdgeMetrics, Site
+from webhook.server.dispatcher import Application, ServerMetrics
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.poller import SWEEP_SECONDS, Poller
 from webhook.server.settings import ServerSettings, StartupError
@@ -37,17 +37,17 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - the heartbeat file of gunicorn must n
 
 logger = logging.getLogger("gpu_admission.server")
 
-SiteFactory = Callable[[ServingCertificate, Callable[[], bool]], Site]
-"""Creates the site. Its arguments: the serving certificate, and whether the process is draining."""
+AppFactory = Callable[[ServingCertificate, Callable[[], bool]], Application]
+"""Creates the application. Its arguments: the serving certificate, and whether the process is draining."""
 
 
-def run(make_site: SiteFactory, settings: ServerSettings, registry: CollectorRegistry = REGISTRY) -> NoReturn:
+def run(make_app: AppFactory, settings: ServerSettings, registry: CollectorRegistry = REGISTRY) -> NoReturn:
     """Serve until a signal, and raise SystemExit: with 0 after a stop, with 2 and one line on stderr if the start fails.
 
-    `make_site` is called in the worker process, and so may start threads. It may raise StartupError.
+    `make_app` is called in the worker process, and so may start threads. It may raise StartupError.
     """
     try:
-        server = Server(make_site, settings, registry)
+        server = Server(make_app, settings, registry)
     except StartupError as error:
         print(f"gpu-admission: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_BAD_START)
@@ -55,10 +55,10 @@ def run(make_site: SiteFactory, settings: ServerSettings, registry: CollectorReg
 
 
 class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
-    """The settings and listeners for gunicorn's master and `EdgeWorker`. Raises StartupError."""
+    """The settings and listeners for gunicorn's master and `ServerWorker`. Raises StartupError."""
 
-    def __init__(self, make_site: SiteFactory, settings: ServerSettings, registry: CollectorRegistry) -> None:
-        self.make_site, self.settings, self.registry = make_site, settings, registry
+    def __init__(self, make_app: AppFactory, settings: ServerSettings, registry: CollectorRegistry) -> None:
+        self.make_app, self.settings, self.registry = make_app, settings, registry
         self.draining = False
         self.certificate = ServingCertificate(settings.certificate, settings.key, settings.client_ca)
         self.listener = listen(settings.host, settings.port)
@@ -69,7 +69,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         settings = self.settings
         for name, value in {
             "bind": [f"fd://{self.listener.detach()}"],
-            "worker_class": EdgeWorker,
+            "worker_class": ServerWorker,
             "workers": 1,
             "http_parser": "python",  # not used; the default would look for gunicorn_h1c
             "certfile": str(settings.certificate),  # for its log; the contexts come from ServingCertificate
@@ -82,9 +82,9 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         }.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Site:
+    def load(self) -> Application:
         try:
-            return self.make_site(self.certificate, lambda: self.draining)
+            return self.make_app(self.certificate, lambda: self.draining)
         except StartupError as error:
             raise AppImportError(f"gpu-admission: {error}") from error
 
@@ -109,29 +109,21 @@ class Master(Arbiter):  # type: ignore[misc] # gunicorn has no types
         super().halt(reason, EXIT_BAD_START if exit_status == self.APP_LOAD_ERROR else exit_status)
 
 
-class EdgeWorker(Worker):  # type: ignore[misc] # gunicorn has no types
+class ServerWorker(Worker):  # type: ignore[misc] # gunicorn has no types
     """The worker process, with one poller and many threads."""
 
     stopping_at_once = False
 
     def run(self) -> None:
-        """Serve, drain and stop. gunicorn calls it once signal handlers are set and the site is created."""
+        """Serve, drain and stop. gunicorn calls it once signal handlers are set and the application is created."""
         server: Server = self.app
-        [listener], settings, metrics = self.sockets, server.settings, EdgeMetrics(server.registry)
-        certificate, site = server.certificate, server.wsgi()
-        callers = (
-            CallerAuthentication(settings.client_names, certificate, metrics)
-            if certificate.client_ca
-            else None
-        )
+        [listener], settings, metrics = self.sockets, server.settings, ServerMetrics(server.registry)
+        certificate, app = server.certificate, server.wsgi()
+        callers = None
+        if certificate.client_ca:
+            callers = CallerAuthentication(settings.client_names, certificate, metrics)
         poller = Poller(
-            listener,
-            site,
-            settings,
-            metrics,
-            wrap=certificate.wrap,
-            callers=callers,
-            on_sweep=self.on_sweep,
+            listener, app, settings, metrics, wrap=certificate.wrap, callers=callers, on_sweep=self.on_sweep
         )
         signal.set_wakeup_fd(poller.wakeup)
         start_monitoring(server.metrics_listener, server.registry)

@@ -1,4 +1,4 @@
-"""Settings of the edge, and the error for those that cannot work."""
+"""Settings of the HTTP server, and the error for those that cannot work."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -70,86 +70,79 @@ def caller_of(client: ssl.SSLSocket) -> Caller | None:
     return Caller(frozenset(names), is_client, ssl.cert_time_to_seconds(found["notAfter"]), verified_by)
 
 
-class ClientCA:
-    """The authorities of callers, in one PEM file. Raises StartupError if the file cannot be used at the start.
+class _Reloaded:
+    """Files that are read again when they change. Raises StartupError if they cannot be used at the start.
 
-    bundle: the authorities in use, one after the other in DER.
-    last_error: why the present content of the file is not in use, None if it is.
-    """
-
-    bundle: bytes
-    not_after: dt.datetime
-    """The end of the last authority to expire."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.last_error: str | None = None
-        self._seen = _fingerprint(path)
-        self._load()
-
-    def refresh(self) -> bool:
-        """Read the file again if it has changed; return whether other authorities are in use now."""
-        seen: tuple[object, ...] = ()
-        before = self.bundle
-        try:
-            seen = _fingerprint(self._path)
-            if seen != self._seen:
-                self._load()
-                logger.info("callers are verified by %s, valid until %s", self._path, self.not_after)
-        except StartupError as error:
-            if seen != self._seen:
-                self.last_error = str(error)
-                logger.error("keeping the client CA valid until %s: %s", self.not_after, error)  # noqa: TRY400 - no traceback
-        self._seen = seen
-        return self.bundle != before
-
-    def _load(self) -> None:
-        try:
-            authorities = x509.load_pem_x509_certificates(self._path.read_bytes())
-        except OSError as error:
-            raise StartupError(f"{self._path}: {error.strerror}") from error
-        except ValueError as error:
-            raise StartupError(f"{self._path} must hold certificates of authorities in PEM") from error
-        if not all(map(is_authority, authorities)):
-            raise StartupError(f"{self._path} must hold certificates of authorities only")
-        not_after = max(each.not_valid_after_utc for each in authorities)
-        if not_after <= dt.datetime.now(dt.UTC):
-            raise StartupError(f"{self._path} expired on {not_after:%Y-%m-%d}")
-        self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)
-        self.not_after, self.last_error = not_after, None
-
-
-class ServingCertificate:
-    """A pair of PEM files and its TLS context. With `client_ca`, the context asks callers for a certificate.
-
-    Raises StartupError if the files do not load at the start. Later failures only show in `state` and `client_ca.last_error`,
-    which any thread may read. `context` belongs to one thread.
+    While their present content cannot be used, the one before it stays in use. Any thread may read `state`.
     """
 
     state: CertificateState
+    changed: str
+    kept: str
 
-    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
-        self._certificate, self._key = certificate, key
-        self.client_ca = None if client_ca is None else ClientCA(client_ca)
-        self._seen = _fingerprint(certificate, key)
+    def __init__(self, *paths: Path) -> None:
+        self._paths = paths
+        self._seen = _fingerprint(*paths)
         self._load()
 
-    def context(self) -> ServerContext:
-        """Context for the next connection, new if the files have changed since the last call."""
+    def _load(self) -> None:
+        raise NotImplementedError
+
+    def refresh(self, *, must_load: bool = False) -> None:
+        """Read the files again if they have changed. The log has each problem once."""
         seen: tuple[object, ...] = ()
         try:
-            renewed = self.client_ca is not None and self.client_ca.refresh()
-            seen = _fingerprint(self._certificate, self._key)
-            if renewed or seen != self._seen:
+            seen = _fingerprint(*self._paths)
+            if must_load or seen != self._seen:
                 self._load()
             if seen != self._seen:
-                until = self.state.not_after
-                logger.info("serving a new certificate from %s, valid until %s", self._certificate, until)
+                logger.info("%s %s, valid until %s", self.changed, self._paths[0], self.state.not_after)
         except StartupError as error:
             if seen != self._seen:
                 self.state = dataclasses.replace(self.state, last_error=str(error))
-                logger.error("keeping the certificate valid until %s: %s", self.state.not_after, error)  # noqa: TRY400 - no traceback
+                logger.error("%s %s: %s", self.kept, self.state.not_after, error)  # noqa: TRY400 - no traceback
         self._seen = seen
+
+
+class ClientCA(_Reloaded):
+    """The authorities of callers, in one PEM file. `state` has the end of the last one to expire."""
+
+    changed, kept = "callers are verified by", "keeping the client CA valid until"
+    bundle: bytes
+    """The authorities in use, one after the other in DER."""
+
+    def _load(self) -> None:
+        (path,) = self._paths
+        try:
+            authorities = x509.load_pem_x509_certificates(path.read_bytes())
+        except OSError as error:
+            raise StartupError(f"{path}: {error.strerror}") from error
+        except ValueError as error:
+            raise StartupError(f"{path} must hold certificates of authorities in PEM") from error
+        if not all(map(is_authority, authorities)):
+            raise StartupError(f"{path} must hold certificates of authorities only")
+        not_after = max(each.not_valid_after_utc for each in authorities)
+        if not_after <= dt.datetime.now(dt.UTC):
+            raise StartupError(f"{path} expired on {not_after:%Y-%m-%d}")
+        self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)
+        self.state = CertificateState(not_after, None)
+
+
+class ServingCertificate(_Reloaded):
+    """A pair of PEM files and its TLS context, for one thread. With `client_ca`, it asks callers for a certificate."""
+
+    changed, kept = "serving a new certificate from", "keeping the certificate valid until"
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
+        self.client_ca = None if client_ca is None else ClientCA(client_ca)
+        super().__init__(certificate, key)
+
+    def context(self) -> ServerContext:
+        """Context for the next connection, new if the files have changed since the last call."""
+        before = self.client_ca and self.client_ca.bundle
+        if self.client_ca:
+            self.client_ca.refresh()
+        self.refresh(must_load=self.client_ca is not None and self.client_ca.bundle != before)
         return self._context
 
     @property
@@ -162,20 +155,20 @@ class ServingCertificate:
         return self.context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
     def _load(self) -> None:
+        certificate, key = self._paths
         context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])  # all that kube-apiserver offers to webhooks
         try:
-            pem = self._certificate.read_bytes()
-            context.load_cert_chain(self._certificate, self._key, password=_no_password)
+            pem = certificate.read_bytes()
+            context.load_cert_chain(certificate, key, password=_no_password)
         except ssl.SSLError as error:
             reason = (error.reason or str(error)).replace("_", " ").lower()
-            problem = f"{self._certificate} and {self._key} do not load as a pair: {reason}"
-            raise StartupError(problem) from error
+            raise StartupError(f"{certificate} and {key} do not load as a pair: {reason}") from error
         except OSError as error:
-            raise StartupError(f"{error.filename or self._key}: {error.strerror}") from error
+            raise StartupError(f"{error.filename or key}: {error.strerror}") from error
         except ValueError as error:
-            raise StartupError(f"{self._key}: {error}") from error
+            raise StartupError(f"{key}: {error}") from error
         if self.client_ca is not None:
             context.client_ca = self.client_ca.bundle
             context.load_verify_locations(cadata=context.client_ca)

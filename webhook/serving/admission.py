@@ -19,12 +19,14 @@ from webhook.serving.audit import Recorder
 from webhook.serving.engine import (
     CLAIM,
     CLAIM_TEMPLATE,
+    POD,
     RESOURCE_QUOTA,
     DeadlineExceeded,
     Decision,
     Engine,
     Outcome,
 )
+from webhook.serving.evaluation import evaluate_autoscaler, evaluate_workload
 from webhook.serving.handling import (
     ClusterState,
     Handler,
@@ -33,27 +35,28 @@ from webhook.serving.handling import (
     UnreadableObject,
     allow,
     check_identity,
-    reading,
     shown_name,
 )
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.pod_reviews import restore_pod, review_pod
-from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause, subject_of
-from webhook.serving.workload_reviews import evaluate_autoscaler, evaluate_workload
+from webhook.serving.review import (
+    OUT_OF_TIME,
+    TIMEOUT,
+    UNAVAILABLE,
+    AdmissionRequest,
+    AdmissionResponse,
+    Cause,
+    subject_of,
+)
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
-POD = ("", "Pod")
 
-
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """Answers reviews with the engine in force at that moment."""
 
-    def __init__(
-        self, engine: Callable[[], Engine], recorder: Recorder, cluster: ClusterState | None = None
-    ) -> None:
-        self._engine = engine
-        self._recorder = recorder
-        self._cluster = cluster or ClusterState()
+    engine: Callable[[], Engine]
+    recorder: Recorder
+    cluster: ClusterState = ClusterState()
 
     def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
@@ -64,24 +67,30 @@ class Admission:
 
     def _answer(self, phase: Phase, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
-        evaluator = self._cluster.evaluator(self._engine(), request, started, deadline)
-        review = Review(request, phase, self._cluster, evaluator)
+        evaluator = self.cluster.evaluator(self.engine(), request, started, deadline)
+        review = Review(request, phase, self.cluster, evaluator)
         try:
             result = handler_of(phase, request)(review)
         except NamespaceUnknown as unknown:
-            result = ReviewResult(responses.labels_unknown(request.uid, request.namespace, str(unknown)))
+            what = (
+                f"the labels of namespace {request.namespace}, which select its policy; try again: {unknown}"
+            )
+            result = _rejected(request, UNAVAILABLE, "ServiceUnavailable", f"cannot read {what}")
         except UnreadableObject as error:
-            result = ReviewResult(responses.unreadable_object(request.uid, str(error)))
+            result = _rejected(request, 400, "BadRequest", f"cannot read the object: {error}")
         except DeadlineExceeded:
-            result = ReviewResult(responses.out_of_time(request.uid))
-        self._recorder.record(review, result, perf_counter() - clock)
+            result = _rejected(request, TIMEOUT, "Timeout", f"{OUT_OF_TIME}; try again")
+        self.recorder.record(review, result, perf_counter() - clock)
         return result.response
+
+
+def _rejected(request: AdmissionRequest, code: int, reason: str, problem: str) -> ReviewResult:
+    return ReviewResult(responses.rejected(request.uid, code, reason, f"gpu-admission {problem}"))
 
 
 def review_claim(review: Review) -> ReviewResult:
     request, evaluator = review.request, review.evaluator
-    with reading():
-        claim = decode_claim(review.document(request.object))
+    claim = review.decode(decode_claim, request.object)
     check_identity(request, claim.metadata)
     name, username = shown_name(request, claim.metadata), request.user_info.username
     if (forged := forged_mark(None, claim.metadata, username)) is not None:
@@ -98,9 +107,8 @@ def review_changed_claim(review: Review) -> ReviewResult:
     the resource-claim controller and administrators, are not reviewed (`matchConditions` of the registration).
     """
     request = review.request
-    with reading():
-        claim = decode_claim(review.document(request.object))
-        before = decode_claim(review.document(request.old_object))
+    claim = review.decode(decode_claim, request.object)
+    before = review.decode(decode_claim, request.old_object)
     name = shown_name(request, claim.metadata)
     found = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
@@ -119,7 +127,7 @@ def _refused_claim(review: Review, name: str, findings: list[Finding]) -> Review
 
 def _on_claim(review: Review, name: str, decision: Decision) -> AdmissionResponse:
     title = f"resourceclaim {review.request.namespace}/{name}"
-    return responses.decided(review.request.uid, [decision], subject=title, patch=False)
+    return responses.decided(review.request.uid, [decision], subject=title)
 
 
 def release(review: Review) -> ReviewResult:
@@ -144,16 +152,19 @@ def review_templates(review: Review) -> ReviewResult:
         return _unchecked(request, f"could not read the pod template: {error}")
     except DeadlineExceeded:
         # As if it had not answered at all: these webhooks have failurePolicy Ignore, and the pods are checked themselves.
-        return _unchecked(request, responses.OUT_OF_TIME)
+        return _unchecked(request, OUT_OF_TIME)
     decisions = [*chain.from_iterable(each.decisions for each in pods), *advice]
     if policy.templates is TemplateMode.ENFORCE:
-        response = responses.decided(request.uid, decisions, subject=subject_of(request), patch=False)
+        response = responses.decided(request.uid, decisions, subject=subject_of(request))
         return ReviewResult(response, decisions)
     return _advised(request, decisions)
 
 
 def _advised(request: AdmissionRequest, decisions: list[Decision]) -> ReviewResult:
-    return ReviewResult(responses.advised(request.uid, decisions, subject=subject_of(request)), decisions)
+    subject = subject_of(request)
+    return ReviewResult(
+        responses.decided(request.uid, decisions, subject=subject, only_advises=True), decisions
+    )
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
@@ -197,9 +208,7 @@ def review_document(review: Review) -> ReviewResult:
     request, documents, evaluator = review.request, review.cluster.documents, review.evaluator
     if documents is None:
         return allow(review)
-    with reading():
-        review.document(request.object)
-        found = documents.findings(request, evaluator.now)
+    found = review.decode(lambda _raw: documents.findings(request, evaluator.now), request.object)
     policy = evaluator.engine.configuration.policies.for_namespace(request.namespace)
     decision = Decision.of_findings(policy, found, Mode.ENFORCE)
     if decision.allowed:
@@ -237,9 +246,5 @@ def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
         return allow
     if phase is Phase.MUTATE:
         return _MUTATING.get(key, allow)
-    handler = _VALIDATING.get(key)
-    if handler is not None or request.operation == "DELETE":
-        return handler or allow
-    if kind.group == GROUP:
-        return review_document
-    return review_templates
+    others = review_document if kind.group == GROUP else review_templates
+    return _VALIDATING.get(key, allow if request.operation == "DELETE" else others)

@@ -16,7 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.printable import printable
-from webhook.quota.events import QuotaEvents
+from webhook.cluster.events import EventQueue, EventRecord
+from webhook.quota.documents import quota_reference
 from webhook.serving.engine import Decision, Outcome
 from webhook.serving.handling import Review, ReviewResult
 
@@ -95,7 +96,7 @@ class _Gathered:
 class DenialReports:
     """Gathers denials, and writes of each owner what came in a window. Without `events`, only to the log."""
 
-    def __init__(self, events: QuotaEvents | None = None, *, window: float = WINDOW_SECONDS) -> None:
+    def __init__(self, events: EventQueue | None = None, *, window: float = WINDOW_SECONDS) -> None:
         self._events = events
         self._window = window
         self._lock = threading.Lock()
@@ -136,16 +137,16 @@ class DenialReports:
         for denial, gathered in self._take_due(now):
             log.info("%s", _line(denial, gathered))
             if self._events is not None and denial.quota_uid:
-                self._events.warn(
-                    denial.namespace,
-                    denial.quota_uid,
-                    denial.reason,
-                    f"{denial.owner}: {denial.message}" if denial.owner else denial.message,
+                about_quota = EventRecord(
+                    regarding=quota_reference(denial.namespace, denial.quota_uid),
+                    reason=denial.reason,
+                    message=f"{denial.owner}: {denial.message}" if denial.owner else denial.message,
+                    last=gathered.last,
+                    first=gathered.first,
                     cause=denial.owner,
                     count=gathered.count,
-                    first=gathered.first,
-                    last=gathered.last,
                 )
+                self._events.put(about_quota)
 
     def _take_due(self, now: float) -> list[tuple[Denial, _Gathered]]:
         taken = []

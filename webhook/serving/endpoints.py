@@ -1,4 +1,4 @@
-"""The HTTP face: health and readiness by Flask, and in front of them, called by the edge itself, the two admission endpoints.
+"""The HTTP endpoints: health and readiness by Flask, and the two of admission, which the HTTP server calls without Flask.
 
 They are the hot path: with Flask's routing, request and response objects around them, some 70 µs more a request were
 measured, a fifth of everything that the server does for a pod, and 84 µs with gunicorn's. What is wrong with a request and
@@ -24,6 +24,7 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.review import BadReviewError
 
 MEDIA_TYPE = "application/json"
+INTERNAL_ERROR = "internal error of gpu-admission"
 
 Readiness = Callable[[], tuple[bool, dict[str, object]]]
 """Returns whether this process should get traffic, and details for people."""
@@ -78,8 +79,11 @@ class AdmissionEndpoints:
             self._metrics.errors.inc()
             if answer == self._answers["/mutate"] and reviewed.operation == "UPDATE":
                 # An answer would refuse the update; failurePolicy Ignore lets it pass after a call that failed.
-                return text(500, "internal error of gpu-admission")
-            response = review.internal_error(reviewed.uid)
+                return text(500, INTERNAL_ERROR)
+            # Details go to the log by uid, never to the user: they could quote the object.
+            remedy = f"report it to the platform team; see its log for request uid {reviewed.uid}"
+            problem = f"{INTERNAL_ERROR}: {remedy}"
+            response = review.rejected(reviewed.uid, 500, "InternalError", problem)
         return Response(200, JSON, review.encode_response(response))
 
     def _refused(self, code: int, message: str) -> Response:
@@ -99,7 +103,7 @@ def _timeout(query: str) -> str | None:
 
 
 def _objection(request: Request) -> tuple[int, str] | None:
-    """Return code and reason if this could not be a review. Of too large a body the edge has disposed already."""
+    """Return code and reason if this could not be a review. The HTTP server has refused too large a body already."""
     if request.method != "POST":
         return 405, "this endpoint takes POST"
     if "content-length" not in request.headers:

@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import named_nodes
@@ -27,7 +27,6 @@ from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import Demand
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, demand_input
-from policies.reason import Reason
 from policies.registry import RULES, fingerprints
 from policies.rule import FETCHER_IMAGE, Context, Mode
 from webhook.configuration.loader import Configuration
@@ -41,6 +40,7 @@ MAX_DECISIONS, LONGEST_DECISION = 256, 16 * 1024
 MAX_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
 """Keys of cached demands, and bytes of a `demand_input`. The second also limits the denials that a demand contains."""
 
+POD = ("", "Pod")
 RESOURCE_QUOTA = ("", "ResourceQuota")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
@@ -106,13 +106,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         """Return the decision that only these findings make."""
         return cls(policy=policy, violations=tuple(Violation.of(each, mode, policy) for each in findings))
 
-    @classmethod
-    def without_findings(cls, policy: EffectivePolicy, now: datetime) -> Self:
-        """Return the decision before any rule has run."""
-        return cls(policy=policy, exemption=policy.exemption_in_force(now), paused_until=policy.paused(now))
-
     def with_findings(self, findings: Iterable[Finding], mode: Mode) -> Self:
-        """Return the decision with these findings added."""
         more = self.of_findings(self.policy, findings, mode).violations
         if not more:
             return self
@@ -244,31 +238,30 @@ class RulePass:
         mode = Mode.WARN if self.policy.paused(self.context.now) is None else Mode.AUDIT
         for binding, _ in self.rules:
             if binding.rule.check_workload is not None:
-                for finding in binding.rule.check_workload(workload, binding.options, self.context):
-                    self._record(finding, mode)
+                self._record(binding.rule.check_workload(workload, binding.options, self.context), mode)
 
     def check_claim_template(self, template: ResourceClaimTemplate) -> None:
         """Warn, in every mode, of a template whose claims could never be created."""
         for binding, _ in self.rules:
             if binding.rule.check_claim_template is not None:
-                for finding in binding.rule.check_claim_template(template, self.context):
-                    self._record(finding, Mode.WARN)
+                self._record(binding.rule.check_claim_template(template, self.context), Mode.WARN)
 
-    def _record(self, finding: Finding, mode: Mode) -> None:
-        violation = Violation.of(finding, mode, self.policy)
-        found = self.violations[violation.outcome]
-        if len(found) < MAX_FINDINGS:
-            found[violation] = None
+    def _record(self, findings: Iterable[Finding], mode: Mode) -> None:
+        for finding in findings:
+            violation = Violation.of(finding, mode, self.policy)
+            found = self.violations[violation.outcome]
+            if len(found) < MAX_FINDINGS:
+                found[violation] = None
 
     def _advise(self, binding: Binding, reason: Reason, message: str, mode: Mode) -> None:
         rule_id = binding.rule.id
-        self._record(Finding(rule=rule_id, reason=reason, message=message, severity=Severity.WARNING), mode)
+        self._record([Finding(rule=rule_id, reason=reason, message=message, severity=Severity.WARNING)], mode)
 
     def _check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:
             DeadlineExceeded.check(self._deadline)
             for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
-                self._record(finding, mode)
+                self._record([finding], mode)
                 if len(self.violations[outcome_of(Severity.DENIAL, mode)]) >= MAX_FINDINGS:
                     break
 
@@ -295,10 +288,9 @@ class RulePass:
         if binding.rule.mutate is None:
             return []
         DeadlineExceeded.check(self._deadline)
-        patch = self.patch.fork() if on_scratch else self.patch
+        patch = PodPatch(self.patch.pod) if on_scratch else self.patch
         before = len(patch.changes)
-        for finding in binding.rule.mutate(patch, binding.options, self.context):
-            self._record(finding, mode)
+        self._record(binding.rule.mutate(patch, binding.options, self.context), mode)
         return patch.changes[before:]
 
     def _add_note(self) -> None:

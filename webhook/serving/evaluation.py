@@ -1,33 +1,125 @@
-"""Evaluation of stored pods and workloads as if they were created now: by every phase, and without a reservation.
+"""Evaluation of workloads in reviews, and of stored pods and workloads as if they were created now, without a reservation.
 
-A stored pod is evaluated as its author submitted it (`policies.pods.submission`), by /mutate and then, changed, by /validate.
-A workload is evaluated by its templates and as a whole, as in a review. What is DENIED there would be denied to its pods.
+A stored pod is evaluated as its author submitted it (`policies.pods.injected`), by /mutate and then, changed, by /validate.
+A workload is evaluated by its templates and as a whole. What is DENIED there would be denied to its pods.
+Evaluations of workloads raise DeadlineExceeded, and msgspec.ValidationError for an object that cannot be read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import chain
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.injected import as_submitted, names_its_node
 from policies.pods.limits import check_size
-from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.submission import as_submitted, names_its_node
-from policies.quota.quota_request import (
-    QuotaGrant,
-    QuotaRequest,
-    ReservationOutcome,
-    decide_alone,
-)
+from policies.pods.patch import Change
+from policies.pods.pod import Pod, decode_pod
+from policies.pods.workload import Workload, WorkloadPods
+from policies.policy import EffectivePolicy
+from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from policies.rule import Mode
+from webhook.cluster.objects import decode_owned
 from webhook.configuration.loader import Configuration
-from webhook.serving.admission import POD
-from webhook.serving.engine import Decision, Violation
+from webhook.serving.engine import MAX_FINDINGS, POD, Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
 from webhook.serving.review import GroupKind
-from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
-from webhook.workloads.places import PodPlace
+from webhook.workloads.autoscalers import ScaleTarget
+from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import unread_gpus
+
+
+class EvaluatedPod(msgspec.Struct, frozen=True):
+    """A pod or one template, and the decisions of the phases in their order; paths of findings start at the object."""
+
+    place: PodPlace
+    """With the data of a template; of a pod without."""
+    submitted: Pod
+    """The pod as it was evaluated, without what was injected."""
+    decisions: Sequence[Decision]
+
+    @property
+    def policy(self) -> EffectivePolicy:
+        return self.decisions[0].policy
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(each.violations for each in self.decisions)))
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return () if self.place.is_partial else self.decisions[0].changes
+
+    @property
+    def admitted(self) -> Pod:
+        """The pod with what the rules add; of a template, to what is known of its pods."""
+        return self.decisions[0].pod or self.submitted
+
+    @property
+    def is_refused(self) -> bool:
+        return any(each.outcome is Outcome.DENIED for each in self.violations)
+
+
+def evaluate_workload(
+    by: Evaluator, policy: EffectivePolicy, kind: GroupKind, document: msgspec.Raw, *, is_update: bool
+) -> tuple[list[EvaluatedPod], list[Decision]]:
+    """Return the templates with the decision on each, and the decisions on the object."""
+    configuration, key = by.engine.configuration, (kind.group, kind.kind)
+    data, places = workload_pods(configuration.workload_kinds, *key, document)
+    pods = _templates(by, policy, kind.kind, places)
+    workload = Workload(*key, policy.namespace, data, tuple(_readable(pods)))
+    advice = [by.check_workload(policy, workload, is_update=is_update)]
+    if key not in configuration.workload_kinds:
+        unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
+        advice.append(Decision.of_findings(policy, unread, Mode.WARN))
+    return pods, advice
+
+
+def evaluate_autoscaler(
+    by: Evaluator,
+    policy: EffectivePolicy,
+    kind: GroupKind,
+    data: Any,
+    scales: ScaleTarget,
+    stored: Any,
+    *,
+    is_update: bool,
+) -> Decision:
+    """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
+    kinds = by.engine.configuration.workload_kinds
+    scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
+    pods = tuple(_readable(_templates(by, policy, scales.kind, places)))
+    target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)
+    workload = Workload(kind.group, kind.kind, policy.namespace, data, (), target)
+    return by.check_workload(policy, workload, is_update=is_update)
+
+
+def _templates(
+    by: Evaluator, policy: EffectivePolicy, kind: str, places: Iterable[tuple[PodPlace, Pod]]
+) -> list[EvaluatedPod]:
+    """Decide on each template, until there are more findings than anybody reads."""
+    pods: list[EvaluatedPod] = []
+    findings = 0
+    for place, pod in places:
+        decision = by.check_template(policy, kind, pod).located(place.located)
+        pods.append(EvaluatedPod(place, pod, (decision,)))
+        findings += len(decision.violations)
+        if findings >= MAX_FINDINGS:
+            break
+    return pods
+
+
+def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
+    """Yield the pods of templates, without those that are too long to be read."""
+    for each in pods:
+        admitted = each.decisions[0].pod
+        if admitted is not None:
+            yield WorkloadPods(
+                each.place.path, each.submitted, each.place.count, admitted, denied=each.is_refused
+            )
 
 
 class Verdict(Enum):
@@ -77,7 +169,7 @@ def evaluate(
     found = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))
-        metadata = _NAMED.decode(raw).metadata
+        metadata = decode_owned(raw).metadata
         found = replace(found, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
             return replace(found, pods=(_pod(namespace, raw, by),))
@@ -91,7 +183,8 @@ def evaluate(
 
 def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
-    if _is_mirror_pod(stored):
+    # A mirror pod shows a static pod of the kubelet's own, and passes. The kubelet deletes others with the annotation.
+    if MIRROR_ANNOTATION in stored.annotations and has_controller(stored, "Node", "v1"):
         return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
     by_author = bool(stored.spec.node_name) and names_its_node(document)
     submitted = as_submitted(stored, by_author=by_author)
@@ -100,20 +193,8 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     return EvaluatedPod(_WHOLE, submitted, decisions)
 
 
-class _Named(msgspec.Struct):
-    metadata: Metadata = Metadata()
-
-
-# Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
-_NAMED = msgspec.json.Decoder(_Named)
-
 _WHOLE = PodPlace((), {}, {(): ()})
 """The place of a pod that is an object itself."""
-
-
-def _is_mirror_pod(pod: Pod) -> bool:
-    """Whether a kubelet shows a static pod of its own, which passes. The kubelet deletes other pods with the annotation."""
-    return MIRROR_ANNOTATION in pod.annotations and has_controller(pod, "Node", "v1")
 
 
 class UnusedQuota(msgspec.Struct, frozen=True):

@@ -21,9 +21,9 @@ from policies.gpus.claims import (
 )
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
+from policies.pods.injected import restore
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod
-from policies.pods.restore import restore
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
@@ -225,7 +225,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        return self.reserve(Decision.without_findings(policy, self.now), request)
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""

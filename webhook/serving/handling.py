@@ -1,9 +1,8 @@
 """The input and the result of the handlers of reviews."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +21,8 @@ from webhook.serving.engine import DeadlineExceeded, Decision, Engine
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.review import LONGEST_NAME, AdmissionRequest, AdmissionResponse, allowed
 from webhook.workloads.autoscalers import ScaleTarget
+
+T = TypeVar("T")
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +58,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class UnreadableObject(Exception):  # noqa: N818 - no bug
+    """The object is not what its kind says; the message has the path of the field."""
+
+
 class Review(msgspec.Struct, frozen=True):
     """A decoded request, and what evaluates its object."""
 
@@ -69,6 +74,13 @@ class Review(msgspec.Struct, frozen=True):
         """Return the JSON of an object to be decoded. Raises DeadlineExceeded, msgspec.ValidationError where it is too long."""
         DeadlineExceeded.check(self.evaluator.deadline)
         return check_size(raw)
+
+    def decode(self, decode: Callable[[msgspec.Raw], T], raw: msgspec.Raw) -> T:
+        """Decode an object. Raises DeadlineExceeded, UnreadableObject."""
+        try:
+            return decode(self.document(raw))
+        except msgspec.ValidationError as error:
+            raise UnreadableObject(str(error)) from None
 
     def policy(self) -> EffectivePolicy:
         """Return the policy of the namespace. Raises NamespaceUnknown."""
@@ -89,19 +101,6 @@ class ReviewResult(msgspec.Struct, frozen=True):
 
 
 Handler = Callable[[Review], ReviewResult]
-
-
-class UnreadableObject(Exception):  # noqa: N818 - no bug
-    """The object is not what its kind says; the message has the path of the field."""
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Blame the object for errors of its decoding, and only for those. Raises UnreadableObject."""
-    try:
-        yield
-    except msgspec.ValidationError as error:
-        raise UnreadableObject(str(error)) from None
 
 
 def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None:

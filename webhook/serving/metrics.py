@@ -68,13 +68,13 @@ class Metrics:
     def watch_client_ca(self, authorities: ClientCA) -> None:
         """Read at every scrape when the authorities of callers expire, and whether the newest ones are in use."""
         expiry = self._certificate_not_after.labels(CLIENT_CA_LABEL)
-        expiry.set_function(lambda: authorities.not_after.timestamp())  # noqa: PLW0108 - another one after a reload
+        expiry.set_function(lambda: authorities.state.not_after.timestamp())  # noqa: PLW0108 - another one after a reload
         valid = Gauge(
             "gpu_admission_client_ca_valid",
             "1 if the newest --client-ca is in use, 0 if it could not be used and an older one is; absent without one.",
             registry=self.registry,
         )
-        valid.set_function(lambda: float(authorities.last_error is None))
+        valid.set_function(lambda: float(authorities.state.last_error is None))
 
     def record(
         self, phase: str, verdict: str, seconds: float, decisions: list[Decision], *, dry_run: bool

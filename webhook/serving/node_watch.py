@@ -14,8 +14,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.placement.hardware import HARDWARE
-from policies.placement.label_keys import LabelKeys, known_keys
+from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.rules import gpu_class

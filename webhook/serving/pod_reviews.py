@@ -3,15 +3,15 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
+from policies.pods.injected import as_submitted, injected_changes, names_its_node
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.submission import as_submitted, injected_changes, names_its_node
 from policies.quota.quota_request import quota_request_for_pod
 from policies.rule import Phase
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import DeadlineExceeded
-from webhook.serving.handling import Review, ReviewResult, allow, check_identity, reading, shown_name
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.handling import Review, ReviewResult, allow, check_identity, shown_name
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, allowed, decided
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -27,9 +27,8 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 def review_pod(review: Review) -> ReviewResult:
     """Mutate or validate a pod; an update is validated with the pod as it is stored."""
     request, evaluator, phase = review.request, review.evaluator, review.phase
-    with reading():
-        pod = decode_pod(review.document(request.object))
-        before = decode_pod(review.document(request.old_object)) if request.operation == "UPDATE" else None
+    pod = review.decode(decode_pod, request.object)
+    before = review.decode(decode_pod, request.old_object) if request.operation == "UPDATE" else None
     name = shown_name(request, pod.metadata)
     if is_mirror_pod(pod, request):
         return ReviewResult(allowed(request.uid), name=name)

@@ -11,8 +11,7 @@ import msgspec
 
 from policies.finding import Finding, truncate
 from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
-from policies.pods.patch import Operation
-from webhook.cluster.objects import ObjectMeta, decode_metadata, timestamp
+from webhook.cluster.objects import timestamp
 from webhook.serving.canary_trace import CanaryTrace
 from webhook.serving.engine import Decision, Outcome
 
@@ -111,15 +110,16 @@ class AdmissionResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     audit_annotations: dict[str, str] | None = None
 
 
-class _Name(msgspec.Struct, frozen=True, rename="camel"):
+class Name(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     generate_name: str = ""
+    uid: str = ""
 
 
 class _Named(msgspec.Struct, frozen=True):
     """As little as possible of an object, which may be too long to be decoded."""
 
-    metadata: _Name = _Name()
+    metadata: Name = Name()
 
 
 _NAMED = msgspec.json.Decoder(_Named)
@@ -159,10 +159,7 @@ def decode_request(body: bytes) -> AdmissionRequest:
 
 def object_name(request: AdmissionRequest) -> str:
     """Return the name of an object that nobody decodes, or its generateName while it has no final name."""
-    try:
-        metadata = _NAMED.decode(request.object).metadata
-    except msgspec.ValidationError:
-        metadata = _Name()
+    metadata = metadata_of(request.object)
     return truncate(request.name or metadata.name or metadata.generate_name, LONGEST_NAME)
 
 
@@ -172,33 +169,25 @@ def subject_of(request: AdmissionRequest) -> str:
     return f"{request.kind.kind} {place}{object_name(request)}"
 
 
-def metadata_of(document: msgspec.Raw) -> ObjectMeta:
-    """Return the metadata of an object that no handler decodes, empty if it cannot be read."""
+def metadata_of(document: msgspec.Raw) -> Name:
+    """Return name and uid of an object that no handler decodes, empty if it cannot be read."""
     try:
-        return decode_metadata(document)
+        return _NAMED.decode(document).metadata
     except msgspec.ValidationError:
-        return ObjectMeta()
+        return Name()
 
 
 def encode_response(response: AdmissionResponse) -> bytes:
     return _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
-def encode_operations(operations: list[Operation]) -> bytes:
-    return _ENCODER.encode(operations)
-
-
 def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=True, warnings=warnings or None)
 
 
-def _rejected(uid: str, status: Status, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
-    return AdmissionResponse(uid=uid, allowed=False, status=status, warnings=warnings or None)
-
-
-def unreadable_object(uid: str, reason: str) -> AdmissionResponse:
-    """Reject an object that is not what its kind says: code 400, with the path of the offending field."""
-    return _rejected(uid, Status(400, "BadRequest", f"gpu-admission cannot read the object: {reason}"))
+def rejected(uid: str, code: int, reason: str, message: str) -> AdmissionResponse:
+    """Reject an object on which no rule has decided. Client libraries take code 504 for "try again"."""
+    return AdmissionResponse(uid=uid, allowed=False, status=Status(code, reason, message))
 
 
 def invalid_document(
@@ -208,38 +197,30 @@ def invalid_document(
     lines = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     details = Details(causes[:MESSAGE_FINDINGS], kind.group, kind.kind, name)
     status = Status(INVALID, "Invalid", denial_message(lines, f"{kind.kind} {name}"), details)
-    return _rejected(uid, status, warnings)
-
-
-def labels_unknown(uid: str, namespace: str, reason: str) -> AdmissionResponse:
-    """Reject what is governed by labels that cannot be read: nobody knows which policy holds."""
-    message = f"gpu-admission cannot read the labels of namespace {namespace}, which select its policy; try again: {reason}"
-    return _rejected(uid, Status(UNAVAILABLE, "ServiceUnavailable", message))
-
-
-def out_of_time(uid: str) -> AdmissionResponse:
-    """Reject what could not be decided in time. Code 504 is what client libraries take for "try again"."""
-    return _rejected(uid, Status(TIMEOUT, "Timeout", f"gpu-admission {OUT_OF_TIME}; try again"))
-
-
-def internal_error(uid: str) -> AdmissionResponse:
-    """Answer for a defect of ours. Details go to the log by uid, never to the user: they could quote the object."""
-    remedy = f"report it to the platform team; see its log for request uid {uid}"
-    return _rejected(uid, Status(500, "InternalError", f"internal error of gpu-admission: {remedy}"))
+    return AdmissionResponse(uid=uid, allowed=False, status=status, warnings=warnings or None)
 
 
 def decided(
-    uid: str, decisions: list[Decision], *, subject: str, patch: bool, trace: CanaryTrace | None = None
+    uid: str,
+    decisions: list[Decision],
+    *,
+    subject: str,
+    patch: bool = False,
+    only_advises: bool = False,
+    trace: CanaryTrace | None = None,
 ) -> AdmissionResponse:
     """Return the response for the decisions on a pod or claim, or on each of a workload's templates.
 
-    `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`.
+    `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`. A response that `only_advises` allows the
+    object, but warns of what its pods would meet.
     """
     denials = found(decisions, Outcome.DENIED)
     patched = decisions if patch and not denials else ()
     operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
-    warnings = warning_texts(found(decisions, Outcome.WARNED), subject=subject, before=_paused(decisions))
+    would, denials = (denials, []) if only_advises else ([], denials)
+    warned = found(decisions, Outcome.WARNED)
+    warnings = warning_texts(warned, subject=subject, denied=would, before=_paused(decisions))
     if trace is not None:
         warnings = (trace.text(), *warnings)
         if patched and not trace.patched:
@@ -248,7 +229,7 @@ def decided(
         uid=uid,
         allowed=not denials,
         status=_forbidden(denials, subject, decisions[0].policy.help) if denials else None,
-        patch=encode_operations(operations) if operations else None,
+        patch=_ENCODER.encode(operations) if operations else None,
         patch_type="JSONPatch" if operations else None,
         warnings=warnings or None,
         audit_annotations=_audit_annotations(decisions, injected=injected),
@@ -261,18 +242,6 @@ def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
     message = denial_message([sentence for _, sentence in causes], subject, contact, details)
     shown = (Cause(each.path, _printable(text), each.reason) for each, text in causes[:MESSAGE_FINDINGS])
     return Status(FORBIDDEN, "Forbidden", message, Details(causes=tuple(shown)))
-
-
-def advised(uid: str, decisions: list[Decision], *, subject: str) -> AdmissionResponse:
-    """Return the response that allows a workload, but warns of what its pods would meet."""
-    denied, warned = (found(decisions, outcome) for outcome in (Outcome.DENIED, Outcome.WARNED))
-    warnings = warning_texts(warned, subject=subject, denied=denied, before=_paused(decisions))
-    return AdmissionResponse(
-        uid=uid,
-        allowed=True,
-        warnings=warnings or None,
-        audit_annotations=_audit_annotations(decisions, injected=False),
-    )
 
 
 def _paused(decisions: list[Decision]) -> list[str]:
@@ -306,11 +275,7 @@ def denial_message(denials: list[str], subject: str, contact: str = "", details:
 
 
 def warning_texts(
-    warned: Iterable[Finding],
-    *,
-    subject: str,
-    denied: Iterable[Finding] = (),
-    before: Iterable[str] = (),
+    warned: Iterable[Finding], *, subject: str, denied: Iterable[Finding] = (), before: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Return warnings that survive as HTTP headers, duplicates left out; `denied` are what pods would be denied for.
 

@@ -1,4 +1,7 @@
-"""Finds the pod templates in workload objects. A PodPlace translates paths in the pod to paths in the object."""
+"""Finds the pod templates in workload objects, or builds pods from parts of the objects.
+
+A PodPlace translates paths in the pod to paths in the object.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -10,9 +13,9 @@ from policies.pods.field_paths import Parts, field_path, path_parts, with_value
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
-from webhook.configuration.workload_kinds import PodForm, WorkloadKind, WorkloadKinds, steps
-from webhook.workloads.counts import follow, pod_count, together
-from webhook.workloads.forms import decided_template, pod_data
+from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
+from webhook.workloads.counts import bound, first_value, follow, pod_count, together, values
 
 MAX_PLACES = 100
 """Maximum number of pods of one object that are checked. An object of 3 MiB can have 100,000."""
@@ -23,6 +26,16 @@ LONGEST_PATCHES = 8_192
 """Maximum number of characters in all YAML patches of one object. Parsing takes 2 µs for each character."""
 _SHORTEST_PATCH = 64
 """A shorter patch counts as this many characters, because each patch takes some time."""
+
+_DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
+_PLACEHOLDERS = ("{{", "${")
+_CONTAINER_LISTS = ("containers", "initContainers")
+
+_FIRST = ("spec", "containers", 0)
+
+Origins = dict[Parts, Parts]
+"""Path in the pod → path in the object."""
+PodData = tuple[dict[str, Any], Origins]
 
 
 class PodPlace(msgspec.Struct, frozen=True):
@@ -73,10 +86,7 @@ class PodPlace(msgspec.Struct, frozen=True):
 def workload_pods(
     kinds: WorkloadKinds, group: str, kind: str, document: bytes | msgspec.Raw
 ) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
-    """Return the decoded object and its pods.
-
-    Raises `msgspec.ValidationError` with the path of a value of the wrong type.
-    """
+    """Return the decoded object and its pods. Raises `msgspec.ValidationError` with the path of a wrong value."""
     try:
         data = msgspec.json.decode(document)
         if not isinstance(data, dict):
@@ -145,7 +155,7 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
                 yield from _inner(kinds, at, value, count)
             elif any(at[: len(above)] == above for above in amounts):
                 continue  # `amounts` already has an enclosing field, which describes the same pods
-            elif (made := pod_data(form, data, at, value)) is not None:
+            elif (made := _pod_data(form, data, at, value)) is not None:
                 if form.form is PodForm.AMOUNTS:
                     amounts.append(at)
                 yield PodPlace(at, *made, form.is_partial, count)
@@ -175,7 +185,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
 
 def _decided_place(place: PodPlace) -> PodPlace:
     """Return the place. If its quantities have template parameters, the pod is partial and its count unknown."""
-    decided = decided_template(place.data)
+    decided = _decided_template(place.data)
     if decided is place.data:
         return place
     count = place.count if place.count.running == 0 else PodCount(running=None)
@@ -191,3 +201,162 @@ def _times(outer: PodCount, inner: PodCount) -> PodCount:
         None if None in {times, each} else (times or 0) * (each or 0) for each in (inner.running, inner.most)
     )
     return PodCount(running, most, inner.gang)
+
+
+def _pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> PodData | None:
+    """Return the pod that `value` at `at` describes, and the origins of its parts. None if it describes no pod."""
+    match form.form:
+        case PodForm.TEMPLATE:
+            return value, {(): at}
+        case PodForm.SPEC:
+            found = _of_spec(form, at, value)
+        case PodForm.RESOURCES:
+            found = _of_resources(form, whole, at, value)
+        case PodForm.AMOUNTS:
+            found = _of_amounts(form, whole, at, value)
+        case _:
+            found = _of_patch(at, value)
+    if found is None:
+        return None
+    pod, origins = found
+    spec = pod["spec"]
+    for path in form.defaults:
+        outer = bound(form, at, path)
+        for key in _DEFAULTS:
+            if spec.get(key) is None:
+                for origin, default in values(whole, (*outer, key)):
+                    spec[key] = default
+                    origins["spec", key] = origin
+    return pod, origins
+
+
+def _decided_template(template: Any) -> Any:
+    """Return the template with `_decided` resources. Return the same object if it has no parameters in them."""
+    spec = template.get("spec") if isinstance(template, dict) else None
+    if not isinstance(spec, dict):
+        return template
+    lists = {name: spec[name] for name in _CONTAINER_LISTS if isinstance(spec.get(name), list)}
+    decided = {name: [_with_decided(container) for container in listed] for name, listed in lists.items()}
+    return template if decided == lists else {**template, "spec": {**spec, **decided}}
+
+
+def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> PodData | None:
+    elsewhere, own = list(_members(form, data)), data.get("containers")
+    if not (isinstance(own, list) or elsewhere):
+        return None
+    containers = list(own) if isinstance(own, list) else []
+    origins: Origins = {("spec",): at, ("metadata",): (*at, "metadata")}
+    for at_member, member in elsewhere:
+        here: Parts = ("spec", "containers", len(containers))
+        origins[here] = (*at, *at_member)
+        container = {"name": str(at_member[0]), **member}
+        # A Tekton v1 step names its resources `computeResources`.
+        if isinstance(container.get("computeResources"), dict):
+            container["resources"] = container.pop("computeResources")
+            origins[*here, "resources"] = (*at, *at_member, "computeResources")
+        containers.append(container)
+    spec = {**data, "containers": [_with_decided(container) for container in containers]}
+    return {"metadata": data.get("metadata"), "spec": spec}, origins
+
+
+def _members(form: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
+    for path in form.containers:
+        for each in (path, f"{path}[]"):
+            yield from (found for found in values(data, steps(each)) if isinstance(found[1], dict))
+
+
+def _of_resources(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData:
+    container: dict[str, Any] = {"name": str(at[-2:][0]), "resources": _decided(data)}
+    spec: dict[str, Any] = {"containers": [container]}
+    origins: Origins = {("spec", "containers", 0, "resources"): at}
+    claims = first_value(whole, form, at, form.claims) if form.claims else None
+    listed = [each for each in claims if isinstance(each, dict)] if isinstance(claims, list) else []
+    if listed:
+        names = [f"claim-{index}" for index in range(len(listed))]
+        spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]
+        container["resources"] = {**container["resources"], "claims": [{"name": name} for name in names]}
+        origins["spec", "resourceClaims"] = bound(form, at, form.claims)
+    return {"spec": spec}, origins
+
+
+def _of_amounts(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData | None:
+    limits: dict[str, Any] = {}
+    origins: Origins = {}
+    for name, quantity, origin in _amounts(form, whole, at):
+        counted = limits.get(name)
+        limits[name] = quantity + counted if type(quantity) is type(counted) is int else quantity
+        origins.setdefault((*_FIRST, "resources", "limits", name), origin)
+    if not limits:
+        return None
+    elsewhere = list(_members(form, data))
+    containers = [{"name": str(at_member[0]), **member} for at_member, member in elsewhere] or [
+        {"name": str(at[-1])}
+    ]
+    origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(elsewhere)}
+    written = containers[0].get("resources")
+    resources = _decided(written) if isinstance(written, dict) else {}
+    others = resources.get("limits")
+    containers[0]["resources"] = {
+        **resources,
+        "limits": {**(others if isinstance(others, dict) else {}), **limits},
+    }
+    return {"spec": {"containers": [containers[0], *map(_with_decided, containers[1:])]}}, origins
+
+
+def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, Parts]]:
+    """Yield the name of each resource, its amount, and the path of the amount."""
+    for gpu in form.gpus:
+        names = list(values(whole, bound(form, at, gpu.name))) if gpu.name else []
+        if not gpu.quantity:
+            found = [(name, 1, origin) for origin, name in names]
+        else:
+            name = names[0][1] if names else gpu.resource
+            found = [
+                (name, _decided_quantity(value), origin)
+                for origin, value in values(whole, bound(form, at, gpu.quantity))
+            ]
+        yield from (
+            each for each in found if isinstance(each[0], str) and each[0] and not _is_placeholder(each[0])
+        )
+
+
+def _of_patch(at: Parts, text: str) -> PodData | None:
+    """Return None for an expression, and for other text that does not describe a map. Argo itself reports errors in it."""
+    documents = list(load_documents(text, aliases=0))
+    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
+        return None
+    try:
+        spec = msgspec.json.decode(msgspec.json.encode(documents[0].data))
+    except (TypeError, OverflowError, msgspec.DecodeError):
+        return None
+    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
+        return None
+    containers = [_with_decided(each) for each in spec["containers"]]
+    return {"spec": {**spec, "containers": containers}}, {("spec",): at}
+
+
+def _with_decided(container: Any) -> Any:
+    if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
+        return container
+    return {**container, "resources": _decided(container["resources"])}
+
+
+def _decided(resources: dict[str, Any]) -> dict[str, Any]:
+    """Return the resources with each parameter, `${trialParameters.gpus}`, replaced by 1 for devices, or removed.
+
+    So the pod requests a GPU, although the number is not known yet.
+    """
+    decided = dict(resources)
+    for name, member in resources.items():
+        if isinstance(member, dict):
+            kept = {key: value for key, value in member.items() if "/" in key or not _is_placeholder(value)}
+            decided[name] = {key: _decided_quantity(value) for key, value in kept.items()}
+    return decided
+
+
+def _decided_quantity(value: Any) -> Any:
+    return "1" if _is_placeholder(value) else value
+
+
+def _is_placeholder(value: Any) -> bool:
+    return isinstance(value, str) and any(mark in value for mark in _PLACEHOLDERS)

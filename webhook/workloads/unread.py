@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
-from policies.reason import Reason
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 
 ID = "workloads"
@@ -20,7 +20,6 @@ MAX_VALUES = 20_000
 """Values of an object that are searched."""
 MAX_NAMES = 500
 """Names in an object that are compared with the resource patterns. Each takes 20 µs."""
-
 MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 
@@ -30,6 +29,8 @@ _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 _LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
 """Maps of labels. They are skipped, because node labels look like resources: nvidia.com/mig-1g.5gb.count."""
+
+_warning = partial(Finding, severity=Severity.WARNING)
 
 
 def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list[Finding]:
@@ -41,16 +42,8 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
     if kind in _OF_CHARTS:
         remedy = "render the chart, and check what it makes"
-    path = field_path(found)
     return [
-        Finding(
-            rule=ID,
-            reason=Reason.UNREAD_GPUS,
-            severity=Severity.WARNING,
-            path=path,
-            message=message,
-            remedy=remedy,
-        )
+        _warning(rule=ID, reason=Reason.UNREAD_GPUS, path=field_path(found), message=message, remedy=remedy)
     ]
 
 
@@ -68,10 +61,9 @@ def misplaced_gpus(
         if is_read or resource_mapping.resource(str(at[-1])) is None:
             continue
         if any(at[: len(pod)] == pod for pod in pods):
-            yield Finding(
+            yield _warning(
                 rule=INEFFECTIVE_FIELDS,
                 reason=Reason.MISPLACED_FIELD,
-                severity=Severity.WARNING,
                 path=field_path(at),
                 message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
                 fix=_into_limits(data, at),
@@ -105,19 +97,12 @@ def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
         compared += 1
         if compared > MAX_NAMES:
             return
-        named = (
-            resource_mapping.resource(name) is not None if is_amount else _is_listed(name, resource_mapping)
-        )
-        if named:
+        if resource_mapping.resource(name) is None:
+            continue
+        # Not by `domain/*`: API groups and labels use the domains of the vendors, too.
+        listed = (each.pattern for each in resource_mapping.patterns if not each.pattern.endswith("/*"))
+        if is_amount or any(fnmatchcase(name, pattern) for pattern in listed):
             yield at
-
-
-def _is_listed(name: str, resource_mapping: ResourceMapping) -> bool:
-    """Whether a pattern other than `domain/*` matches. API groups and labels use the domains of the vendors, too."""
-    if resource_mapping.resource(name) is None:
-        return False
-    patterns = (each.pattern for each in resource_mapping.patterns if not each.pattern.endswith("/*"))
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _values(data: Any) -> Iterator[tuple[Parts, Any]]:

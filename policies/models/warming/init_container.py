@@ -1,11 +1,13 @@
-"""The init container that fetches a model, and its volumes."""
+"""The init container that fetches a model, its volumes and its credentials."""
+
+from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.models.warming.model_uri import ModelURI
 from policies.models.warming.options import SourceOptions
-from policies.models.warming.server_credentials import KEY_FILE, ServerCredentials
 from policies.pods.pod import (
     Capabilities,
     Container,
@@ -30,10 +32,25 @@ CREDENTIALS = "gpu-admission-model-credentials"
 # Mount points inside the init container.
 _CACHE_PATH = "/gpu-admission/models"
 _SOURCE_PATH = "/gpu-admission/source"
-CREDENTIALS_PATH = "/gpu-admission/credentials"
+_CREDENTIALS_PATH = "/gpu-admission/credentials"
+
+_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
+
+# The variables of each source. Without the first, the others are not credentials.
+_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_VARIABLES = {"s3": _AWS, "hf": (HF_TOKEN,)}
 
 
-class Warming(msgspec.Struct, frozen=True, kw_only=True):
+class ServerCredentials(msgspec.Struct, frozen=True):
+    """Variables, whole Secrets, and the mount of a key file."""
+
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
+    mount: VolumeMount | None = None
+
+
+class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One model to fetch, and its cache."""
 
     uri: ModelURI
@@ -44,8 +61,8 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
     size_limit: str
     resources: Resources | None
     run_as_user: int | None
-    servers: ServerCredentials
-    """Used if the policy names no Secret."""
+    servers: tuple[Container, ...]
+    """Their credentials are used if the policy names no Secret."""
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
@@ -88,15 +105,31 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
 
     @property
+    def may_have_token(self) -> bool:
+        """Whether the policy or a server has credentials for the source, or may have them."""
+        has_own = self.source.credentials_secret or HF_TOKEN in self.source.env
+        return bool(has_own) or self._of_servers != ServerCredentials()
+
+    @cached_property
+    def _of_servers(self) -> ServerCredentials:
+        """The credentials of the first server that has some for the source.
+
+        References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
+        """
+        scheme = self.uri.scheme
+        found = (_key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers)
+        return next(filter(None, found), ServerCredentials())
+
+    @cached_property
     def _credentials(self) -> ServerCredentials:
         """Credentials in the policy's Secret, or else those of the servers, unless others could read their token."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)
-            return ServerCredentials() if is_exposed else self.servers
+            return ServerCredentials() if is_exposed else self._of_servers
         if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
-            file = EnvVar(name=KEY_FILE, value=f"{CREDENTIALS_PATH}/{self.source.credentials_key}")
-            mount = VolumeMount(name=CREDENTIALS, mount_path=CREDENTIALS_PATH, read_only=True)
+            file = EnvVar(name=_KEY_FILE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
+            mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
             return ServerCredentials((file,), mount=mount)
         return ServerCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
 
@@ -126,3 +159,25 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         if self._credentials.mount:
             mounts.append(self._credentials.mount)
         return tuple(mounts)
+
+
+def _variables(scheme: str, server: Container) -> ServerCredentials | None:
+    names = _VARIABLES.get(scheme, ())
+    # $(NAME) refers to other variables of the server.
+    env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
+    if names and names[0] in {each.name for each in env}:
+        return ServerCredentials(env)
+    # The content of Secrets is not known. The server may have its credentials from them.
+    secrets = tuple(each for each in server.env_from or () if each.secret_ref) if names else ()
+    return ServerCredentials(env, secrets) if secrets else None
+
+
+def _key_file(server: Container) -> ServerCredentials | None:
+    path = next((each.value for each in server.env or () if each.name == _KEY_FILE), None) or ""
+    for mount in server.volume_mounts or ():
+        folder = mount.mount_path.rstrip("/")
+        if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):
+            copy = replace(mount, mount_path=_CREDENTIALS_PATH, read_only=True)
+            variable = EnvVar(name=_KEY_FILE, value=_CREDENTIALS_PATH + path.removeprefix(folder))
+            return ServerCredentials((variable,), mount=copy)
+    return None

@@ -12,7 +12,6 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 import msgspec
 
@@ -83,52 +82,38 @@ def shown(text: str) -> str:
 
 
 def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
-    """Return the URI, or its problem. The value of the problem has no secrets."""
-    scheme, separator, rest = text.partition("://")
-    plain, *extra = re.split("[?#]", rest, maxsplit=1)
-    host, _, path = plain.partition("/")
-    found = chain(
-        _bad_source(scheme, separator),
-        _credentials(scheme, rest),
-        _bad_text(text),
-        _bad_place(scheme, host, path),
-        _bad_extra(scheme, rest, bool(extra)),
-    )
-    problem = next(found, None)
+    """Return the URI, or its first problem. The value of the problem has no secrets."""
+    problem = next(_problems(text), None)
     if problem is not None:
         return BadAnnotation(MODEL_URI, shown(text), *problem)
-    return ModelURI(scheme=scheme, host=host, text=text, shown=shown(text))
+    scheme, _, rest = text.partition("://")
+    return ModelURI(scheme=scheme, host=re.split("[/?#]", rest, maxsplit=1)[0], text=text, shown=shown(text))
 
 
-Problems = Iterator[tuple[str, str]]
-"""Message and remedy. Each function below runs only if the functions before it find no problem."""
-
-
-def _bad_source(scheme: str, separator: str) -> Problems:
+def _problems(text: str) -> Iterator[tuple[str, str]]:
+    """Yield message and remedy of each problem. Each is certain only without the problems before it."""
+    scheme, separator, rest = text.partition("://")
     if separator and scheme == "http":
         yield "is plain http, over which anyone on the way can replace the model", "use https://"
     if not separator or scheme not in SCHEMES:
         yield "is not from a supported source", f"write {_USABLE}"
-
-
-def _credentials(scheme: str, rest: str) -> Problems:
     remedy = f"remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source {scheme}"
     if _USER.match(rest):
         yield "holds credentials, which everyone who may see the pod can read", remedy
     query = rest.partition("#")[0].partition("?")[2]
     if any(_SECRET_PARAMETER.search(parameter.partition("=")[0]) for parameter in query.split("&")):
         yield "holds a signature or token in its query, which everyone who may see the pod can read", remedy
-
-
-def _bad_text(text: str) -> Problems:
     if len(text) > LONGEST:
         yield f"is longer than {LONGEST} characters", "use a shorter path"
     if not _PLAIN.fullmatch(text):
         remedy = "write such characters %-encoded in an https:// URI, or rename the object"
         yield "holds a space, a quote, $ or another character that no URI may hold", remedy
+    yield from _problems_of_place(scheme, rest)
 
 
-def _bad_place(scheme: str, host: str, path: str) -> Problems:
+def _problems_of_place(scheme: str, rest: str) -> Iterator[tuple[str, str]]:
+    plain, *extra = re.split("[?#]", rest, maxsplit=1)
+    host, _, path = plain.partition("/")
     if not _HOST[scheme](host):
         what = {"s3": "bucket", "gs": "bucket", "hf": "owner", "https": "host", "pvc": "claim"}[scheme]
         yield f"does not name a valid {what}", f"write {scheme}://{what}/…"
@@ -138,10 +123,7 @@ def _bad_place(scheme: str, host: str, path: str) -> Problems:
         yield "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
     if ".." in path.split("/"):
         yield 'holds ".." as part of its path', "write the path without it"
-
-
-def _bad_extra(scheme: str, rest: str, has_extra: bool) -> Problems:
-    if has_extra and scheme != "https":
+    if extra and scheme != "https":
         yield "has a query or fragment (? or #), which only https:// may have", "leave it out"
     fragment = rest.partition("#")[2]
     if fragment and not _CHECKSUM.fullmatch(fragment):

@@ -12,7 +12,7 @@ from tests.cluster.console.world import HOME, world
 from tests.controlplane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.tools.console.server import console_server
+from webhook.tools.console.app import console_server
 
 Address = str
 WAIT = 30_000

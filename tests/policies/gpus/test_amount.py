@@ -1,7 +1,7 @@
 """One amount of a GPU resource in limits or requests."""
 
+from policies.finding import Reason
 from policies.gpus.amount import Amount, amounts, is_extended
-from policies.reason import Reason
 from tests.builders import RESOURCE_MAPPING, container, pod, view
 from tests.cases import cases
 

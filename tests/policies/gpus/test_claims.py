@@ -6,11 +6,11 @@ import msgspec
 
 from policies.gpus.claims import (
     CLAIM,
-    RECORD_OF,
     TEMPLATE,
     ClaimName,
     ClaimRecord,
     as_rules_see_it,
+    claim_record,
     decode_claim,
     device_class_names,
     requested_by,
@@ -48,10 +48,10 @@ def test_records_of_claims_and_templates(owner: JSON, made_for_pod: bool) -> Non
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 
     for kind, written in ((CLAIM, spec), (TEMPLATE, {"spec": spec})):
-        found = RECORD_OF[kind](msgspec.json.encode({"metadata": metadata, "spec": written}))
-        assert found == ClaimRecord("u", kind, "team", "c", classes("gpu.example.com"), made_for_pod)
-        assert found.key == ClaimName(kind, "team", "c")
-    assert RECORD_OF[TEMPLATE](b"{}") == ClaimRecord("", TEMPLATE, "", "", classes())
+        found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
+        name = ClaimName(kind, "team", "c")
+        assert found == ClaimRecord("u", name, classes("gpu.example.com"), made_for_pod)
+    assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
 
 
 def test_what_a_pod_requests_by_claims() -> None:

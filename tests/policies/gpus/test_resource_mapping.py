@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from policies.gpus.cards import UNKNOWN_CARD, cards
+from policies.gpus.cards import UNKNOWN_CARD, cards, gpu_requests
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
@@ -15,8 +15,6 @@ from policies.gpus.resource_mapping import (
     ResourceMappingSpec,
     ResourcePattern,
     UnknownDeviceClasses,
-    gpu_requests,
-    whole_gpus,
 )
 from tests.builders import JSON, container, pod, view
 from tests.builders import RESOURCE_MAPPING as BUILT_IN
@@ -214,16 +212,4 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
     requests = gpu_requests(view(document), BUILT_IN)
     assert [str(each.quantity) for each in BUILT_IN.requests(view(document))] == ["1"]
 
-    assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
-
-
-@cases(
-    ("limits", "want"),
-    whole_cards=({"nvidia.com/gpu": "4"}, 4),
-    slices_are_no_cards=({"nvidia.com/mig-1g.10gb": "4"}, 0),
-    shares_are_no_cards=({"nvidia.com/gpu.shared": "1"}, 0),
-    memory_beside_cards=({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2),
-    two_vendors=({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2),
-)
-def test_whole_gpus(limits: dict[str, str], want: int) -> None:
-    assert whole_gpus(view(pod(container(resources={"limits": limits}))), BUILT_IN) == want
+    assert {resource.name: amount for resource, amount in requests.items()} == {"amd.com/gpu": 1}

@@ -10,23 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.models.attention import Attention, EstimateError
-from policies.models.estimate import (
-    CardCount,
-    Estimate,
+from policies.models.estimate import CardCount, Estimate, Slice, estimate, gib, placement
+from policies.models.shapes import (
+    FAMILIES,
+    Attention,
+    EstimateError,
     ModelPhase,
     ModelShape,
     Precision,
-    Slice,
-    estimate,
-    gib,
     parse_count,
+    parse_family,
     parse_params,
     parse_phase,
     parse_precision,
-    placement,
 )
-from policies.models.families import FAMILIES, parse_family
 from tests.builders import CLASSES, gpu_class
 from tests.cases import cases
 

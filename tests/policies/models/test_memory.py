@@ -1,8 +1,7 @@
 """The model that a pod declares: read whole, and measured against what the pod asks for."""
 
-from policies.models.attention import Attention
-from policies.models.estimate import ModelPhase, ModelShape, Precision
 from policies.models.memory import ModelNeed, advice, model_need, model_shape
+from policies.models.shapes import Attention, ModelPhase, ModelShape, Precision
 from policies.pods.annotations import BadAnnotation
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
 from tests.cases import cases

@@ -3,9 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from policies.models.attention import Attention, EstimateError, attention_of_config
-from policies.models.estimate import GIB, ModelShape, Precision, estimate
-from policies.models.families import FAMILIES
+from policies.models.estimate import GIB, estimate
+from policies.models.shapes import (
+    FAMILIES,
+    Attention,
+    EstimateError,
+    ModelShape,
+    Precision,
+    attention_of_config,
+)
 from tests.builders import JSON
 from tests.cases import cases
 

@@ -1,9 +1,8 @@
 """On which classes something can land."""
 
 from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.placement.candidates import all_classes, candidate_classes, for_resource
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
-from policies.placement.pinning import classes_of_node
+from policies.placement.pinning import all_classes, candidate_classes, classes_of_node, for_resource
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, index

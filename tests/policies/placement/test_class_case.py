@@ -4,7 +4,7 @@ from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.class_case import ClassCase, is_wider
 from policies.placement.class_choice import ANY as EVERY_CLASS
 from policies.placement.class_choice import Choice, ClassSelection
-from policies.placement.label_keys import LabelKeys
+from policies.placement.hardware import LabelKeys
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning

@@ -4,7 +4,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
 from policies.placement.class_choice import Choice, ClassSelection, choose, few, label_values, suggestion
-from policies.placement.label_keys import LabelKeys
+from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view

@@ -2,8 +2,7 @@
 
 import pytest
 
-from policies.placement.hardware import HARDWARE
-from policies.placement.label_keys import ALWAYS_KEPT, LabelKeys, known_keys
+from policies.placement.hardware import ALWAYS_KEPT, HARDWARE, LabelKeys, known_keys
 from policies.pods.names import is_qualified_name
 from tests.cases import cases
 

@@ -236,16 +236,14 @@ def test_initial_delay_needs_a_readiness_probe() -> None:
         patch.set_initial_delay(first(patch), 72)
 
 
-def test_fork_leaves_the_draft_alone() -> None:
-    document = pod()
-    patch = PodPatch(view(document))
+def test_a_patch_leaves_its_pod_alone() -> None:
+    written = view(pod())
+    patch = PodPatch(written)
 
-    fork = patch.fork()
-    tolerate(fork)
+    tolerate(patch)
 
-    assert len(fork.changes) == 1
-    assert patch.changes == []
-    assert patch.pod == view(document)
+    assert len(patch.changes) == 1
+    assert written == view(pod())
 
 
 def test_verbs_with_a_place_that_was_looked_up_once() -> None:

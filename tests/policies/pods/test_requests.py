@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from policies.gpus.cards import gpu_requests
 from policies.pods.quantity import QuantityError
-from policies.pods.requests import pod_requests
-from tests.builders import JSON, container, gpu_container, pod, view
+from tests.builders import JSON, RESOURCE_MAPPING, container, gpu_container, pod, view
 from tests.cases import cases
 
 
@@ -15,7 +15,7 @@ def sidecar(quantity: Any, name: str) -> JSON:
 
 
 def requested(document: JSON) -> dict[str, str]:
-    return {name: str(quantity) for name, quantity in pod_requests(view(document)).items()}
+    return {each.name: str(amount) for each, amount in gpu_requests(view(document), RESOURCE_MAPPING).items()}
 
 
 def resources(**amounts: JSON) -> JSON:
@@ -31,18 +31,18 @@ GPU, AMD, IMPLICIT = "nvidia.com/gpu", "amd.com/gpu", "deviceclass.resource.kube
     limit_is_the_request_too=(pod(gpu_container("2")), {GPU: "2"}),
     request_alone=(pod(resources(requests={GPU: "1"})), {GPU: "1"}),
     request_wins_over_limit=(pod(resources(limits={GPU: "4"}, requests={GPU: "1"})), {GPU: "1"}),
-    explicit_zero_stays=(pod(gpu_container("0")), {GPU: "0"}),
-    null_is_zero=(pod(gpu_container(None)), {GPU: "0"}),
-    milli_stays=(pod(gpu_container("1m", resource=AMD)), {AMD: "1m"}),
-    rounded_up_to_milli=(pod(gpu_container("0.0001")), {GPU: "1m"}),
+    zero=(pod(gpu_container("0")), {}),
+    null_is_zero=(pod(gpu_container(None)), {}),
+    milli_stays=(pod(gpu_container("1m", resource=AMD)), {AMD: "1/1000"}),
+    rounded_up_to_milli=(pod(gpu_container("0.0001")), {GPU: "1/1000"}),
     suffix=(pod(gpu_container("1k")), {GPU: "1000"}),
     app_containers_add_up=(pod(gpu_container("1"), gpu_container("2", "b")), {GPU: "3"}),
     overhead_comes_on_top=(pod(gpu_container("1"), overhead={GPU: "1", "cpu": "250m"}), {GPU: "2"}),
     native_resources_are_left_out=(pod(resources(limits={"cpu": "1", "memory": "1Gi"})), {}),
-    any_resource=(pod(resources(limits={"example.com/dongle": "1"})), {"example.com/dongle": "1"}),
+    other_resources_are_left_out=(pod(resources(limits={"example.com/dongle": "1"})), {}),
     implicit_device_class=(pod(gpu_container("1", resource=IMPLICIT)), {IMPLICIT: "1"}),
 )
-def test_pod_requests(document: JSON, want: dict[str, str]) -> None:
+def test_gpu_requests(document: JSON, want: dict[str, str]) -> None:
     assert requested(document) == want
 
 
@@ -60,4 +60,4 @@ def test_init_containers(app: str, init: list[JSON], want: dict[str, str]) -> No
 
 def test_what_is_no_quantity_is_never_counted_as_nothing() -> None:
     with pytest.raises(QuantityError, match='"many"'):
-        pod_requests(view(pod(gpu_container("many"))))
+        gpu_requests(view(pod(gpu_container("many"))), RESOURCE_MAPPING)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 
 from policies.pods.annotations import INJECTED
-from policies.pods.restore import Restored, restore
-from policies.pods.submission import as_submitted, injected_changes
+from policies.pods.injected import Restored, as_submitted, injected_changes, restore
 from policies.rule import Rule, RuleOptions
 from tests.builders import JSON, apply, container, gpu_container, node_affinity, pod, view
 from tests.cases import cases

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 
 from policies.pods.annotations import INJECTED
+from policies.pods.injected import as_submitted
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
-from policies.pods.submission import as_submitted
 from policies.registry import RULES
 from policies.rule import Phase
 from tests.builders import JSON, context, view

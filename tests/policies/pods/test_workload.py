@@ -15,7 +15,6 @@ from tests.cases import cases
     no_object=("chat", ""),
 )
 def test_the_name_of_a_workload(data: Any, name: str) -> None:
-    found = Workload.of("apps", "Deployment", "team", data, ())
+    found = Workload("apps", "Deployment", "team", data)
 
     assert found.name == name
-    assert found.data == ({} if data == "chat" else data)

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, gpu_requests
-from policies.pods.quantity import NANO, QuantityError
+from policies.gpus.cards import gpu_requests
+from policies.pods.quantity import QuantityError
 from policies.quota import amounts as vector
 from policies.quota.amounts import CLASSES as BY_CLASS
 from policies.quota.amounts import GPUS, RESOURCES, Vector
@@ -81,13 +81,7 @@ def test_the_vector_is_full(document: JSON, mode: UnclassifiedPods, labels: dict
     demand = counted(document, mode, labels)
 
     counts = {key: amount for key, amount in demand.vector.items() if key.startswith(RESOURCES)}
-    requested = {
-        # The scheduler asks for whole devices.
-        RESOURCES + resource.name: Fraction(quantity.value)
-        if resource.name.startswith(IMPLICIT_DEVICE_CLASS)
-        else Fraction(quantity.nano, NANO)
-        for resource, quantity in requests.items()
-    }
+    requested = {RESOURCES + resource.name: amount for resource, amount in requests.items()}
     if not demand.denials:
         assert counts == requested
         assert (GPUS in demand.vector) == (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding
+from policies.finding import Edit, Finding, Reason
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edit
 from policies.pods.pod import Metadata, OwnerReference, Pod
@@ -19,7 +19,6 @@ from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import QuotaGrant, ReservationOutcome, decide_alone, quota_request_for_pod
 from policies.quota.shortage import amounts_in_words, exceeded
-from policies.reason import Reason
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
-from policies.placement.label_keys import known_keys
+from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.patch import PodPatch

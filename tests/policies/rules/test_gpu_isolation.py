@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
-from policies.reason import Reason
 from policies.rule import Mode
 from policies.rules import gpu_toleration
 from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate

@@ -7,12 +7,11 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
-from policies.reason import Reason
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError, check_reservation, needs_grant
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.pods.patch import PodPatch
-from policies.reason import Reason
 from policies.rule import Phase
 from policies.rules.gpu_requests import GPURequestsOptions, check, check_workload, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view, workload

@@ -236,6 +236,6 @@ def test_workload_that_is_left_alone(document: JSON) -> None:
 
 
 def test_fields_of_the_wrong_type_are_left_to_the_api_server() -> None:
-    odd = Workload.of("apps", "Deployment", "ml-training", {"spec": {"template": [], "containers": 1}}, ())
+    odd = Workload("apps", "Deployment", "ml-training", {"spec": {"template": [], "containers": 1}}, ())
 
     assert [finding.path for finding in check_workload(odd, OPTIONS, context())] == ["spec.containers"]

@@ -268,10 +268,10 @@ def test_a_server_that_is_scaled_to_zero(
         view(pod(each, annotations={LOAD: str(seconds)}))
         for each, seconds in zip(containers, (30, 90), strict=False)
     ]
-    target = Workload.of(
-        "apps", "Deployment", "team", {}, [WorkloadPods("spec", each, PodCount(), each) for each in made]
+    target = Workload(
+        "apps", "Deployment", "team", {}, tuple(WorkloadPods("spec", each, PodCount(), each) for each in made)
     )
-    scaler = Workload.of("autoscaling", kind, "team", {"spec": {"minReplicas": least}}, (), target)
+    scaler = Workload("autoscaling", kind, "team", {"spec": {"minReplicas": least}}, (), target)
 
     found = list(check_workload(scaler, ONE_MINUTE, context()))
 

@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from tests.cases import cases
-from webhook.cluster.nesting import DEEPEST, decoded, shallow
+from webhook.cluster.api import DEEPEST, decoded, shallow
 
 LEVELS = 9_999
 """Of the 10,000 that the API server takes."""

@@ -193,7 +193,7 @@ def test_a_fix_is_made_only_if_a_second_check_finds_nothing_worse(
 
     def checked(texts: Any = None) -> Any:
         found = read_manifests((str(file),), texts=texts)
-        run = Run(found.manifests, Engine(load_directory(None)), datetime(2026, 11, 23, tzinfo=UTC))
+        run = Run(found.manifests, Engine(load_directory(None)), datetime(2026, 11, 23, tzinfo=UTC), None)
         results = run.results()
         for pod in results[0].pods:
             wrong = [

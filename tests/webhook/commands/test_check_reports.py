@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from policies.reason import Reason
+from policies.finding import Reason
 from tests.webhook.commands.test_check import GPU_POD
 from webhook.commands import main
 from webhook.tools.check.reports import SCHEMA

@@ -17,7 +17,7 @@ from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands import main
-from webhook.tools.console.server import console_server
+from webhook.tools.console.app import console_server
 
 
 def broken(folder: Path) -> ApiServer:

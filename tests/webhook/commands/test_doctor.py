@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.commands.doctor import doctor, document, is_healthy, print_text, summary
+from webhook.commands.output import Screen
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, NotChecked, failure, warning
 
 CHECK = DoctorCheck("nodes", "GPU nodes are tainted", lambda _: iter(()))
@@ -36,7 +37,10 @@ def test_text_is_80_columns_wide_and_errors_come_first(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_text([CheckResult(CHECK, (WARNED, WRONG), (NotChecked("you may not list nodes"),), ("by Secret",))])
+    print_text(
+        Screen(),
+        [CheckResult(CHECK, (WARNED, WRONG), (NotChecked("you may not list nodes"),), ("by Secret",))],
+    )
     printed = capsys.readouterr().out
 
     assert printed == (
@@ -53,7 +57,7 @@ def test_text_is_80_columns_wide_and_errors_come_first(
 
 def test_many_objects_with_one_fault_are_one_finding(capsys: pytest.CaptureFixture[str]) -> None:
     found = [warning("w", f"Node {name}", "has no taint", "taint it") for name in "abcd"]
-    print_text([CheckResult(CHECK, tuple(found)), CheckResult(CHECK, tuple(found[:3]))])
+    print_text(Screen(), [CheckResult(CHECK, tuple(found)), CheckResult(CHECK, tuple(found[:3]))])
 
     assert capsys.readouterr().out == (
         "warning  Node a (and 6 more) has no taint [w]\n         fix: taint it\n2 checks, 7 findings\n"

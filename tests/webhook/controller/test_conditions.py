@@ -10,7 +10,7 @@ from policies.quota.ledger.reservations import Reservations
 from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.cluster.objects import Condition
-from webhook.controller.conditions import conditions, unreadable
+from webhook.controller.quota_status import conditions, unreadable
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
 HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}

@@ -15,13 +15,12 @@ from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventRecord, EventWriter
+from webhook.cluster.events import EventQueue, EventRecord, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.controller import quota_status
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import QuotaRecord, decode_quota
-from webhook.quota.events import QuotaEvents
 from webhook.quota.store import VersionedLedger
 
 LEDGER = quota_ledger(
@@ -59,7 +58,7 @@ class World:
         self.document: dict[str, Any] = {"metadata": identity, "spec": {"hard": {"gpus": "8"}}}
         monkeypatch.setattr(quota_status, "monotonic", lambda: self.now)
         monkeypatch.setattr(quota_status, "sleep", self.pauses.append)
-        self.events = QuotaEvents(cast(EventWriter, self), lambda: None)
+        self.events = EventQueue(cast(EventWriter, self), lambda: None)
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
             cast("Informer[QuotaRecord]", self),

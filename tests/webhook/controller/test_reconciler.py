@@ -26,8 +26,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import POLL_AGAIN, QuotaReconciler
 from webhook.controller.usage_counter import Counted
-from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.ledger_objects import PLURAL, decode_ledger_object
+from webhook.quota.ledger_objects import PLURAL, ClusterStore, decode_ledger_object
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 DIGEST = "0123456789abcdef"
@@ -85,7 +84,7 @@ class Cluster:
 
     def reconcile(self, no_quota: float = 0.0, expiry: float = EXPIRY_SECONDS) -> float | None:
         self.observed = ObservedLedgers(no_quota=no_quota, expiry=expiry)
-        events: Any = SimpleNamespace(warn=lambda *said: self.warned.append(said[-1]))
+        events: Any = SimpleNamespace(put=lambda record: self.warned.append(record.message))
         self.observed.observe("team", self.ledger_object)
         metrics = ControllerMetrics(self.registry)
         nothing: Any = None

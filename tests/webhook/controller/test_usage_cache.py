@@ -20,8 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache, verify
-from webhook.controller.usage_counter import UsageCounter
+from webhook.controller.usage_counter import FRESH_SHARE, ROUND_SHARE, UsageCache, UsageCounter, verify
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 NEXT = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
@@ -55,7 +54,7 @@ def test_the_counter_of_each_configuration_is_started_once(
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(UsageCounter, "start", lambda counter: started.append(counter.digest))
-    usage_cache.start()
+    usage_cache.own.start()
     for configured in (NEXT, OURS, NEXT):
         assert usage_cache.configure(configured)
 

@@ -11,7 +11,7 @@ from policies.quota.spec import QuotaSpec
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.world import NAMESPACE
 from webhook.configuration.loader import Configuration
-from webhook.quota.memory_store import MemoryStore
+from webhook.quota.store import MemoryStore
 
 
 def hard_texts(hard: Vector) -> dict[str, object]:

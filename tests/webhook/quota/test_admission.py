@@ -14,9 +14,8 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.store import VersionedLedger
+from webhook.quota.store import MemoryStore, VersionedLedger
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.engine import Engine
@@ -61,7 +60,7 @@ class Served:
         self.store = MemoryStore(lambda: self.engine.configuration)
         metrics = QuotaMetrics(self.registry)
         batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
-        self.quota = QuotaEnforcer(batches, metrics, release=self.store.release)
+        self.quota = QuotaEnforcer(batches, release=self.store.release)
         self.metrics = Metrics(self.registry)
         self.admission = Admission(
             lambda: self.engine, Recorder(self.metrics), ClusterState(quota=self.quota)

@@ -16,7 +16,7 @@ from webhook.quota.enforcer import NamespaceQuota, QuotaEnforcer
 
 
 def quota_of(bench: Bench) -> NamespaceQuota:
-    enforcer = QuotaEnforcer(bench.batches, bench.batches._metrics)
+    enforcer = QuotaEnforcer(bench.batches)
     return enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False)
 
 

@@ -1,4 +1,4 @@
-"""Real processes and raw TLS sockets for tests of the edge."""
+"""Real processes and raw TLS sockets for tests of the HTTP server."""
 
 import contextlib
 import dataclasses

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from webhook.server.dispatcher import Site
+from webhook.server.dispatcher import Application
 from webhook.server.http import Request, Response, call_wsgi
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 
 
-def make_site(serving: ServingCertificate, draining: Callable[[], bool]) -> Site:
+def make_app(serving: ServingCertificate, draining: Callable[[], bool]) -> Application:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         return respond(environ, start_response, serving, draining=draining())
 
     def answer(request: Request) -> Response:
         return call_wsgi(application, request)
 
-    return Site(
+    return Application(
         answer, only_computes=lambda request: request.path == "/at-once", probes=frozenset({"/healthz"})
     )
 
@@ -47,7 +47,7 @@ def respond(
                 "draining": draining,
                 "scheme": environ["wsgi.url_scheme"],
                 "last_error": serving.state.last_error,
-                "client_ca": serving.client_ca and serving.client_ca.last_error,
+                "client_ca": serving.client_ca and serving.client_ca.state.last_error,
             }
         case "/large":
             start_response("200 OK", [("Content-Length", argument)])
@@ -79,13 +79,13 @@ def _half() -> Iterator[bytes]:
     raise LookupError("the other half")
 
 
-def refuse_to_start(_serving: ServingCertificate, _draining: Callable[[], bool]) -> Site:
+def refuse_to_start(_serving: ServingCertificate, _draining: Callable[[], bool]) -> Application:
     raise StartupError("policies.yaml: spec.rules: unknown rule")
 
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    factory = refuse_to_start if given.pop("refuse", False) else make_site
+    factory = refuse_to_start if given.pop("refuse", False) else make_app
     paths = {name: Path(given[name]) for name in ("certificate", "key", "client_ca") if name in given}
     logging.basicConfig(level=logging.INFO)
     run(factory, ServerSettings(**given | paths))

@@ -237,4 +237,4 @@ def test_application_that_refuses_to_start_says_why(directory: Path) -> None:
     assert code == 2
     assert "gpu-admission: policies.yaml: spec.rules: unknown rule\n" in said
     assert "Traceback" not in said
-    assert "serving https://" not in said, "the line waits for the site"
+    assert "serving https://" not in said, "the line waits for the application"

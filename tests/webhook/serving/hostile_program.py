@@ -27,8 +27,8 @@ from tests.webhook.serving.hostile_bodies import review as review_of
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
+from webhook.quota.store import MemoryStore
 from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
@@ -85,7 +85,7 @@ def client_with_quotas(config: Path) -> tuple[AppClient, MemoryStore]:
     audit.start()
     store = MemoryStore(lambda: engine.configuration)
     batcher = ReservationBatcher(store, quota_metrics)
-    cluster = ClusterState(quota=QuotaEnforcer(batcher, quota_metrics, release=store.release))
+    cluster = ClusterState(quota=QuotaEnforcer(batcher, release=store.release))
     admission = Admission(lambda: engine, Recorder(metrics, audit), cluster)
     return AppClient(create_app(admission, metrics, lambda: (True, {}))), store
 

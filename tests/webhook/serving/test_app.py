@@ -126,7 +126,7 @@ def test_an_object_of_the_wrong_shape_is_refused_with_its_path(client: AppClient
 
 
 def broken_client(metrics: Metrics) -> AppClient:
-    class Broken(Admission):
+    class Broken(Admission, frozen=True):
         def mutate(self, *_: Any, **__: Any) -> AdmissionResponse:
             raise KeyError("secret-of-the-pod")
 

@@ -16,9 +16,9 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
-from webhook.serving.audit_line import demand_fields
+from webhook.quota.store import MemoryStore
+from webhook.serving.audit import demand_fields
 
 QUOTA = Document("GPUQuota", "default", {"hard": {"gpus": "2"}}, "team")
 
@@ -29,7 +29,7 @@ Reviewed = Callable[..., JSON]
 def reviewed(tmp_path: Path) -> Reviewed:
     """Return a function that has an object reviewed and returns its line."""
     configuration, metrics = load_objects([QUOTA]), QuotaMetrics(CollectorRegistry())
-    quota = QuotaEnforcer(ReservationBatcher(MemoryStore(lambda: configuration), metrics), metrics)
+    quota = QuotaEnforcer(ReservationBatcher(MemoryStore(lambda: configuration), metrics))
 
     def review(document: JSON, phase: str = "validate", **tweaks: Any) -> JSON:
         kind = {"version": "v1", "kind": document["kind"]}

@@ -10,15 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.pods.pod import Metadata, OwnerReference
 from policies.quota.quota_request import ReservationOutcome
-from policies.reason import Reason
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.webhook.quota.test_events import Writer
-from webhook.cluster.events import EventWriter
-from webhook.quota.events import QuotaEvents
+from tests.webhook.cluster.test_events import Writer
+from webhook.cluster.events import EventQueue, EventWriter
 from webhook.serving.denials import Denial, DenialReports, denial_of
 from webhook.serving.engine import Decision, Outcome, Violation
 
@@ -196,8 +194,8 @@ def written() -> Iterator[Writer]:
     written.answers.set()
 
 
-def reports_with(written: Writer, *, window: float = 60.0) -> tuple[DenialReports, QuotaEvents]:
-    events = QuotaEvents(cast(EventWriter, written), lambda: None)
+def reports_with(written: Writer, *, window: float = 60.0) -> tuple[DenialReports, EventQueue]:
+    events = EventQueue(cast(EventWriter, written), lambda: None)
     events.start()
     return DenialReports(events, window=window), events
 
@@ -217,6 +215,7 @@ def test_what_a_quota_denied_is_one_event_of_each_owner(written: Writer) -> None
     ]
     train = written.requested[0]
     assert (train.regarding.namespace, train.regarding.uid) == ("team", "quota-of-team")
+    assert train.first
     assert before <= train.first <= train.last <= datetime.now(UTC)
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, Pod, Toleration
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
-from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
@@ -273,10 +272,10 @@ def test_advice_on_a_workload_is_a_warning_and_sees_the_pods_as_admitted(
     held = policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE), (SIZE, mode))
     admitted = decide(Phase.TEMPLATE, held).pod
     assert admitted is not None
-    pods = [WorkloadPods("spec.template", TRAIN, PodCount(), admitted)]
+    pods = (WorkloadPods("spec.template", TRAIN, PodCount(), admitted),)
     document = {"metadata": {"name": "chat"}, "spec": {}}
 
-    workload = Workload.of("apps", "Deployment", "ml-training", document, pods)
+    workload = Workload("apps", "Deployment", "ml-training", document, pods)
     decision = Evaluator(engine=ENGINE, now=NOW).check_workload(held, workload, is_update=False)
 
     assert reported(decision, Outcome.WARNED) == warned
@@ -286,9 +285,9 @@ def test_advice_on_a_workload_is_a_warning_and_sees_the_pods_as_admitted(
 def test_advice_on_a_workload_ends_with_an_exemption() -> None:
     exempt = Exemption(namespaces=("ml-*",), reason="migration", rules=("size",))
     held = policy((SIZE, Mode.ENFORCE), exemptions=(exempt,))
-    pods = [WorkloadPods("spec.template", Pod(), PodCount(), Pod())]
+    pods = (WorkloadPods("spec.template", Pod(), PodCount(), Pod()),)
 
-    workload = Workload.of("apps", "Deployment", "ml-training", {}, pods)
+    workload = Workload("apps", "Deployment", "ml-training", {}, pods)
 
     assert Evaluator(engine=ENGINE, now=NOW).check_workload(held, workload, is_update=False).violations == ()
 
@@ -300,6 +299,6 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
     a_label_is_a_number={"metadata": {"labels": {"a": 1}}},
 )
 def test_an_object_that_no_api_server_stores_is_an_empty_workload(document: Any) -> None:
-    workload = Workload.of("apps", "Deployment", "ml-training", document, ())
+    workload = Workload("apps", "Deployment", "ml-training", document, ())
 
     assert (workload.name, workload.metadata, workload.pods) == ("", Metadata(), ())

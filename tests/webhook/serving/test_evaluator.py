@@ -6,11 +6,10 @@ from time import monotonic
 
 import pytest
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.policy import Binding, EffectivePolicy
 from policies.quota.demand import RULE_ID, Demand
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
-from policies.reason import Reason
 from policies.registry import RULES_BY_ID
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError

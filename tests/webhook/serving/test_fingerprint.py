@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
-from policies.reason import Reason
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases

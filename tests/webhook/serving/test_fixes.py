@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from policies import registry
+from policies.finding import Reason
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import path_parts, with_edit
@@ -20,7 +21,6 @@ from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import RULE_ID, UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
-from policies.reason import Reason
 from policies.rule import Rule
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects

@@ -15,7 +15,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster import informer
 from webhook.cluster.api import METADATA, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.namespaces import NamespaceRecord, Namespaces, NamespaceUnknown
+from webhook.serving.lookups import NamespaceRecord, Namespaces, NamespaceUnknown
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policies.placement.label_keys import LabelKeys
+from policies.placement.hardware import LabelKeys
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeState
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.pod import Toleration

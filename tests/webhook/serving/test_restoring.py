@@ -15,7 +15,7 @@ from tests.cases import cases
 from tests.webhook.serving.served import admission, lines_of, request
 from webhook.configuration.documents import Document
 from webhook.serving.admission import Admission
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.review import AdmissionResponse
 
 OWN = {"key": "own", "operator": "Exists"}

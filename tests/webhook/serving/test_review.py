@@ -4,9 +4,8 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.policy import EffectivePolicy
-from policies.reason import Reason
 from tests.cases import cases
 from webhook.serving import review
 from webhook.serving.engine import Decision, Outcome, Violation

@@ -13,13 +13,7 @@ import msgspec
 import yaml
 
 from policies.pods.field_paths import OPTIONAL, Parts, field_path, value_at, with_edit
-from webhook.configuration.yaml_documents import (
-    EventLoader,
-    YamlDocument,
-    YamlError,
-    is_text,
-    load_documents,
-)
+from webhook.configuration.yaml_documents import EventLoader, YamlDocument, YamlError, is_text, load_documents
 from webhook.tools.check.sources import is_placeholder
 from webhook.tools.corrections import last_items_last
 
@@ -98,7 +92,7 @@ def _data(document: YamlDocument | YamlError) -> Any:
     return document.data if isinstance(document, YamlDocument) else str(document)
 
 
-class _Node(msgspec.Struct, frozen=True, kw_only=True):
+class _Node(msgspec.Struct):
     """A node of the text, with the first character, and the one behind the last that is neither comment nor line end."""
 
     start: int
@@ -112,7 +106,7 @@ class _Node(msgspec.Struct, frozen=True, kw_only=True):
     """Of a scalar: its quote, `|` or `>`, "" for a plain one."""
     opening: int = 0
     """Of a flow collection: the character behind its bracket; 0 for a block."""
-    members: Sequence[tuple["_Node", "_Node"]] = ()
+    members: list[tuple["_Node", "_Node"]] = []
     """Keys and values; of a list the items, twice."""
     is_map: bool = False
 
@@ -134,7 +128,7 @@ class _Place:
         tree = _Tree(text, document)
         self._way: list[tuple[_Node, _Node, _Node]] = []
         """Of each step: the map or list, the key (of a list: the item), and the value."""
-        node, path = tree.root, ""
+        node = tree.root
         for depth, part in enumerate((*parts, None)):
             path = field_path(parts[:depth])
             if node.alias is not None:
@@ -175,9 +169,8 @@ class _Place:
             return [(node.start, node.end, text)], written
         if node.is_null:
             return self._fill_null(value), value
-        return self._add_to_flow(value) if node.opening else self._add_lines(
-            node.column, node.end, value
-        ), value
+        added = self._add_to_flow(value) if node.opening else self._add_lines(node.column, node.end, value)
+        return added, value
 
     def _fill_null(self, value: str | float) -> list[Splice]:
         node = self._node
@@ -340,48 +333,38 @@ class _Tree:
         if rest.lstrip().startswith("{"):  # what YAML does not take of JSON, in as many characters
             rest = _ESCAPED_PAIR.sub("x" * 12, rest.replace("\t", " "))
         self._events: Iterator[Any] = yaml.parse(rest, Loader=EventLoader)
-        self.root = self._document()
-        while self.root.start != document.span[0] + int(document.node.start_mark.index):
-            self.aliases.clear()
-            self.root = self._document()
-
-    def _document(self) -> _Node:
-        """Read the next document."""
-        while not isinstance(next(self._events), yaml.DocumentStartEvent):
-            pass
-        return self._node(next(self._events))
+        start = document.span[0] + int(document.node.start_mark.index)
+        self.root = _Node(-1, -1, 0)
+        while self.root.start != start:  # other documents stand before it
+            if isinstance(next(self._events), yaml.DocumentStartEvent):
+                self.aliases.clear()
+                self.root = self._node(next(self._events))
 
     def _node(self, event: Any) -> _Node:
-        (start, end), column = self._span(event), event.start_mark.column
+        node = _Node(*self._span(event), event.start_mark.column)
         if isinstance(event, yaml.AliasEvent):
             self.aliases.add(str(event.anchor))
-            return _Node(start=start, end=end, column=column, alias=event.anchor)
+            node.alias = event.anchor
+            return node
+        node.anchor = event.anchor
         if isinstance(event, yaml.ScalarEvent):
-            style = event.style or ""
-            written = self._text[start:end]
-            if style in {"|", ">"} and "+" not in written.split("\n", 1)[0].split("#", 1)[0]:
-                end = start + len(written.rstrip())
-            return _Node(
-                start=start, end=end, column=column, anchor=event.anchor, text=event.value, style=style
-            )
-        opening = end if event.flow_style else 0
-        is_map = isinstance(event, yaml.MappingStartEvent)
-        members: list[tuple[_Node, _Node]] = []
+            node.text, node.style = event.value, event.style or ""
+            written = self._text[node.start : node.end]
+            if node.style in {"|", ">"} and "+" not in written.split("\n", 1)[0].split("#", 1)[0]:
+                node.end = node.start + len(written.rstrip())
+            return node
+        node.opening = node.end if event.flow_style else 0
+        node.is_map = isinstance(event, yaml.MappingStartEvent)
         inner: Any = next(self._events)
         while not isinstance(inner, yaml.CollectionEndEvent):
             first = self._node(inner)
-            members.append((first, self._node(next(self._events)) if is_map else first))
+            node.members.append((first, self._node(next(self._events)) if node.is_map else first))
             inner = next(self._events)
-        end = members[-1][1].end if members and not opening else self._span(inner)[1]
-        return _Node(
-            start=start,
-            end=end,
-            column=members[0][0].column if members else column,
-            anchor=event.anchor,
-            opening=opening,
-            members=members,
-            is_map=is_map,
-        )
+        node.end = self._span(inner)[1]
+        if node.members:
+            node.column = node.members[0][0].column
+            node.end = node.end if node.opening else node.members[-1][1].end
+        return node
 
     def _span(self, event: Any) -> tuple[int, int]:
         return event.start_mark.index + self._offset, event.end_mark.index + self._offset

@@ -38,21 +38,11 @@ class Repair(NamedTuple):
         finding = self.violation.finding
         return self.position, finding.reason, finding.path, finding.value
 
-    def edits(self) -> tuple[TextEdit, ...]:
-        """Return the edits of the file. Raises NotEditableError if there are none."""
-        found = object_edits(self.manifest, self.violation)
-        if not found:
-            raise NotEditableError(NO_EDIT)
-        return tuple(TextEdit((*self.manifest.at, *path), value) for path, value in found)
-
     @property
-    def obstacle(self) -> str:
-        """Why there are no edits, "" if there are."""
-        try:
-            self.edits()
-        except NotEditableError as error:
-            return str(error)
-        return ""
+    def edits(self) -> list[TextEdit]:
+        """The edits of the file."""
+        found = object_edits(self.manifest, self.violation)
+        return [TextEdit((*self.manifest.at, *path), value) for path, value in found]
 
 
 def object_edits(manifest: Manifest, violation: Violation) -> Sequence[TextEdit]:
@@ -75,15 +65,12 @@ def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> 
 
 
 class Fixes(msgspec.Struct):
-    """The new text of each file, the repairs made, and the reason why each other finding was not fixed.
-
-    `results` and `found` are those of the last check.
-    """
+    """The new text of each changed file, and the repairs made. `results` and `found` are those of the last check."""
 
     results: Sequence[ManifestResult]
     found: Manifests
+    originals: dict[str, str]
     texts: dict[str, str] = {}
-    originals: dict[str, str] = {}
     repaired: list[Repair] = []
     reasons: dict[tuple[object, ...], str] = {}
     """Why a finding was not fixed, by its key."""
@@ -92,25 +79,24 @@ class Fixes(msgspec.Struct):
         """Yield each remaining denial, and each fix that could not be made, with the reason."""
         for each in _repairs(self.results):
             if each.violation.outcome is Outcome.DENIED or each.violation.finding.fix:
-                yield each, each.obstacle or self.reasons.get(each.key, INEFFECTIVE)
+                yield each, self.reasons.get(each.key, INEFFECTIVE) if each.edits else NO_EDIT
 
 
 def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
-    """Return the span of the object's document with the edits of one finding; None if they cannot be made."""
+    """Return the span of the object's document with the edits of one finding, if any; None if they cannot be made."""
     try:
-        edits = Repair(0, manifest, violation).edits()
-        return edited_piece(manifest.text, manifest.document, edits)
+        return edited_piece(manifest.text, manifest.document, Repair(0, manifest, violation).edits)
     except NotEditableError:
         return None
 
 
 def fix(checked: Checked, check: Check) -> Fixes:
     """Fix all denials and warnings, and those that a fix uncovers."""
-    fixes = Fixes(*checked)
+    fixes = Fixes(*checked, {each.manifest.file: each.manifest.text for each in checked[0]})
 
     def wanted() -> list[Repair]:
         found = (each for each in _repairs(fixes.results) if each.key not in fixes.reasons)
-        return [each for each in found if not each.obstacle]
+        return [each for each in found if each.edits]
 
     def attempt(repairs: Sequence[Repair]) -> bool:
         current = [each._replace(manifest=fixes.results[each.position].manifest) for each in repairs]
@@ -132,32 +118,28 @@ def _repairs(results: Sequence[ManifestResult]) -> Iterator[Repair]:
 
 def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     """Make the edits, and keep them if each one removes its finding and no object gets another denial."""
-    texts, originals = dict(fixes.texts), dict(fixes.originals)
+    texts = dict(fixes.texts)
     edits: dict[str, dict[int, list[TextEdit]]] = {}
     for each in repairs:
-        edits.setdefault(each.manifest.file, {}).setdefault(each.manifest.index, []).extend(each.edits())
-        texts.setdefault(each.manifest.file, each.manifest.text)
-        originals.setdefault(each.manifest.file, each.manifest.text)
+        edits.setdefault(each.manifest.file, {}).setdefault(each.manifest.index, []).extend(each.edits)
     for file, of_file in edits.items():
         try:
-            texts[file] = edited(texts[file], of_file)
+            texts[file] = edited(texts.get(file, fixes.originals[file]), of_file)
         except NotEditableError as error:
             fixes.reasons.update({each.key: str(error) for each in repairs if len(repairs) == 1})
             return False
     results, found = check(texts)
-    if len(repairs) == 1 and len(results) == len(fixes.results):
+    if len(results) != len(fixes.results):
+        return False
+    if len(repairs) == 1:
         old, new = (_denials(each[repairs[0].position]) for each in (fixes.results, results))
         if denial := next((text for kind, text in new.items() if kind not in old), ""):
             fixes.reasons[repairs[0].key] = DENIED_THEN.format(denial)
-    if len(results) != len(fixes.results) or not all(
-        len(old.pods) == len(new.pods)
-        and is_better(
-            old.findings(), new.findings(), [each.violation for each in repairs if each.position == position]
-        )
-        for position, (old, new) in enumerate(zip(fixes.results, results, strict=True))
-    ):
-        return False
-    fixes.results, fixes.found, fixes.texts, fixes.originals = results, found, texts, originals
+    for position, (before, after) in enumerate(zip(fixes.results, results, strict=True)):
+        fixed = [each.violation for each in repairs if each.position == position]
+        if len(before.pods) != len(after.pods) or not is_better(before.findings(), after.findings(), fixed):
+            return False
+    fixes.results, fixes.found, fixes.texts = results, found, texts
     fixes.repaired += repairs
     return True
 

@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.finding import truncate
 from policies.pods.field_paths import Parts, field_path, value_at
@@ -36,12 +37,9 @@ from webhook.tools.check.sources import (
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
-_NULLS = {
-    **dict.fromkeys(("limits", "requests", "overhead"), 0),
-    **dict.fromkeys(
-        ("annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"), ""
-    ),
-}
+_NULLS = dict.fromkeys(("limits", "requests", "overhead"), 0) | dict.fromkeys(
+    ("annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"), ""
+)
 """What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
 _OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
@@ -50,6 +48,10 @@ _OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
 _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
 _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
 """The key of the document and all lines up to its next key."""
+
+
+LocatedPod = tuple[PodPlace, Pod]
+"""A pod, and where it stands in the object."""
 
 
 class Placeholder(msgspec.Struct, frozen=True):
@@ -73,16 +75,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     index: int
     document: YamlDocument
-    at: Parts
-    data: dict[str, Any]
-    api_version: str
-    kind: str
     namespace: str
-    name: str
+    at: Parts = ()
+    data: dict[str, Any] = {}
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
     is_known: bool = True
     """Whether anything in objects of this kind is checked."""
-    pods: tuple[tuple[PodPlace, Pod], ...] = ()
-    """The pods that it is or makes, and where they stand in it."""
+    pods: tuple[LocatedPod, ...] = ()
+    """The pods that it is or makes."""
     placeholders: tuple[Placeholder, ...] = ()
 
     @property
@@ -154,9 +156,15 @@ def read_manifests(
         for index, document in enumerate(documents):
             if isinstance(document, YamlDocument):
                 if is_stream or _is_manifest(document.data):
-                    _Reader(
-                        file, is_stream, text, index, document, namespace or "default", found, kinds
-                    ).read()
+                    blank = Manifest(
+                        file=file,
+                        is_stream=is_stream,
+                        text=text,
+                        index=index,
+                        document=document,
+                        namespace=namespace or "default",
+                    )
+                    _Reader(blank, found, kinds).read()
                 else:
                     found.others += 1
             elif not is_template(content):
@@ -177,25 +185,20 @@ def _without_schema(document: str) -> str:
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """Reads one document, which may be a List."""
+    """Reads one document, which may be a List. `blank` is a manifest without what is read here."""
 
-    file: str
-    is_stream: bool
-    text: str
-    index: int
-    document: YamlDocument
-    namespace: str
+    blank: Manifest
     found: Manifests
     kinds: WorkloadKinds
 
     def read(self) -> None:
-        for error in self.document.duplicates:
+        document, problems = self.blank.document, self.found.problems
+        for error in document.duplicates:
             message = f"{error}; the last one counts"
-            located = LocatedProblem.of_file(self.file, message, error.line, error.column)
+            located = LocatedProblem.of_file(self.blank.file, message, error.line, error.column)
             self.found.warnings.append(located)
-        problems = self.found.problems
         before = len(problems)
-        self._read(as_stored(self.document.data), (), {})
+        self._read(as_stored(document.data), (), {})
         problems[before:] = sorted(problems[before:], key=lambda problem: problem.line)
 
     def _read(self, data: Any, at: Parts, inherited: dict[str, str]) -> None:
@@ -217,17 +220,13 @@ class _Reader(msgspec.Struct, frozen=True):
             return
         metadata, group = envelope.metadata, envelope.api_version.rpartition("/")[0]
         has_pods = (group, envelope.kind) in self.kinds and bool(self.kinds[group, envelope.kind].pods)
-        manifest = Manifest(
-            file=self.file,
-            is_stream=self.is_stream,
-            text=self.text,
-            index=self.index,
-            document=self.document,
+        manifest = replace(
+            self.blank,
             at=at,
             data=data,
             api_version=envelope.api_version,
             kind=envelope.kind,
-            namespace=metadata.namespace or self.namespace,
+            namespace=metadata.namespace or self.blank.namespace,
             name=metadata.name or metadata.generate_name or "",
             is_known=has_pods or (group, envelope.kind) in _OTHER_KNOWN,
         )
@@ -249,7 +248,7 @@ class _Reader(msgspec.Struct, frozen=True):
         places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
         if not manifest.is_pod:
             places = pod_places(self.kinds, manifest.group, manifest.kind, manifest.data)
-        pods: list[tuple[PodPlace, Pod]] = []
+        pods: list[LocatedPod] = []
         problems: list[Problem] = []
         for place in places:
             if isinstance(place, Problem):
@@ -262,18 +261,14 @@ class _Reader(msgspec.Struct, frozen=True):
             self._problem(manifest.at, problem.parts, problem.message)
         if wrong:
             return None
-        values = (
-            {}
-            if has_parameters(manifest.group, manifest.kind)
-            else values | dict(undecided_amounts(manifest.data))
-        )
+        if has_parameters(manifest.group, manifest.kind):
+            return replace(manifest, pods=tuple(pods))
+        values |= dict(undecided_amounts(manifest.data))
         ordered = sorted(values, key=manifest.position_of)
         placeholders = tuple(Placeholder(field_path(parts), values[parts]) for parts in ordered)
-        return msgspec.structs.replace(manifest, pods=tuple(pods), placeholders=placeholders)
+        return replace(manifest, pods=tuple(pods), placeholders=placeholders)
 
-    def _pod(
-        self, manifest: Manifest, place: PodPlace, problems: list[Problem]
-    ) -> Iterator[tuple[PodPlace, Pod]]:
+    def _pod(self, manifest: Manifest, place: PodPlace, problems: list[Problem]) -> Iterator[LocatedPod]:
         try:
             pod = decode_pod(msgspec.json.encode(place.data))
         except msgspec.ValidationError as error:
@@ -283,14 +278,15 @@ class _Reader(msgspec.Struct, frozen=True):
             problems.extend(Problem(place.parts(problem.parts), problem.message) for problem in found)
             return
         if manifest.is_pod:
-            place = msgspec.structs.replace(place, data=with_requests(place.data))
+            place = replace(place, data=with_requests(place.data))
             pod = decode_pod(msgspec.json.encode(place.data))
         yield place, pod
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
-        line, column = self.document.position_of(whole)
-        self.found.problems.append(LocatedProblem(self.file, line, "", field_path(whole), message, column))
+        line, column = self.blank.document.position_of(whole)
+        located = LocatedProblem(self.blank.file, line, "", field_path(whole), message, column)
+        self.found.problems.append(located)
 
 
 def _is_manifest(data: Any) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.claims import decode_claim
+from policies.placement.named_nodes import NO_NODES
 from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
@@ -26,13 +27,13 @@ from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
+from webhook.serving.evaluation import evaluate_autoscaler
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.review import GroupKind
-from webhook.serving.workload_reviews import evaluate_autoscaler
-from webhook.tools.check.cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
+    CheckedCluster,
     Key,
     RunQuota,
     applied_labels,
@@ -140,30 +141,21 @@ class Run:
     """One run over documents that are applied together: each is evaluated with what the others say and request."""
 
     def __init__(
-        self,
-        manifests: Sequence[Manifest],
-        engine: Engine,
-        now: datetime,
-        cluster: CheckedCluster | None = None,
+        self, manifests: Sequence[Manifest], engine: Engine, now: datetime, cluster: CheckedCluster | None
     ) -> None:
         self._manifests, self._configuration, self._cluster = manifests, engine.configuration, cluster
         labels, claims = manifest_context(manifests)
+        labels_of, claim = (cluster.labels_of, cluster.claim) if cluster else (default_labels, claims.get)
+        facts, index = cluster.nodes if cluster else (None, NO_NODES)
         self._by = Evaluator(
             engine=engine,
             now=now,
-            labels_of=lambda namespace: labels.get(namespace, default_labels(namespace)),
-            claims=claims.get,
+            labels_of=lambda name: applied_labels(labels_of(name), labels.get(name, ())),
+            nodes=lambda: facts,
+            named_nodes=lambda: index,
+            claims=lambda name: claims[name] if name in claims else claim(name),
         )
-        if cluster is not None:
-            facts, index = cluster.nodes
-            self._by = replace(
-                self._by,
-                labels_of=lambda name: applied_labels(cluster.labels_of(name), labels.get(name, ())),
-                nodes=lambda: facts,
-                named_nodes=lambda: index,
-                claims=lambda name: claims[name] if name in claims else cluster.claim(name),
-            )
-        self._quota_of = run_quotas(manifests, engine.configuration, cluster.quota if cluster else None)
+        self._quota_of = run_quotas(manifests, engine.configuration, cluster)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
@@ -183,24 +175,18 @@ class Run:
             policy = self._by.policy(manifest.namespace)
         except NamespaceUnknown as error:
             return ManifestResult(manifest, (), unknown=str(error))
-        pods = tuple(
-            _without_placeholders(manifest, self._evaluate_pod(manifest, place, pod, policy))
-            for place, pod in manifest.pods
-        )
+        pods = tuple(self._evaluate_pods(manifest, policy))
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
-        return ManifestResult(manifest, pods, (*warnings, *self._misplaced(manifest, pods, policy)))
+        known = {each.finding.path for pod in pods for each in pod.findings}
+        misplaced = (each for each in self._misplaced(manifest, policy) if each.finding.path not in known)
+        return ManifestResult(manifest, pods, (*warnings, *misplaced))
 
-    def _misplaced(
-        self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
-    ) -> Iterator[Violation]:
-        """Yield amounts of GPUs where no rule reads them, and the API server knows no field."""
+    def _misplaced(self, manifest: Manifest, policy: EffectivePolicy) -> tuple[Violation, ...]:
+        """Return amounts of GPUs where no rule reads them, and the API server knows no field."""
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
         places = [()] if is_built_in else [place.at for place, _ in manifest.pods if not place.is_partial]
         found = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
-        known = {each.finding.path for pod in pods for each in pod.findings}
-        for each in Decision.of_findings(policy, found, Mode.WARN).violations:
-            if each.finding.path not in known:
-                yield each
+        return Decision.of_findings(policy, found, Mode.WARN).violations
 
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
@@ -210,22 +196,20 @@ class Run:
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         stored = self._stored(manifest, quota)
-        workload = self._workload(manifest, pods, target, stored)
+        workload = self._workload(manifest, pods, target, stored or {})
         by = replace(self._by, quota_of=lambda _namespace: quota)
-        decision = None if target else self._scaled_in_cluster(manifest, policy, by)
+        decision = None if target else self._autoscaler(manifest, policy, by)
         decisions = [decision or by.check_workload(policy, workload, is_update=stored is not None)]
-        if is_quota(manifest):
-            problems = quota_findings(manifest, configuration)
-            decisions.append(Decision.of_findings(policy, problems, Mode.WARN))
-        if quota is not None and target is None and not workload.metadata.is_owned:
+        if quota is not None and target is None and not workload.metadata.controlled_by:
             requested = demands(workload, configuration, quota.granted.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
+        findings = list(quota_findings(manifest, configuration)) if is_quota(manifest) else []
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in configuration.workload_kinds and not decisions[0].violations
         if is_unknown and kind not in ADVISED:
-            unread = unread_gpus(manifest.kind, manifest.data, configuration.resource_mapping)
-            decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
+            findings += unread_gpus(manifest.kind, manifest.data, configuration.resource_mapping)
+        decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
         if kind == CLAIM and stored is None:
@@ -244,9 +228,7 @@ class Run:
             return None
         return self._cluster.stored(*manifest.group_kind, manifest.namespace, manifest.name)
 
-    def _scaled_in_cluster(
-        self, manifest: Manifest, policy: EffectivePolicy, by: Evaluator
-    ) -> Decision | None:
+    def _autoscaler(self, manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision | None:
         """Return the decision on an autoscaler by what it scales in the cluster; None if that is not known."""
         scales = scale_target(*manifest.group_kind, manifest.data)
         if self._cluster is None or scales is None:
@@ -260,21 +242,17 @@ class Run:
         return evaluate_autoscaler(by, policy, kind, manifest.data, scales, stored, is_update=False)
 
     def _workload(
-        self,
-        manifest: Manifest,
-        pods: Iterable[PodResult],
-        target: Workload | None,
-        stored: dict[str, Any] | None,
+        self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None, stored: dict[str, Any]
     ) -> Workload:
-        readable = (
+        readable = tuple(
             WorkloadPods(place.path, pod, place.count, result.admitted, denied=result.refused)
             for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
         # As in an update, where the API server sends the status that is stored.
-        status = {"status": stored["status"]} if stored and "status" in stored else {}
+        status = {"status": stored["status"]} if "status" in stored else {}
         data = {**manifest.data, **status}
-        workload = Workload.of(*manifest.group_kind, manifest.namespace, data, readable, target)
+        workload = Workload(*manifest.group_kind, manifest.namespace, data, readable, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
@@ -290,21 +268,22 @@ class Run:
         written = {key: value for key, value in target.data.items() if self._cluster or key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
-        pods = (replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
-        return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
+        pods = tuple(replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
+        return Workload(scales.group, scales.kind, manifest.namespace, data, pods)
 
-    def _evaluate_pod(
-        self, manifest: Manifest, place: PodPlace, pod: Pod, policy: EffectivePolicy
-    ) -> PodResult:
+    def _evaluate_pods(self, manifest: Manifest, policy: EffectivePolicy) -> Iterator[PodResult]:
         quota = self._quota(manifest)
         by = replace(self._by, quota_of=lambda _namespace: quota)
-        if not manifest.is_pod:
-            return _combined(place, [by.check_template(policy, manifest.kind, pod)], quota)
-        # The demand of an owned pod is that of its owner.
-        counted = not (pod.metadata and pod.metadata.is_owned)
-        if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
-            counted = self._stored(manifest, quota) is None
-        return _combined(place, by.create(policy, pod, by_daemonset=False, counted=counted), quota)
+        for place, pod in manifest.pods:
+            if manifest.is_pod:
+                # The demand of an owned pod is that of its owner.
+                counted = not (pod.metadata and pod.metadata.controlled_by)
+                if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
+                    counted = self._stored(manifest, quota) is None
+                decisions = by.create(policy, pod, by_daemonset=False, counted=counted)
+            else:
+                decisions = [by.check_template(policy, manifest.kind, pod)]
+            yield _without_placeholders(manifest, _combined(place, decisions, quota))
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
@@ -349,13 +328,11 @@ def _as_known(evaluated: Violation, quota: RunQuota | None) -> Violation:
 
 def _combined(place: PodPlace, decisions: list[Decision], quota: RunQuota | None) -> PodResult:
     first = decisions[0]
-    located = [decision.located(place.located) for decision in decisions]
+    located = (each for decision in decisions for each in decision.located(place.located).violations)
     operations = msgspec.json.decode(msgspec.json.encode(first.operations))
     return PodResult(
         place=place,
-        findings=tuple(
-            dict.fromkeys(_as_known(each, quota) for decision in located for each in decision.violations)
-        ),
+        findings=tuple(dict.fromkeys(_as_known(each, quota) for each in located)),
         changes=() if place.is_partial else first.changes,
         data=place.data if place.is_partial else jsonpatch.apply_patch(place.data, operations),
         policy=first.policy,

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from policies.finding import Reason
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
-from policies.reason import Reason
 from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
@@ -101,10 +101,9 @@ def _region(text: str, start: int, end: int) -> dict[str, int]:
 
 def _invocation(found: Manifests) -> dict[str, Any]:
     notes = [{"level": "note", "message": {"text": note}} for note in found.notes]
-    return {
-        "executionSuccessful": not found.problems,
-        **({"toolExecutionNotifications": notes} if notes else {}),
-    }
+    return {"executionSuccessful": not found.problems} | (
+        {"toolExecutionNotifications": notes} if notes else {}
+    )
 
 
 def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
@@ -118,12 +117,7 @@ def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
 
 
 def _result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "ruleId": rule_id,
-        "level": level,
-        "message": {"text": text},
-        "locations": [location],
-    }
+    return {"ruleId": rule_id, "level": level, "message": {"text": text}, "locations": [location]}
 
 
 def _at(manifest: Manifest, path: str) -> dict[str, Any]:
@@ -143,10 +137,11 @@ def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
 def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, Any]:
     """Return the content of `-o json`, which docs/check.md describes."""
     number = Counter(result.verdict for result in results)
+    located = ("file", "line", "column", "path", "message")
     return {
         "objects": [_object_document(result) for result in results],
-        "problems": [_problem_document(each) for each in found.problems],
-        "warnings": [_problem_document(each) for each in found.warnings],
+        "problems": [_fields(each, *located) for each in found.problems],
+        "warnings": [_fields(each, *located) for each in found.warnings],
         "toRender": [
             {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
             for each in found.to_render
@@ -163,8 +158,8 @@ def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[s
     }
 
 
-def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
-    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
+def _fields(of: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
 
 
 def _object_document(result: ManifestResult) -> dict[str, Any]:
@@ -173,9 +168,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "file": manifest.file,
         "line": manifest.line_of(),
         "apiVersion": manifest.api_version,
-        "kind": manifest.kind,
-        "namespace": manifest.namespace,
-        "name": manifest.name,
+        **_fields(manifest, "kind", "namespace", "name"),
         "verdict": result.verdict,
         "unknown": result.unknown,
         "findings": [_finding_document(manifest, warning) for warning in result.warnings],
@@ -186,15 +179,10 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "pods": [
             {
                 "path": pod.place.path,
-                "policy": {
-                    name: getattr(pod.policy, name) for name in ("name", "version", "why", "templates")
-                },
-                "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
+                "policy": _fields(pod.policy, "name", "version", "why", "templates"),
+                "exemption": pod.exemption and _fields(pod.exemption, "reason", "until"),
                 "findings": [_finding_document(manifest, found) for found in pod.findings],
-                "changes": [
-                    {"rule": each.rule, "what": each.what, "operations": each.operations}
-                    for each in pod.changes
-                ],
+                "changes": [_fields(each, "rule", "what", "operations") for each in pod.changes],
             }
             for pod in result.pods
         ],
@@ -205,16 +193,10 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
     finding = found.finding
     return {
         "outcome": found.outcome,
-        "rule": finding.rule,
-        "path": finding.path,
+        **_fields(finding, "rule", "path"),
         **_position(manifest, finding.path),
-        "container": finding.container,
-        "value": finding.value,
-        "message": finding.message,
-        "reason": finding.reason,
-        "fix": [
-            {"path": field_path(parts), "value": value} for parts, value in object_edits(manifest, found)
-        ],
+        **_fields(finding, "container", "value", "message", "reason"),
+        "fix": [{"path": field_path(path), "value": value} for path, value in object_edits(manifest, found)],
         "remedy": finding.advice,
         "ask": finding.escalation,
     }

@@ -1,27 +1,32 @@
-"""What the documents of one run of `check` say about each other: labels of namespaces, devices of DRA, and GPUQuotas.
+"""What one run of `check` knows from its other manifests and from a cluster: labels, devices of DRA, and GPUQuotas.
 
-What the other documents have requested so far counts as used. Without a cluster nothing is known of what runs there, so what does
+What the other manifests have requested so far counts as used. Without a cluster nothing is known of what runs there, so what does
 not fit is not certain to be denied: it is a warning.
 """
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, reduce
+from functools import cache, cached_property, partial, reduce
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
-from policies.gpus.claims import RECORD_OF, ClaimName, DeviceClassNames
+from policies.finding import Finding, Reason, Severity
+from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
+from policies.placement.named_nodes import NodeIndex
+from policies.placement.nodes import NodeFacts
 from policies.policy import Labels
 from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
-from policies.reason import Reason
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import (
     GROUP,
     QUOTA,
@@ -30,9 +35,14 @@ from webhook.configuration.documents import (
     quota_problems,
     read_document,
 )
-from webhook.configuration.dynamic_resources import DRA_GROUP
+from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
+from webhook.serving.lookups import NamespaceUnknown
 from webhook.tools.check.manifests import Manifest
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.quotas import quota_status, stated_grant
+from webhook.tools.status.report import QuotaState
+from webhook.tools.why.discovery import ServedKinds
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
@@ -49,9 +59,9 @@ def manifest_context(
     for manifest in manifests:
         if manifest.group_kind == ("", "Namespace"):
             labels[manifest.name] = _labels(manifest)
-        elif manifest.group == DRA_GROUP and manifest.kind in RECORD_OF:
+        elif manifest.group == DRA_GROUP and manifest.kind in CLAIM_PLURALS:
             with suppress(msgspec.ValidationError):
-                record = RECORD_OF[manifest.kind](msgspec.json.encode(manifest.data))
+                record = claim_record(manifest.kind, msgspec.json.encode(manifest.data))
                 claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
     return labels, claims
 
@@ -125,11 +135,9 @@ def is_quota(manifest: Manifest) -> bool:
 
 
 def run_quotas(
-    manifests: Iterable[Manifest],
-    configuration: Configuration,
-    stored: Callable[[str], QuotaGrant | None] | None,
+    manifests: Iterable[Manifest], configuration: Configuration, cluster: "CheckedCluster | None"
 ) -> Callable[[str], RunQuota | None]:
-    """Return what returns the quota of a namespace: among the documents, else `stored`, else of the configuration.
+    """Return what returns the quota of a namespace: of the manifests, else of the cluster, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
@@ -139,7 +147,7 @@ def run_quotas(
 
     @cache
     def quota_of(namespace: str) -> RunQuota | None:
-        in_force = stored(namespace) if stored else None
+        in_force = cluster.quota(namespace) if cluster else None
         granted = written.get(namespace) or in_force or configured.get(namespace)
         held = in_force.held if in_force else None
         return RunQuota(replace(granted, held=held), configuration, {}) if granted else None
@@ -152,20 +160,14 @@ def grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
 
 
 def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator[Finding]:
-    """Yield a warning for each problem of a GPUQuota, which the webhook would refuse."""
+    """Return a warning for each problem of a GPUQuota, which the webhook would refuse."""
     read = _read(manifest)
     problems = [(problem.path, problem.message) for problem in read.problems]
     for spec in read.quotas.values():
         checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
         problems += [(problem.path, problem.message) for problem, _ in checked]
-    for path, message in problems:
-        yield Finding(
-            rule=RULE_ID,
-            reason=Reason.INEFFECTIVE_QUOTA,
-            severity=Severity.WARNING,
-            path=path,
-            message=message,
-        )
+    warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
+    return (warning(path=path, message=message) for path, message in problems)
 
 
 def _read(manifest: Manifest) -> DocumentSet:
@@ -174,3 +176,91 @@ def _read(manifest: Manifest) -> DocumentSet:
     document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
     read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), found)
     return found
+
+
+class CheckedCluster:
+    """By what the webhook of a cluster would evaluate manifests, as far as the caller may read it.
+
+    The use of quotas is that of their status, since tenants read no ledger. Each fact is read when an object first needs it.
+    Raises `errors.ApiError` for everything but a lack of rights.
+    """
+
+    def __init__(self, api: ApiClient, config: Path | None) -> None:
+        """`config`: documents in place of the cluster's."""
+        self._api, self._config = api, config
+        self._reader = Permitted(api)
+        self._notes: list[str] = []
+        self.unread_documents: Sequence[str] = ()
+        """The missing rights, once the configuration was read."""
+        self.configuration = cache(self._configuration)
+        self.labels_of = cache(self._labels_of)
+        self.quota = cache(self._quota)
+        self.stored = cache(self._stored)
+        self._claims = cache(self._read_claims)
+
+    def notes(self) -> Iterator[str]:
+        """Yield sentences about what the results lack."""
+        if self._reader.omitted:
+            yield f"you may not {', '.join(self._reader.omitted)}: what depends on it is not evaluated"
+        if not self._reader.is_installed:
+            yield "gpu-admission is not installed in this cluster: evaluated by the built-in defaults"
+        yield from self._notes
+
+    def _configuration(self, *, device_classes: tuple[DeviceClass, ...] = ()) -> Configuration:
+        """Return the documents in force, with DeviceClasses that the manifests add. Raises ConfigurationError."""
+        before = len(self._reader.omitted)
+        found = self._reader.configuration(self._config, device_classes)
+        self.unread_documents = self._reader.omitted[before:]
+        return found
+
+    @cached_property
+    def nodes(self) -> tuple[NodeFacts | None, NodeIndex]:
+        return self._reader.nodes(self.configuration())
+
+    def _labels_of(self, namespace: str) -> Labels:
+        """Return the labels of a namespace, none if it does not exist yet. Raises NamespaceUnknown without the right."""
+        right = f"get namespaces/{namespace}"
+        try:
+            found = self._reader.attempt(right, partial(self._reader.labels_of, namespace))
+        except errors.NotFound:
+            note = f"namespace {namespace} does not exist yet: its labels are those of the manifests"
+            self._notes.append(note)
+            return ()
+        if found is None:
+            why = f"depends on its labels: you may not {right}"
+            raise NamespaceUnknown(f"the policy of namespace {namespace} {why}")
+        return found
+
+    def claim(self, name: ClaimName) -> DeviceClassNames | None:
+        return self._claims(name.namespace).get(name)
+
+    def _read_claims(self, namespace: str) -> dict[ClaimName, DeviceClassNames | None]:
+        resource = served_resource(self._api, "deviceclasses")
+        if resource is not None:
+            read = partial(self._api.list, resource.path(), decode_device_class)
+            self._reader.attempt(f"list deviceclasses.{DRA_GROUP}", read)
+        return read_claims(self._api, namespace, self._reader.omitted)
+
+    def _quota(self, namespace: str) -> QuotaGrant | None:
+        """Return what the GPUQuota grants, and what its status says is held."""
+        record = self._reader.quota(namespace)
+        granted = stated_grant(record) if record else None
+        if record is None or granted is None:
+            return None
+        if quota_status(record, None).state is QuotaState.NOT_COUNTED:
+            note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
+            self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
+        return granted
+
+    @cached_property
+    def _kinds(self) -> ServedKinds:
+        return ServedKinds(self._api)
+
+    def _stored(self, group: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return the object as the cluster has it; None where there is none, or it may not be read."""
+        served = self._kinds.of_reference(f"{group}/v1" if group else "v1", kind)
+        if served is None or not name:
+            return None
+        right = f"get {f'{served.plural}.{group}'.rstrip('.')} -n {namespace}"
+        found = self._reader.get(right, served.resource.path(namespace, name))
+        return None if found is None else msgspec.json.decode(found, type=dict[str, Any])

@@ -12,7 +12,7 @@ from errno import EFBIG
 from fnmatch import fnmatchcase
 from os.path import normpath
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -103,10 +103,8 @@ def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
     rest: list[tuple[Parts, Any]] = [((), data)]
     while rest:
         at, value = rest.pop()
-        members = (
-            enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
-        )
-        for key, member in members:
+        members = dict(enumerate(value)) if isinstance(value, list) else value
+        for key, member in members.items() if isinstance(members, dict) else ():
             if at[-1:] in _AMOUNTS and "/" in str(key) and is_placeholder(member):
                 yield (*at, key), member
             rest.append(((*at, key), member))
@@ -181,10 +179,6 @@ class Input(msgspec.Struct):
     """Number of files and directories that the caller left out."""
 
 
-Text = tuple[str, str, bool]
-"""The name of a file, its content, and whether it is stdin, which is a stream of manifests and nothing else."""
-
-
 def texts_of(
     sources: Sequence[str],
     recursive: bool,
@@ -192,8 +186,8 @@ def texts_of(
     found: Input,
     track: Track,
     stdin: Callable[[], bytes],
-) -> Iterator[Text]:
-    """Yield the texts in which manifests can be, in the order of the sources."""
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield the files in which manifests can be: name, content, and whether it is stdin, which has nothing but manifests."""
     files = [each for source in sources for each in _Listing(source, recursive, ignore, found).files()]
     patches = patch_files(Path(file) for file, _ in files if file != STDIN)
     for file, is_named in track(files, "reading"):
@@ -232,15 +226,16 @@ def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) 
     return True
 
 
-class _Listing:
+class _Listing(NamedTuple):
     """The files of one argument, and whether it names them."""
 
-    def __init__(self, source: str, recursive: bool, ignore: Sequence[str], found: Input) -> None:
-        self._source, self._recursive, self._found = source, recursive, found
-        self._ignore = [glob.rstrip("/").removeprefix("./") for glob in ignore]
+    source: str
+    recursive: bool
+    ignore: Sequence[str]
+    found: Input
 
     def files(self) -> list[tuple[str, bool]]:
-        source, problems = self._source, self._found.problems
+        source, problems = self.source, self.found.problems
         if source.startswith(("http://", "https://")):
             message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
             problems.append(LocatedProblem.of_file(source, message))
@@ -249,11 +244,11 @@ class _Listing:
         if source == STDIN or not path.is_dir():
             return [] if source != STDIN and self._is_ignored(path) else [(source, True)]
         files: list[str] = []
-        ignored = self._found.ignored
+        ignored = self.found.ignored
         with reading(source, problems):
             files = sorted(str(file) for file in self._below(path, path))
-            if not files and self._found.ignored == ignored:
-                hint = "" if self._recursive else " (-R reads the directories below, too)"
+            if not files and self.found.ignored == ignored:
+                hint = "" if self.recursive else " (-R reads the directories below, too)"
                 message = f"must contain a .yaml, .yml or .json file{hint}"
                 problems.append(LocatedProblem.of_file(source, message))
         return [(file, False) for file in files]
@@ -261,7 +256,7 @@ class _Listing:
     def _below(self, folder: Path, top: Path) -> Iterator[Path]:
         for entry in folder.iterdir():
             if is_folder := entry.is_dir():
-                may_be_read = self._recursive and not entry.is_symlink()
+                may_be_read = self.recursive and not entry.is_symlink()
             else:
                 may_be_read = entry.suffix in SUFFIXES or entry.name in KUSTOMIZATIONS
             if not may_be_read or self._is_ignored(entry.relative_to(top)):
@@ -274,7 +269,8 @@ class _Listing:
     def _is_ignored(self, path: PurePath) -> bool:
         """Whether a glob matches a name in the path, or the path down to it; `*` matches `/`, too."""
         paths = [*path.parents, path]
+        globs = [glob.rstrip("/").removeprefix("./") for glob in self.ignore]
         names = [name for each in paths for name in (each.name, each.as_posix(), f"/{each.as_posix()}")]
-        ignored = any(fnmatchcase(name, glob) for glob in self._ignore for name in names)
-        self._found.ignored += ignored
+        ignored = any(fnmatchcase(name, glob) for glob in globs for name in names)
+        self.found.ignored += ignored
         return ignored

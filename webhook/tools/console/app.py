@@ -1,14 +1,16 @@
-"""The pages: a Flask application that shows what an observer read last, and reads the cluster for a page about one object."""
+"""The pages and their server on loopback: a Flask application that shows what an observer read last, or reads one object."""
 
 import logging
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from inspect import isfunction
+from inspect import getmembers, isfunction
 from time import monotonic, sleep
 from typing import Generic, TypeVar
 
 import flask
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from policies.printable import printable_lines
 from policies.quota.amounts import unit
@@ -18,8 +20,8 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
-from webhook.tools.console.listing import Order, order_of, page_of, problem_page, quota_page
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
+from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -39,16 +41,12 @@ log = logging.getLogger("gpu_admission.console")
 
 
 class Observer(Generic[T]):
-    """Calls `read` in a thread of its own, and `changed` with each result. The first caller waits for the first result."""
+    """Calls `read` in a thread of its own. The first caller waits for the first result."""
 
     def __init__(
-        self,
-        read: Callable[[], T],
-        changed: Callable[[T], None],
-        pause: float = PAUSE_SECONDS,
-        watched: float = WATCHED_SECONDS,
+        self, read: Callable[[], T], pause: float = PAUSE_SECONDS, watched: float = WATCHED_SECONDS
     ) -> None:
-        self._read, self._changed, self._pause, self._watched = read, changed, pause, watched
+        self._read, self._pause, self._watched = read, pause, watched
         self._condition = threading.Condition()
         self._observation: tuple[T | None, str] | None = None
         self._requested_at = monotonic()
@@ -80,7 +78,6 @@ class Observer(Generic[T]):
         problem, read = "", self._observation[0] if self._observation else None
         try:
             read = self._read()
-            self._changed(read)
         except errors.ApiError as error:
             problem = str(error)
         except Exception:
@@ -96,7 +93,7 @@ SHOWN_DENIALS = 5
 MAX_SHOWN = 10
 """Of a list beside the subject of a page: findings, nodes, denials of a namespace."""
 
-FILTERS = {name: each for name, each in vars(views).items() if isfunction(each)}
+FILTERS = dict(getmembers(views, lambda each: isfunction(each) and each.__module__ == views.__name__))
 """By their names in templates."""
 
 
@@ -113,8 +110,8 @@ def create_app(
         most=MAX_SHOWN,
         LOOKS=views.LOOKS,
         OK=Health.OK,
-        ORDERS=list(Order),
-        quota_of=views.quota_of,
+        ORDERS=list(views.Order),
+        drawing=history.drawing,
     )
     app.jinja_env.filters.update(FILTERS, unit=unit)
     guard(app)
@@ -132,22 +129,16 @@ def create_app(
 
     @app.route("/")
     def overview() -> flask.Response:
-        return page(
-            "overview.html",
-            drawing=history.drawing,
-            shown=SHOWN_DENIALS,
-            quota_page=quota_page,
-            order=order_of(flask.request.args),
-        )
+        return page("overview.html", shown=SHOWN_DENIALS)
 
     @app.route("/quotas/<namespace>")
     def quota(namespace: str) -> flask.Response:
-        return page("quota.html", namespace=namespace, drawing=history.drawing)
+        return page("quota.html", namespace=namespace)
 
     @app.route("/denials")
     def denials() -> flask.Response:
         status, _ = observer.observation()
-        shown = page_of((status and status.denials) or (), flask.request.args)
+        shown = views.page_of((status and status.denials) or (), flask.request.args)
         try:
             offers = proposals.of(shown.items, datetime.now(UTC))
         except errors.ApiError:  # the page says so, as soon as the observer meets it
@@ -166,7 +157,7 @@ def create_app(
             offer=offer,
             problem=problem,
             listed=listed,
-            shown=problem_page(listed.problems if listed else (), flask.request.args),
+            shown=views.problem_page(listed.problems if listed else (), flask.request.args),
         )
 
     @app.errorhandler(404)
@@ -192,3 +183,40 @@ def _answered(api: ApiClient, requested: str, namespace: str) -> Answered:
         return found, ProposalReader(api, now).propose(kind, name, namespace), None, ""
     except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
         return None, None, None, str(error)
+
+
+# ---- the server
+
+HOST = "127.0.0.1"
+IDLE_SECONDS = 60
+"""A connection that sends nothing for so long is closed."""
+
+
+class _Handler(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_SECONDS
+
+    def version_string(self) -> str:
+        return "gpu-admission"
+
+    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's signature
+        """Write nothing: the page asks every few seconds."""
+
+
+def console_server(
+    api: ApiClient, *, cluster: str, namespaces: Sequence[str] = (), home: str = "", port: int = 0
+) -> BaseWSGIServer:
+    """Return the server, bound to a port of loopback, by default a free one. Raises OSError for one that is taken."""
+    history = History()
+
+    def read(before: ClusterStatus | None) -> ClusterStatus:
+        now, installation = datetime.now(UTC), before.installation if before else None
+        status = read_status(api, now=now, namespaces=namespaces, home=home, installation=installation)
+        rows = {(quota.namespace, row.key): row for quota in status.quotas for row in quota.rows}
+        history.record(monotonic(), {key: row for key, row in rows.items() if row.used is not None})
+        return status
+
+    app = create_app(api, Observer(status_reader(read)), history, cluster=cluster, home=home)
+    # Where werkzeug itself cannot bind, it ends the process.
+    with socket.create_server((HOST, port)) as bound:
+        return make_server(HOST, port, app, threaded=True, request_handler=_Handler, fd=bound.fileno())

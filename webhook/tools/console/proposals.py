@@ -1,33 +1,38 @@
-"""Proposals: what the author of an object can write so that it is admitted, and what the webhook then adds, as YAML."""
+"""Proposals: what the author of an object can write so that it is admitted, and what the webhook then adds, as YAML.
+
+A correction is the object with the fixes of what would be denied or warned of.
+"""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
-from functools import cached_property, partial
+from functools import partial
 from time import monotonic
 from typing import Any
 
 import jsonpatch
 import msgspec
 
+from policies.finding import Finding
+from policies.pods.field_paths import path_parts, with_edit
 from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.cluster.nesting import shallow
-from webhook.configuration.loader import Configuration
+from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.console.correction import corrected
-from webhook.tools.scan.cluster_facts import ClusterFacts
+from webhook.tools.corrections import correct, is_better, last_items_last
+from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import stated_quota
 from webhook.tools.status.report import DeniedOwner
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 
+MAX_FIXES = 32
+"""Fixes that are tried in a round; each try takes about a millisecond."""
 MAX_PROPOSALS = 20
 LASTING_SECONDS = 30.0
 
@@ -60,7 +65,7 @@ class ProposalReader:
 
     def __init__(self, api: ApiClient, now: datetime) -> None:
         self._reader, self._now = Permitted(api), now
-        self._kinds = ServedKinds(api)
+        self._kinds, self._configuration = ServedKinds(api), self._reader.configuration(None)
 
     def propose(self, kind: str, name: str, namespace: str) -> Proposal | None:
         """Return the proposal for the object, or for what made it; None where it is gone or the policy is not readable."""
@@ -95,9 +100,31 @@ class ProposalReader:
             injected=tuple(difference(fixed, _admitted(fixed, evaluation))) if is_accepted else (),
         )
 
-    @cached_property
-    def _configuration(self) -> Configuration:
-        return self._reader.configuration(None)
+
+def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Evaluation]:
+    """Return the object, as plain data, with the fixes of its denials and warnings, and its evaluation."""
+    now, evaluation = data, evaluate(data)
+    rejected: set[Finding] = set()
+
+    def wanted() -> list[Violation]:
+        found = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+        return [each for each in found if each.finding.fix and each.finding not in rejected][:MAX_FIXES]
+
+    def attempt(violations: Sequence[Violation]) -> bool:
+        nonlocal now, evaluation
+        edits = {(path_parts(edit.path), edit.value) for each in violations for edit in each.finding.fix}
+        trial = now
+        for parts, value in sorted(edits, key=lambda edit: last_items_last(*edit), reverse=True):
+            trial = with_edit(trial, parts, value)
+        tried = evaluate(trial)
+        if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
+            rejected.update(each.finding for each in violations if len(violations) == 1)
+            return False
+        now, evaluation = trial, tried
+        return True
+
+    correct(wanted, attempt)
+    return now, evaluation
 
 
 def _is_of_quota(found: Violation) -> bool:

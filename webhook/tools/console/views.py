@@ -1,14 +1,17 @@
-"""What pages compute of a status: sums over its parts, words for amounts and moments, and how a state looks."""
+"""What pages compute of a status: sums, words for amounts and moments, how a state looks, and pages of a list."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import Enum
 from fractions import Fraction
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from policies.quota.amounts import NOTHING, format_amount
-from webhook.tools.console.history import QuotaDimension
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
@@ -20,6 +23,9 @@ from webhook.tools.status.report import (
     QuotaSummary,
 )
 from webhook.tools.why.explanation import Answer
+from webhook.tools.why.problems import Problem
+
+T = TypeVar("T")
 
 LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
     **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
@@ -33,22 +39,7 @@ LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-def knows_nodes(status: ClusterStatus) -> bool:
-    return "list nodes" not in status.omitted
-
-
-def counted_rows(status: ClusterStatus) -> dict[QuotaDimension, QuotaRow]:
-    """Return the rows of all quotas by namespace and key, without rows that are not counted yet."""
-    return {
-        (quota.namespace, row.key): row
-        for quota in status.quotas
-        for row in quota.rows
-        if row.used is not None
-    }
-
-
 def fill(row: QuotaRow) -> str:
-    """Return how a bar looks: over, full, or with room."""
     if (row.used or NOTHING) > row.hard:
         return "over"
     return "full" if row.held >= row.hard else ""
@@ -67,13 +58,8 @@ def amount(value: Fraction | None) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """Return how long ago that was, in its largest unit."""
     seconds = max(int((now - moment).total_seconds()), 0)
     return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
-
-
-def quota_of(status: ClusterStatus, namespace: str) -> QuotaSummary | None:
-    return next((each for each in status.quotas if each.namespace == namespace), None)
 
 
 def by_namespace(denials: Iterable[DeniedOwner]) -> list[tuple[str, int]]:
@@ -93,10 +79,6 @@ def day(moment: datetime) -> str:
     """Return the time of day, with the day unless it is today."""
     local = moment.astimezone()
     return f"{local:{'%H:%M' if local.date() == datetime.now().astimezone().date() else '%Y-%m-%d %H:%M'}}"
-
-
-def minutes(moment: datetime) -> str:
-    return moment.astimezone().strftime("%H:%M")
 
 
 def number(value: float) -> str:
@@ -136,3 +118,88 @@ def summary(status: ClusterStatus) -> str:
         if (count := severities.count(severity))
     ]
     return ", ".join(parts) or "no findings"
+
+
+# ---- the part of a list that the query of the URL asks for
+
+ROWS = 50
+"""Lines of one page."""
+
+
+class Order(Enum):
+    """How quotas are sorted, in the words of the page; equal ones by namespace."""
+
+    WORST = "worst first"
+    NAMESPACE = "by namespace"
+    PENDING = "most pending first"
+    FULLEST = "fullest first"
+    LARGEST = "most GPUs first"
+    DENIED = "most denied first"
+
+
+class Page(NamedTuple, Generic[T]):
+    """At most ROWS of `total` items. `query` is the query of the URL without the page number, as pairs."""
+
+    items: Sequence[T]
+    number: int
+    last: int
+    total: int
+    query: tuple[tuple[str, str], ...]
+
+    def address(self, number: int) -> str:
+        return "?" + urlencode([*self.query, *([("page", str(number))] if number > 1 else [])])
+
+
+def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
+    """Return the page whose number is in `arguments`; the nearest one if there are not so many."""
+    last = max(1, -(-len(items) // ROWS))
+    text = arguments.get("page", "")
+    number = min(max(int(text), 1), last) if re.fullmatch("[0-9]{1,6}", text) else 1
+    query = tuple((key, value) for key, value in sorted(arguments.items()) if key != "page" and value)
+    return Page(items[(number - 1) * ROWS : number * ROWS], number, last, len(items), query)
+
+
+def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
+    """Return a page of the problems whose owner or message contains each word of `search`."""
+    found = [each for each in problems if _matches(f"{each.owner} {each.message}", arguments)]
+    return page_of(found, arguments)
+
+
+def _matches(text: str, arguments: Mapping[str, str]) -> bool:
+    return all(word in text.lower() for word in arguments.get("search", "").lower().split())
+
+
+def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> Page[QuotaSummary]:
+    """Return a page of the quotas: filtered by `search` (namespace or holder) and `problems`, in the order of `sort`."""
+    found = [
+        quota
+        for quota in quotas
+        if _matches(" ".join([quota.namespace, *(each.name for each in quota.holders)]), arguments)
+        if quota.has_problem or not arguments.get("problems")
+    ]
+    return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
+
+
+def order_of(arguments: Mapping[str, str]) -> Order:
+    try:
+        return Order(arguments.get("sort", ""))
+    except ValueError:
+        return Order.WORST
+
+
+def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
+    most: Fraction | int
+    match order:
+        case Order.NAMESPACE:
+            most = 0
+        case Order.WORST:
+            return quota.urgency
+        case Order.DENIED:
+            most = quota.denied or 0
+        case Order.FULLEST:
+            most = max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
+        case Order.LARGEST:
+            most = quota.row.held if quota.row else 0
+        case Order.PENDING:
+            most = quota.pending_gpus
+    return -most, quota.namespace

@@ -1,7 +1,4 @@
-"""A check of an installation: its id, the rights that it needs, and a function that yields what it observes.
-
-What a check cannot examine, it never reports as fine: the obstacle becomes a `NotChecked`.
-"""
+"""A check of an installation, and what it observes. What it cannot examine, it never reports as fine."""
 
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -10,7 +7,7 @@ from functools import partial
 import msgspec
 
 from webhook.cluster import errors
-from webhook.tools.doctor.cluster import InstalledCluster, Right, Unknown
+from webhook.tools.doctor.cluster import InstalledCluster, Permission, Unknown
 
 
 class DoctorSeverity(Enum):
@@ -35,7 +32,7 @@ warning = partial(DoctorFinding, severity=DoctorSeverity.WARNING)
 
 
 class NotChecked(msgspec.Struct, frozen=True):
-    """Why something could not be examined; `for_administrators` if that needs rights that tenants do not have."""
+    """Why something could not be examined; `for_administrators` if that needs permissions that tenants do not have."""
 
     why: str
     for_administrators: bool = False
@@ -45,12 +42,15 @@ Observation = DoctorFinding | NotChecked | str
 """A text is a note: an unusual way in which something was checked."""
 
 
+Run = Callable[[InstalledCluster], Iterator[Observation]]
+
+
 class DoctorCheck(msgspec.Struct, frozen=True):
     id: str
     title: str
-    run: Callable[[InstalledCluster], Iterator[Observation]]
-    reads: tuple[Right, ...] = ()
-    """The rights that the caller needs: if one is missing, the check does not run."""
+    run: Run
+    reads: tuple[Permission, ...] = ()
+    """What the caller must be allowed to do: if one is missing, the check does not run."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -60,19 +60,16 @@ class CheckResult(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def doctor_check(
-    identity: str, title: str, *reads: Right
-) -> Callable[[Callable[[InstalledCluster], Iterator[Observation]]], DoctorCheck]:
+def doctor_check(identity: str, title: str, *reads: Permission) -> Callable[[Run], DoctorCheck]:
     return lambda run: DoctorCheck(identity, title, run, reads)
 
 
 def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
     observed: list[Observation] = []
     try:
-        missing = [right for right in check.reads if not cluster.is_allowed(right)]
+        missing = [each.words for each in check.reads if not cluster.is_allowed(each)]
         if missing:
-            words = ", ".join(right.words for right in missing)
-            observed.append(NotChecked(f"you may not {words}", for_administrators=True))
+            observed.append(NotChecked(f"you may not {', '.join(missing)}", for_administrators=True))
         else:
             observed.extend(check.run(cluster))
     except Unknown as unknown:

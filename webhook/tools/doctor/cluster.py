@@ -1,7 +1,4 @@
-"""Reads the installation for the checks. Each object is read once, and only a part of large objects is kept.
-
-SelfSubjectAccessReviews and SubjectAccessReviews show who has which permission.
-"""
+"""Reads the installation for the checks. Each object is read once, and only a part of large objects is kept."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -41,8 +38,8 @@ class Unknown(Exception):  # noqa: N818 - a result of a check
     """A check has no result. The message says why."""
 
 
-class Right(msgspec.Struct, frozen=True):
-    """A permission: a verb on a resource, such as `list` `nodes`, optionally in one namespace, and for one object."""
+class Permission(msgspec.Struct, frozen=True):
+    """A verb on a resource, such as `list` `nodes`, optionally in one namespace, and for one object."""
 
     verb: str
     resource: str
@@ -52,7 +49,7 @@ class Right(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Return the right as arguments of `kubectl auth can-i`."""
+        """Return the permission as arguments of `kubectl auth can-i`."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         place = f" -n {self.namespace}" if self.namespace else ""
         return f"{self.verb} {resource}{f'/{self.name}' if self.name else ''}{place}"
@@ -91,16 +88,16 @@ class InstalledCluster:
         self._config = config
         self._cache: dict[object, Any] = {}
 
-    def is_allowed(self, right: Right, account: str = "") -> bool:
-        """Return whether a ServiceAccount has the right. Without `account`, whether the caller has it."""
-        spec: dict[str, Any] = {"resourceAttributes": right.attributes()}
+    def is_allowed(self, permission: Permission, account: str = "") -> bool:
+        """Return whether a ServiceAccount has the permission. Without `account`, whether the caller has it."""
+        spec: dict[str, Any] = {"resourceAttributes": permission.attributes()}
         kind = "SelfSubjectAccessReview"
         if account:
             kind, namespace = "SubjectAccessReview", self.names.namespace
             spec["user"] = f"system:serviceaccount:{namespace}:{account}"
             group = "system:serviceaccounts"
             spec["groups"] = [group, f"{group}:{namespace}", "system:authenticated"]
-        if (key := (right, account)) not in self._cache:
+        if (key := (permission, account)) not in self._cache:
             body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
             answer = self.api.post(f"{AUTHORIZATION}/{kind.lower()}s", msgspec.json.encode(body))
             self._cache[key] = msgspec.json.decode(answer)["status"]["allowed"]
@@ -137,6 +134,12 @@ class InstalledCluster:
     def webhooks(self, kind: str) -> list[dict[str, Any]]:
         """Return the list `webhooks` of our object of this resource."""
         return list((self.webhook_configuration(kind) or {}).get("webhooks") or ())
+
+    @property
+    def lease(self) -> Any:
+        """The Lease of the controller. None if it does not exist."""
+        names = self.names
+        return self.get("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
 
     @cached_property
     def namespaces(self) -> dict[str, dict[str, str]]:
@@ -205,7 +208,5 @@ class InstalledCluster:
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
         policies = self.configuration.policies
-        if not policies.asks_labels(namespace):
-            return policies.for_namespace(namespace)
-        labels = self.namespaces.get(namespace, {})
+        labels = self.namespaces.get(namespace, {}) if policies.asks_labels(namespace) else {}
         return policies.for_namespace(namespace, tuple(sorted(labels.items())))

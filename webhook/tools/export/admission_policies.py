@@ -18,21 +18,13 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import gpu_isolation as gpu_isolation_cel
 from webhook.tools.export import gpu_requests as gpu_requests_cel
 from webhook.tools.export import gpu_toleration as gpu_toleration_cel
-from webhook.tools.export import scope
-from webhook.tools.export.objects import (
-    LABELS,
-    RULE_LABEL,
-    ExportedRule,
-    Fragment,
-    Object,
-    policy_and_binding,
-)
-from webhook.tools.export.scope import Governed
+from webhook.tools.export import objects
+from webhook.tools.export.objects import ExportedRule, Fragment, Governed, Object
 
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
 WIDTH = 110
-SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items() if not name.endswith("/name"))
+SELECTOR = ",".join(f"{name}={value}" for name, value in objects.LABELS.items() if not name.endswith("/name"))
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +63,11 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
-    objects: list[Object] = []
+    made: list[Object] = []
     unsupported = {Unsupported(rule.id, _ALL, rule.not_exported): None for rule in RULES if rule.not_exported}
     ending: list[str] = []
-    for governed in scope.governed(configuration.policies):
-        ending += scope.time_dependent(governed.policy, options.now)
+    for governed in objects.governed(configuration.policies):
+        ending += objects.time_dependent(governed.policy, options.now)
         for binding in governed.bindings:
             if binding.rule.id not in EXPRESSIBLE:
                 continue
@@ -84,16 +76,16 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                 if isinstance(each, Unsupported):
                     unsupported[each] = None
                 else:
-                    objects += each
-    objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
-    exported = {each["metadata"]["labels"][RULE_LABEL] for each in objects}
+                    made += each
+    made.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
+    exported = {each["metadata"]["labels"][objects.RULE_LABEL] for each in made}
     why = "every policy disables it, or exempts every namespace from it"
     for rule_id in sorted(set(EXPRESSIBLE) - exported - {each.rule for each in unsupported}):
         unsupported[Unsupported(rule_id, _ALL, why)] = None
     return AdmissionPolicies(
         version=configuration.version,
         as_of=options.now,
-        objects=tuple(objects),
+        objects=tuple(made),
         rules=tuple(rule.id for rule in RULES if rule.id in exported),
         unsupported=tuple(sorted(unsupported, key=lambda each: ALL_RULES.index(each.rule))),
         ending=tuple(ending),
@@ -105,7 +97,7 @@ def _exported(
 ) -> Iterator[list[Object] | Unsupported]:
     """Yield the objects of each fragment of the rule, or why there are none."""
     policy, rule_id = governed.policy, binding.rule.id
-    not_exempted = scope.exempted(policy, rule_id, options.now)
+    not_exempted = objects.exempted(policy, rule_id, options.now)
     if not_exempted is None:
         return
     # Break glass turns everything into audit.
@@ -116,7 +108,7 @@ def _exported(
         if fragment.findings or (options.mutations and mode is Mode.ENFORCE):
             denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
             action = "Audit" if mode is Mode.AUDIT else "Deny" if denies else "Warn"
-            yield policy_and_binding(fragment, rule, action, options.mutations or "")
+            yield objects.policy_and_binding(fragment, rule, action, options.mutations or "")
         elif options.mutations is None:
             why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
             yield Unsupported(rule_id, "what it adds", why)
@@ -150,41 +142,37 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
 
 _ALL = "all of it"
 
-_STATIC: dict[str, tuple[tuple[str, str], ...]] = {
-    gpu_requests.RULE.id: (
-        (
-            "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's",
-            "what a class has depends on where the pod can land, which is computed over the whole catalogue",
+_TEMPLATES = {"pod templates of workloads": "their pods are checked when they are created"}
+_STATIC = {
+    gpu_requests.RULE.id: {
+        "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's": (
+            "what a class has depends on where the pod can land, which is computed over the whole catalogue"
         ),
-        (
-            "the values of fraction annotations",
-            "their scheduler refuses them itself; the pod gets no GPU by them",
+        "the values of fraction annotations": (
+            "their scheduler refuses them itself; the pod gets no GPU by them"
         ),
-        ("warnings", "about time-sliced shares and variables set by hand: the webhook gives this advice"),
-        (
-            "amounts finer than thousandths",
-            "CEL compares quantities exactly, the API server rounds them up to thousandths",
+        "warnings": "about time-sliced shares and variables set by hand: the webhook gives this advice",
+        "amounts finer than thousandths": (
+            "CEL compares quantities exactly, the API server rounds them up to thousandths"
         ),
-        ("pod templates of workloads", "their pods are checked when they are created"),
-    ),
-    gpu_toleration.RULE.id: (
-        ("tolerations for devices by DRA", "CEL cannot look up the DeviceClasses of a claim"),
-    ),
-    gpu_isolation.RULE.id: (("pod templates of workloads", "their pods are checked when they are created"),),
+        **_TEMPLATES,
+    },
+    gpu_toleration.RULE.id: {
+        "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
+    },
+    gpu_isolation.RULE.id: _TEMPLATES,
 }
-"""Parts that are never exported, by exported rule."""
+"""Parts that are never exported, and why, by exported rule."""
 
 
 def _never_exported(binding: Binding) -> Iterator[Unsupported]:
-    found, options = list(_STATIC.get(binding.rule.id, ())), binding.options
+    found, options = dict(_STATIC.get(binding.rule.id, {})), binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         if dict in {type(options.max_per_container), type(options.max_per_pod)}:
-            found.append(
-                ("limits by class", "the largest of a resource holds for every pod, whatever its class")
-            )
+            found["limits by class"] = "the largest of a resource holds for every pod, whatever its class"
         if options.complete_limits:
-            found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
-    yield from (Unsupported(binding.rule.id, what, why) for what, why in found)
+            found["completeLimits"] = "without the webhook the API server itself rejects such pods"
+    yield from (Unsupported(binding.rule.id, what, why) for what, why in found.items())
 
 
 # ---- as text

@@ -175,7 +175,8 @@ def fraction_container(resource_mapping: ResourceMapping) -> str:
   : ''"""
 
 
-CONTAINERS = f"{POD}.spec.?containers.orValue([]) + {POD}.spec.?initContainers.orValue([])"
+LISTS = ("containers", "initContainers")
+CONTAINERS = " + ".join(f"{POD}.spec.?{each}.orValue([])" for each in LISTS)
 
 NOT_A_MIRROR_POD: Named = (
     "not-a-mirror-pod",
@@ -202,16 +203,26 @@ def may_request_gpus(resource_mapping: ResourceMapping) -> Named:
     )
 
 
-def pod_requests_gpus(resource_mapping: ResourceMapping) -> tuple[Named, Named]:
-    """Return the variables `gpus` and `requestsGPUs`: whether the pod requests a GPU in any way."""
+def pod_requests_gpus(resource_mapping: ResourceMapping) -> Named:
+    """Return the variable `requestsGPUs`, given `gpus`: whether the pod requests a GPU in any way."""
     return (
-        gpu_names(CONTAINERS, resource_mapping),
-        (
-            "requestsGPUs",
-            f"({CONTAINERS}).exists(c,\n  {indented(REQUESTS_GPUS, 2)}) ||\n"
-            f"{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||\n{is_fraction_pod(resource_mapping)}",
-        ),
+        "requestsGPUs",
+        f"({CONTAINERS}).exists(c,\n  {indented(REQUESTS_GPUS, 2)}) ||\n"
+        f"{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||\n{is_fraction_pod(resource_mapping)}",
     )
+
+
+def of_each(containers: str, condition: str, found: str) -> str:
+    """Return the sentences in the lists `found`, one for each container `c` of a list that meets the condition."""
+    return f"""\
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  {condition},
+  {found}.join('; ')).filter(finding, finding != '')"""
+
+
+def bound(name: str, value: str, expression: str) -> str:
+    """Return the expression in which `name` stands for the value. The API server's CEL has no `cel.bind`."""
+    return f"[{value}].map({name},\n  {expression})[0]"
 
 
 def tolerates_value(toleration: str, value: str) -> str:

@@ -15,6 +15,7 @@ from policies.rules import gpu_isolation as rule
 from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.export.cel import (
     CONTAINERS,
+    LISTS,
     NOT_A_MIRROR_POD,
     POD,
     REQUESTS_GPUS,
@@ -22,6 +23,7 @@ from webhook.tools.export.cel import (
     fraction_container,
     gpu_names,
     indented,
+    of_each,
     pod_requests_gpus,
     quoted_value,
     sentence,
@@ -31,8 +33,7 @@ from webhook.tools.export.cel import (
 )
 from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Fragment
 
-LISTS = ("containers", "initContainers")
-EPHEMERAL = ("ephemeralContainers",)
+EPHEMERAL = "ephemeralContainers"
 
 
 def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
@@ -47,7 +48,6 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
     yield Fragment(
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
-        resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK),
         variables=(*having_gpus, ("exempt", "variables.requesting + [variables.fractionContainer]")),
         patch=" +\n".join(_void(name) for name in LISTS),
@@ -56,14 +56,13 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         part="gpu-isolation.void-ephemeral",
         description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
+        conditions=(),
         variables=(("exempt", existing),),
-        patch=_void(*EPHEMERAL),
+        patch=_void(EPHEMERAL),
     )
     yield Fragment(
         part="gpu-isolation.exposed",
         description="No container sees GPUs that it did not request, by a variable, files of the node or an annotation.",
-        resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD,),
         variables=(*having_gpus, ("existing", "dyn([])"), *_EXPOSURE),
         findings=" +\n".join((*map(_shown, LISTS), *map(_listed, LISTS), _mounted(CONTAINERS), _annotated())),
     )
@@ -71,30 +70,28 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         part="gpu-isolation.exposed-ephemeral",
         description="No ephemeral container sees GPUs, by a variable or files of the node.",
         resources=(EPHEMERAL_CONTAINERS,),
+        conditions=(),
         variables=(
             ("requesting", "dyn([])"),
             ("fractionContainer", "''"),
             ("existing", existing),
             *_EXPOSURE,
         ),
-        findings=" +\n".join((*map(_shown, EPHEMERAL), *map(_listed, EPHEMERAL), _mounted(_ADDED))),
+        findings=" +\n".join((_shown(EPHEMERAL), _listed(EPHEMERAL), _mounted(_ADDED))),
     )
     yield Fragment(
         part="gpu-isolation.annotated",
         description="No annotation that names devices of the node is set on a pod after its creation.",
         resources=({**PODS, "operations": ["UPDATE"]},),
-        conditions=(NOT_A_MIRROR_POD,),
         findings=_annotated("dyn(oldObject).metadata.?annotations[?key].orValue('') != value"),
     )
     yield Fragment(
         part="gpu-isolation.advice",
         description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
         severity=Severity.WARNING,
-        resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD,),
         variables=(
-            *pod_requests_gpus(resource_mapping),
-            *having_gpus[1:],
+            *having_gpus,
+            pod_requests_gpus(resource_mapping),
             *_EXPOSURE[:1],
             ("tolerated", _tolerated(gpu_taints)),
             ("madeByDaemonSet", _MADE_BY_DAEMONSET),
@@ -140,15 +137,7 @@ c.?env.orValue([]).transformList(j, e,
     (e.name in variables.visibleDevices || e.name.startsWith({text(exposure.DOCKER_RESOURCE)})) &&
       (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
     {finding})"""
-    return _of_each(containers, "!(c.name in variables.existing)", found)
-
-
-def _of_each(containers: str, condition: str, found: str) -> str:
-    """Return the sentences in the lists `found`, one for each container `c` of a list that meets the condition."""
-    return f"""\
-{POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  {condition},
-  {found}.join('; ')).filter(finding, finding != '')"""
+    return of_each(containers, "!(c.name in variables.existing)", found)
 
 
 # ---- files of the node
@@ -191,7 +180,7 @@ def _listed(containers: str) -> str:
 c.?volumeMounts.orValue([]).transformList(j, m,
     m.mountPath.contains({text(exposure.DEVICE_LIST)}),
     {finding})"""
-    return _of_each(containers, "!(c.name in variables.existing)", found)
+    return of_each(containers, "!(c.name in variables.existing)", found)
 
 
 def _mounted(containers: str) -> str:
@@ -277,7 +266,7 @@ def _unread(containers: str) -> str:
       (f.?prefix.orValue('').startsWith({prefix}) ||
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
     {finding("envFrom", rule.NAME_VARIABLES)}))"""
-    return _of_each(
+    return of_each(
         containers, "c.name in variables.requesting || c.name == variables.fractionContainer", found
     )
 

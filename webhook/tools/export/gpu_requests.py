@@ -15,19 +15,22 @@ from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.rules import gpu_requests as rule
 from webhook.tools.export.cel import (
     CONTAINERS,
+    LISTS,
     NOT_A_MIRROR_POD,
     POD,
     Named,
+    bound,
     fits,
     gpu_names,
     indented,
     may_request_gpus,
     names_gpu,
+    of_each,
     quoted_value,
     sentence,
     text,
 )
-from webhook.tools.export.objects import PODS, Fragment
+from webhook.tools.export.objects import Fragment
 
 MAX_AMOUNT = "9223372036854775807m"
 """The largest amount whose thousandths (`MilliValue()`) the API server can compute without an overflow."""
@@ -42,7 +45,6 @@ def fragment(
     return Fragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, and at most what the policy allows.",
-        resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_request_gpus(resource_mapping)),
         variables=tuple(_variables(resource_mapping, options, catalogue)),
         findings=f"{found}.filter(finding, finding != '')",
@@ -63,12 +65,13 @@ def _variables(
     )
     percentages = names_gpu("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
     yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
-    yield "amounts", _amounts(options, catalogue)
+    per_container = _limit(options.max_per_container, catalogue)
+    yield "amounts", " +\n".join(_amounts(each, per_container) for each in LISTS)
     if options.max_per_pod is not None:
-        yield "totals", _totals(_limit_expression(options.max_per_pod, catalogue))
+        yield "totals", _totals(_limit(options.max_per_pod, catalogue))
 
 
-def _limit_expression(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
+def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
     """Return a CEL expression for the limit of the resource `name`. It is -1 without a limit.
 
     If the limit depends on the class of the pod, it is the largest limit of all classes.
@@ -87,49 +90,36 @@ def _limit_expression(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
     return " ".join([*(f"{condition} ? {most} :" for condition, most in cases), "-1"])
 
 
-def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
-    """Return a CEL expression for the findings about single amounts: each limit, and each request without a limit."""
+def _amounts(containers: str, limit: str) -> str:
+    """Return a CEL list of findings, one for each container with invalid amounts: of a limit, or of a request without one."""
     finding = sentence(
-        "'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
+        f"'spec.{containers}[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
         ID,
         container="c.name",
         value=quoted_value("amount"),
     )
-    joined = ".filter(finding, finding != '').join('; ')"
-    return f"""\
-['containers', 'initContainers'].map(list, {POD}.spec[?list].orValue([]).transformList(i, c,
-  ['limits', 'requests'].map(kind, c.?resources[?kind].orValue({{}}).transformList(name, amount,
+    said = bound("problem", _problem(limit), f"problem == '' ? '' : {finding}")
+    joined = "filter(finding, finding != '').join('; ')"
+    found = f"""\
+['limits', 'requests'].map(kind, c.?resources[?kind].orValue({{}}).transformList(name, amount,
     name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()),
-    [
-      {indented(_problem(options, catalogue), 6)}
-    ].filter(problem, problem != '').map(problem,
-      {finding}).join('')
-  ){joined}){joined}){joined}).filter(finding, finding != '')"""
+    {indented(said, 4)}).{joined}).filter(finding, finding != '')"""
+    return of_each(containers, "c.?resources.hasValue()", found)
 
 
-def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
+def _problem(limit: str) -> str:
     """Return a CEL expression for the problem of an `amount` of resource `name`. It is '' for a valid amount."""
-    over = "quantity(amount).isGreaterThan(quantity('{}'))".format
+    over = "quantity(amount).isGreaterThan(quantity({}))".format
     whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
     too_large, too_much = ("; ".join(reversed(each[1:])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
-    lines = [
-        f"{over(MAX_AMOUNT)} ? {_message(too_large)} :",
-        f"!quantity(amount).isInteger() ? {_message(whole)} :",
-        f"name in variables.percentages && {over(100)} ? {_message(too_much)} :",
-    ]
-    if options.max_per_container is None:
-        return "\n".join([*lines, "''"])
     too_many = "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'"
-    return "\n".join(
-        [
-            *lines,
-            "!(name in variables.counted) ? '' :",
-            f"[{_limit_expression(options.max_per_container, catalogue)}].filter(most,",
-            "  most >= 0 && quantity(amount).isGreaterThan(quantity(string(most)))).map(most,",
-            f"  {too_many}).join('')",
-        ]
-    )
+    of_policy = bound("most", limit, f"most >= 0 && {over('string(most)')} ? {too_many} : ''")
+    return f"""\
+{over(text(MAX_AMOUNT))} ? {_message(too_large)} :
+!quantity(amount).isInteger() ? {_message(whole)} :
+name in variables.percentages && {over("'100'")} ? {_message(too_much)} :
+name in variables.counted ? {of_policy} : ''"""
 
 
 def _message(message: str) -> str:
@@ -137,14 +127,12 @@ def _message(message: str) -> str:
     return " + name + ".join(text(part) for part in message.split(NAME))
 
 
-def _totals(most: str) -> str:
-    """Return a CEL expression for the findings about a pod that needs more than `most`, itself an expression, at one time.
+def _totals(limit: str) -> str:
+    """Return a CEL list of findings: of each resource `name` of which the pod needs more than `limit` at one time, else ''.
 
     It is evaluated only if every amount is valid. As in the scheduler, app containers and sidecars are added; an init container
     runs together with the sidecars before it; overhead is added at the end.
     """
-    apps, steps = (f"{POD}.spec.?{each}.orValue([])" for each in ("containers", "initContainers"))
-    sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
     finding = sentence(
         "'spec'",
         "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
@@ -152,16 +140,15 @@ def _totals(most: str) -> str:
         ID,
         remedy="'request ' + name + ': ' + string(most) + ' or less'",
     )
-    return f"""\
-variables.amounts.size() > 0 ? [] : variables.counted.map(name, [(
-    [{apps}.map(c, {_count("c")}).sum() +
-     {steps}.filter(c, {sidecar.format("c")}).map(c, {_count("c")}).sum()] +
-    {steps}.transformList(i, c, !({sidecar.format("c")}),
-      {_count("c")} +
-      {steps}.transformList(j, s, j < i && {sidecar.format("s")}, {_count("s")}).sum())
-  ).max() + {_whole(f"{POD}.spec.?overhead[?name]")}
-].map(total, [{most}].filter(most, most >= 0 && total > most).map(most,
-  {finding}).join('')).join(''))"""
+    apps, inits = (f"{POD}.spec.?{each}.orValue([])" for each in LISTS)
+    is_sidecar = "{}.?restartPolicy.orValue('') == 'Always'".format
+    sidecars = f"{inits}.filter(c, {is_sidecar('c')}).map(c, {_count('c')}).sum()"
+    sidecars_before = f"{inits}.transformList(j, s, j < i && {is_sidecar('s')}, {_count('s')}).sum()"
+    apps_and_sidecars = f"[{apps}.map(c, {_count('c')}).sum() + {sidecars}]"
+    each_init = f"{inits}.transformList(i, c, !({is_sidecar('c')}), {_count('c')} + {sidecars_before})"
+    total = f"({apps_and_sidecars} +\n  {each_init}).max() +\n  {_whole(f'{POD}.spec.?overhead[?name]')}"
+    said = bound("most", limit, f"most >= 0 && total > most ? {finding} : ''")
+    return f"variables.amounts.size() > 0 ? [] : variables.counted.map(name, {bound('total', total, said)})"
 
 
 def _count(container: str) -> str:

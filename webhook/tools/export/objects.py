@@ -1,15 +1,119 @@
-"""The objects of admissionregistration.k8s.io/v1 that carry an exported rule: a policy and its binding, each as plain data."""
+"""The objects of admissionregistration.k8s.io/v1 that carry an exported rule: a policy and its binding, each as plain data.
 
-from collections.abc import Iterable
+The first GPUPolicy that matches a namespace governs it. CEL evaluates every policy object, so each object excludes the namespaces
+that earlier policies match. CEL has no clock: pauses and exemptions count as they are at the time of the export.
+
+Names of namespaces become match conditions. Labels become a variable of the policy, because `namespaceObject` is null in match
+conditions.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from policies.finding import Severity
+from policies.pods.label_selector import LabelSelector, Requirement
+from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, still_paused
+from policies.registry import RULES
+from policies.rule import Mode
 from webhook.cluster import objects
-from webhook.tools.export.cel import Named
-from webhook.tools.export.scope import Scope
+from webhook.tools.export.cel import NOT_A_MIRROR_POD, Named, fits, text, texts
+
+# ---- in which namespaces a rule holds
+
+NAMESPACE = "request.namespace"
+NAMESPACE_LABELS = "namespaceObject.metadata.?labels"
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """In which namespaces something holds: conditions on the name, and on the labels."""
+
+    conditions: tuple[Named, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def __add__(self, other: "Scope") -> "Scope":
+        return Scope((*self.conditions, *other.conditions), (*self.labels, *other.labels))
+
+
+class Governed(msgspec.Struct, frozen=True):
+    """A policy, its rules (without disabled ones), and where it governs."""
+
+    policy: Policy
+    bindings: tuple[Binding, ...]
+    scope: Scope
+
+
+def governed(policies: PolicySet) -> Iterator[Governed]:
+    """Yield each policy that governs some namespace; the last is the built-in one, unless a policy matches every namespace."""
+    before: list[Match] = []
+    for policy in (*policies.policies, BUILT_IN_POLICY):
+        if any(match.is_everything for match in before):
+            return
+        bindings = (policies.binding(rule, policy) for rule in RULES)
+        enabled = tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED)
+        name, match = f"governed-by-{policy.name}"[:63].rstrip("-."), policy.spec.match
+        scope = _inside(name, match) + _outside("governed-by-no-earlier-policy", before)
+        yield Governed(policy, enabled, scope)
+        before.append(match)
+
+
+def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
+    """Return where the namespace is not exempted from the rule; None where every one is."""
+    matches = [each for each in policy.spec.exemptions if each.holds(rule_id, now)]
+    return None if any(match.is_everything for match in matches) else _outside("not-exempted", matches)
+
+
+def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
+    """Yield the pause and the exemptions of the policy that end by themselves, in words for the header."""
+    paused = still_paused(policy.spec.paused_until, now)
+    if paused is not None:
+        yield f"policy {policy.name} is paused until {paused.isoformat()}: its rules only audit"
+    for exemption in policy.spec.exemptions:
+        if exemption.until is not None and exemption.is_in_force(now):
+            yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
+
+
+def _inside(name: str, match: Match) -> Scope:
+    fitting = fits(NAMESPACE, match.namespaces)
+    conditions = () if fitting == "true" else ((name, fitting),)
+    return Scope(conditions, (selected(match.namespace_selector),) if match.namespace_selector else ())
+
+
+def _outside(name: str, matches: Sequence[Match]) -> Scope:
+    globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
+    labelled = (
+        f"!(({fits(NAMESPACE, match.namespaces)}) && {selected(match.namespace_selector)})"
+        for match in matches
+        if match.namespace_selector is not None
+    )
+    return Scope(((name, f"!({fits(NAMESPACE, globs)})"),) if globs else (), tuple(labelled))
+
+
+def selected(selector: LabelSelector) -> str:
+    """Return the condition that the labels of the namespace match the selector; an empty one matches everything."""
+    wanted = [f"{_label(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()]
+    wanted += map(_required, selector.match_expressions)
+    return f"({' && '.join(wanted) or 'true'})"
+
+
+def _required(requirement: Requirement) -> str:
+    label = _label(requirement.key)
+    if requirement.operator == "Exists":
+        return f"{label}.hasValue()"
+    if requirement.operator == "DoesNotExist":
+        return f"!{label}.hasValue()"
+    among = f"{texts(requirement.values)}.exists(value, {label} == optional.of(value))"
+    return among if requirement.operator == "In" else f"!{among}"
+
+
+def _label(key: str) -> str:
+    return f"{NAMESPACE_LABELS}[?{text(key)}]"
+
+
+# ---- the objects
 
 GROUP = "admissionregistration.k8s.io"
 LABELS = {**objects.LABELS, "app.kubernetes.io/component": "admission-policies"}
@@ -34,8 +138,8 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     part: str
     """Distinguishes the fragments of one rule in the names of the objects."""
     description: str
-    resources: tuple[Object, ...]
-    conditions: tuple[Named, ...] = ()
+    resources: tuple[Object, ...] = (PODS,)
+    conditions: tuple[Named, ...] = (NOT_A_MIRROR_POD,)
     variables: tuple[Named, ...] = ()
     findings: str = ""
     """Of a ValidatingAdmissionPolicy: a list of sentences. The request is in order where the list is empty."""
@@ -85,7 +189,10 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         patch = {"expression": f"{guard}{fragment.patch}\n"}
         spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": patch}]
     spec["variables"] = _named(variables)
-    name = object_name(rule, fragment.part)
+    name = f"gpu-admission.{rule.policy}.{fragment.part}"
+    if len(name) > LONGEST_NAME:
+        ending = "." + sha256(name.encode()).hexdigest()[:12]
+        name = name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
     metadata = {
         "name": name,
         "labels": {**LABELS, RULE_LABEL: rule.id},
@@ -99,15 +206,6 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
-
-
-def object_name(rule: ExportedRule, part: str) -> str:
-    """Return `gpu-admission.POLICY.PART`; where that is longer than a name may be, the end of it is a digest."""
-    name = f"gpu-admission.{rule.policy}.{part}"
-    if len(name) <= LONGEST_NAME:
-        return name
-    ending = "." + sha256(name.encode()).hexdigest()[:12]
-    return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
 
 
 def _named(expressions: Iterable[Named]) -> list[Object]:

@@ -1,9 +1,12 @@
 """A configuration to begin with, which all pods pass. Rules that would refuse some of them only warn, with a comment.
 
 It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster has policies, the proposal contains no policy.
+A GPUClass for nodes of no known class comes from their labels for product and memory, and from their MIG resources; without a
+memory label there is none. For a DeviceClass (DRA) whose selector requires a known product, its name is added to the known class.
 """
 
 import copy
+import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -12,21 +15,28 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from policies.gpus.classes import SEVENTHS
 from policies.gpus.device_classes import DeviceClass
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.vendors import of_all
+from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY, DEFAULT
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
+from policies.quota.demand import Catalogues
 from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
+from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.doctor.checks.nodes import few, keeping_away, toleration_of, written_toleration
-from webhook.tools.scan.new_classes import named_classes, new_classes
+from webhook.tools.doctor.checks.nodes import few, toleration_of, written_toleration
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
 from webhook.tools.status.capacity import GPUNode
@@ -34,6 +44,31 @@ from webhook.tools.status.capacity import GPUNode
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
 
 STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
+PRODUCT_LABELS = (
+    *of_all(lambda vendor: vendor.product_labels),
+    "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-gpu-name",
+)
+"""Labels with the product of the card. Their writers also label the memory of the card."""
+MEMORY_MIB_LABELS = (
+    *of_all(lambda vendor: vendor.memory_mib_labels),
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "eks.amazonaws.com/instance-gpu-memory",
+)
+"""Labels with the memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
+MEMORY_GB_LABELS = of_all(lambda vendor: vendor.memory_gb_labels)
+"""Labels with the memory of one card as `192G`."""
+SHARED = "-SHARED"
+"""GPU Feature Discovery appends this to the product under time-slicing and MPS."""
+SLICED = "-MIG-"
+"""GPU Feature Discovery appends this and a profile under MIG strategy `single`. Each `nvidia.com/gpu` is a slice then; an
+administrator must write such a class, with the share that a slice has of the card."""
+_PROFILE = re.compile(
+    r"nvidia\.com/mig-(?P<name>(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb)(?P<media>\.me)?"
+)
+_PRODUCT_NAME = re.compile(r"\.productName\s*==\s*(\"[^\"\\]{1,63}\"|'[^'\\]{1,63}')")
+"""A comparison in a selector with an attribute of NVIDIA's DRA driver, such as `NVIDIA A100-SXM4-80GB`."""
+_LONGEST_NAME = 63
 
 
 class Draft:
@@ -76,10 +111,6 @@ class Draft:
                 self._relaxed[rule].add(namespace)
         return before != (self._exemptions, self._relaxed)
 
-    @property
-    def has_policy(self) -> bool:
-        return not self._base.policies.policies
-
     def configuration(self) -> Configuration:
         """Return the configuration of the documents in force and the proposed documents."""
         return load_objects((*self._base.documents, *self._documents()), self._device_classes)
@@ -100,7 +131,7 @@ class Draft:
         )
 
     def _documents(self) -> Iterator[Document]:
-        if self.has_policy:
+        if not self._base.policies.policies:
             yield Document(POLICY, DEFAULT, self._policy())
         yield from self._classes
         for namespace, gpus in sorted(self._quotas.items()):
@@ -162,7 +193,7 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
     for node in nodes:
         classes = configuration.classes.named(node.classes)
         offered = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
-        for taint in keeping_away(node.taints):
+        for taint in filter(is_lasting, node.taints):
             if not any(tolerates(each, taint) for each in offered):
                 found.setdefault(taint, []).append(node.name)
     return found
@@ -175,3 +206,81 @@ def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: 
     counts = Counter(key for node in nodes for key in node.labels)
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
     return max(keys, key=lambda key: (counts[key], key == default))
+
+
+def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Document]:
+    """Yield a GPUClass for each product of nodes that no known class has."""
+    products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
+    for node in nodes:
+        key = next((key for key in PRODUCT_LABELS if node.labels.get(key)), None)
+        if key is not None and not node.classes and SLICED not in node.labels[key]:
+            products[key, node.labels[key].removesuffix(SHARED)].append(node)
+    for (key, product), members in sorted(products.items()):
+        name, memory = _class_name(product), _memory_gib(members)
+        resource = _whole_card(members, known.resource_mapping)
+        if name is None or known.classes.resolve(name) or memory is None or resource is None:
+            continue
+        spec: dict[str, Any] = {"memoryGiB": memory, "resource": resource}
+        spec["nodeLabels"] = [{"key": key, "values": sorted({node.labels[key] for node in members})}]
+        if profiles := _mig_profiles(members, memory):
+            spec["migProfiles"] = profiles
+        yield Document(CLASS, name, spec)
+
+
+def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> Iterator[Document]:
+    """Yield the known classes that lack a DeviceClass of their product, with the DeviceClass added."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for each in device_classes:
+        if known.resource_mapping.device_class(each.name) and not known.classes.of_device_class(each.name):
+            products = {product for text in each.expressions for product in _PRODUCT_NAME.findall(text)}
+            # GPU Feature Discovery writes the product name with "-" for spaces.
+            values = {product.strip("\"'").replace(" ", "-") for product in products}
+            found = {
+                c.name for value in values for c in known.classes.matching_label(PRODUCT_LABELS[0], value)
+            }
+            if len(values) == len(found) == 1:
+                names[found.pop()].append(each.name)
+    for name, devices in sorted(names.items()):
+        gpu_class = known.classes.get(name)
+        spec = msgspec.json.decode(msgspec.json.encode(gpu_class))
+        del spec["name"]
+        spec["deviceClasses"] = sorted({*spec.get("deviceClasses", ()), *devices})
+        yield Document(CLASS, name, spec)
+
+
+def _class_name(product: str) -> str | None:
+    name = re.sub(r"[^a-z0-9.]+", "-", product.lower())[:_LONGEST_NAME].strip("-.")
+    return name if is_class_name(name) else None
+
+
+def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
+    """Return the smallest memory of the nodes' cards in GiB, rounded because drivers report a little less; None if unknown."""
+    found = []
+    for labels in (node.labels for node in nodes):
+        mib = next((labels[key] for key in MEMORY_MIB_LABELS if labels.get(key, "").isdecimal()), None)
+        gigabytes = next((labels[key] for key in MEMORY_GB_LABELS if key in labels), "")
+        if mib is not None:
+            found.append(round(Fraction(int(mib), 1024)))
+        elif gigabytes.removesuffix("G").isdecimal():
+            found.append(int(gigabytes.removesuffix("G")))
+    return min(found, default=0) or None
+
+
+def _whole_card(nodes: Iterable[GPUNode], mapping: ResourceMapping) -> str | None:
+    """Return the resource name of whole cards on the nodes; None unless there is exactly one."""
+    names = {card for node in nodes for name in node.allocatable if (card := mapping.whole_card(name))}
+    return names.pop() if len(names) == 1 else None
+
+
+def _mig_profiles(nodes: Iterable[GPUNode], memory: int) -> dict[str, dict[str, int]]:
+    """Return the MIG profiles of the nodes. `perGPU` is how many fit on a card by compute and memory."""
+    profiles = {}
+    for resource in sorted({name for node in nodes for name in node.allocatable}):
+        found = _PROFILE.fullmatch(resource)
+        if found is not None and int(found["memory"]) <= memory:
+            sevenths, gib = int(found["gpu"]), int(found["memory"])
+            # Only one slice of a card has the media engines (+me).
+            per_gpu = 1 if found["media"] else min(SEVENTHS // sevenths, memory // gib)
+            name = found["name"] + ("+me" if found["media"] else "")
+            profiles[name] = {"sevenths": sevenths, "memoryGiB": gib, "perGPU": per_gpu}
+    return profiles

@@ -14,9 +14,8 @@ import msgspec
 from policies.gpus.cards import amounts, container_amounts, is_limit, weight
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.candidates import CandidateClasses, for_resource
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
-from policies.placement.pinning import classes_of_node
+from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
@@ -153,9 +152,7 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
-        weights={
-            resource.name: _weight(resource, named or tuple(classes), catalogues) for resource in allocatable
-        },
+        weights={each.name: _weight(each, named or tuple(classes), catalogues) for each in allocatable},
     )
 
 
@@ -178,7 +175,7 @@ def node_index(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
 def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
     """Return what the pod requests of GPU resources, as the scheduler adds it up."""
     overhead = amounts(pod.spec.overhead, mapping)
-    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead)
 
 
 def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:

@@ -14,7 +14,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
-from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
+from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
@@ -45,10 +45,23 @@ class Permitted:
                 self.omitted.append(right)
             return None
 
+    def get(self, right: str, path: str) -> bytes | None:
+        """Return an object; None where there is none, or the caller may not read it."""
+        try:
+            return self.attempt(right, partial(self.api.get, path))
+        except errors.NotFound:
+            return None
+
     def attempt_list(self, resource: str, namespace: str, read: Callable[[], T]) -> T | None:
         """Return what is read of a list in a namespace, in all if it is ""."""
         where = f"-n {namespace}" if namespace else "in all namespaces"
         return self.attempt(f"list {resource} {where}", read)
+
+    def by_namespace(
+        self, resource: str, namespaces: Sequence[str], read: Callable[[str], T]
+    ) -> dict[str, T | None]:
+        """Return what is read of a list in each namespace; under "" that of all, if `namespaces` is empty."""
+        return {each: self.attempt_list(resource, each, partial(read, each)) for each in namespaces or ("",)}
 
     def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:
         """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError.
@@ -93,20 +106,16 @@ class Permitted:
 
     def quota(self, namespace: str) -> QuotaRecord | None:
         """Return the GPUQuota of the namespace; None where there is none, or the caller may not read it."""
-        read = partial(self.api.get, quota_path(namespace))
-        try:
-            found = self.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", read)
-        except errors.NotFound:
-            return None
+        found = self.get(f"get {PLURAL}.{GROUP} -n {namespace}", quota_path(namespace))
         return decode_quota(found) if found else None
 
     def documents(self, added: Sequence[DeviceClass] = ()) -> EvaluatedDocuments:
         """Return the documents of the cluster; kinds that the caller may not list have none."""
         records: list[Record] = []
         for kind, resource in RESOURCES.items():
-            right = f"list {resource.plural}.{GROUP}"
+            right, decode = f"list {resource.plural}.{GROUP}", partial(decode_record, kind)
             try:
-                found = self.attempt(right, partial(self.api.list, resource.path(), record_decoder(kind)))
+                found = self.attempt(right, partial(self.api.list, resource.path(), decode))
             except errors.NotFound:
                 self.is_installed = False
                 continue

@@ -1,18 +1,36 @@
-"""GPUQuotas as `status` shows them, from what the controller wrote into them."""
+"""GPUQuotas as the controller wrote their status, and the stored pods and claims that hold them, pending or not."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount, positive_difference, total
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.quota.amounts import (
+    CLASSES,
+    DIMENSIONS,
+    GPUS,
+    NOTHING,
+    RESOURCES,
+    Vector,
+    parse_amount,
+    positive_difference,
+    total,
+)
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.nodes import NODES, node_reader
+from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import TRUE
+from webhook.controller.quota_status import TRUE
+from webhook.controller.records import PODS, PodRecord, RecordReader
 from webhook.quota.documents import QuotaRecord
+from webhook.serving.evaluator import fields_of
 from webhook.tools.status.report import (
     DeniedOwner,
     PendingOwner,
@@ -20,7 +38,12 @@ from webhook.tools.status.report import (
     QuotaRow,
     QuotaState,
     QuotaSummary,
+    Shown,
 )
+
+PENDING = {"fieldSelector": "status.phase=Pending"}
+PENDING_AFTER = timedelta(minutes=1)
+"""A younger pod may just be starting."""
 
 
 def key_order(key: str) -> tuple[int, str]:
@@ -42,29 +65,27 @@ def quota_status(
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
     held = None if pending is None else total(each.held for each in pending)
-    denied = None if denials is None else sum(each.count for each in denials)
-    since = min((each.first for each in denials or ()), default=None)
     state, message = _state(record)
-    summary = QuotaSummary(
-        namespace=record.namespace, state=state, message=message, denied=denied, denied_since=since
-    )
+    used, hard, holders = record.status.used, record.hard, record.status.holders
     if record.spec is None:
-        return summary
-    used = record.status.used
-    return msgspec.structs.replace(
-        summary,
+        hard, holders = {}, {}
+    return QuotaSummary(
+        namespace=record.namespace,
         state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
+        message=message,
+        denied=None if denials is None else sum(each.count for each in denials),
+        denied_since=min((each.first for each in denials or ()), default=None),
         rows=tuple(
             QuotaRow(
                 key=key,
-                hard=record.hard[key],
+                hard=hard[key],
                 used=None if used is None else used.get(key),
                 reserved=record.status.reserved.get(key, NOTHING),
                 pending=None if held is None else held.get(key, NOTHING),
             )
-            for key in sorted(record.hard, key=key_order)
+            for key in sorted(hard, key=key_order)
         ),
-        holders=_holders(record.status.holders.items()),
+        holders=_holders(holders.items()),
         pending=tuple(pending or ()),
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
     )
@@ -104,10 +125,7 @@ class StatedQuota(msgspec.Struct, frozen=True):
 
 
 def stated_quota(
-    record: QuotaRecord | None,
-    configuration: Configuration,
-    *,
-    released: Mapping[str, Fraction] | None = None,
+    record: QuotaRecord | None, configuration: Configuration, *, released: Vector | None = None
 ) -> StatedQuota | None:
     """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
     granted = stated_grant(record) if record else None
@@ -136,3 +154,107 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolde
             held[holder.name][key] = parse_amount(holder.amount)
     found = (QuotaHolder(name=name, held=amounts) for name, amounts in held.items())
     return tuple(sorted(found, key=lambda each: (GPUS not in each.held, -each.most[1], each.name)))
+
+
+class HolderOfQuota(Shown, frozen=True, kw_only=True):
+    """A live pod or claim and its demand. `node` is empty if it is not bound; `pending_since` is None unless it is pending."""
+
+    kind: str
+    name: str
+    node: str = ""
+    demand: dict[str, Fraction]
+    pending_since: datetime | None = None
+
+
+def holders_of_quota(
+    api: ApiClient,
+    configuration: Configuration,
+    namespace: str,
+    unclassified_pods: UnclassifiedPods,
+    nodes: NodeIndex | None,
+) -> list[HolderOfQuota]:
+    """Return what holds the quota of a namespace, most GPUs first. Raises `errors.ApiError`."""
+    reader, counted = RecordReader(configuration), {}
+    found: list[HolderOfQuota] = []
+
+    def read(raw: msgspec.Raw) -> None:
+        pod = reader.read_pod(raw)
+        if pod is None or pod.is_terminal:
+            return
+        demand = _demand(reader, pod, unclassified_pods, nodes)
+        counted[pod.uid, pod.extended_claim] = demand
+        is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
+        since = datetime.fromisoformat(pod.since) if is_pending else None
+        found.append(
+            HolderOfQuota(kind="Pod", name=pod.name, node=pod.node_name, demand=demand, pending_since=since)
+        )
+
+    api.list(PODS.path(namespace), read)
+    resource = served_resource(api, "resourceclaims")
+    if resource is not None:
+        for claim in api.list(resource.path(namespace), reader.read_claim).items:
+            demand = reader.demand_of_claim(claim, unclassified_pods, counted)
+            found.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
+    holding = (each for each in found if each.demand)
+    return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
+
+
+def _demand(
+    reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
+) -> Vector:
+    """Return the demand of a pod; what is certain of it if it is on a node, and the caller may read none.
+
+    The class of that node decides, so a pod that pins no class counts for none. Slices and shares are parts of a card that differ
+    by class, so such a pod has its resources alone.
+    """
+    if nodes is not None or not pod.node_name:
+        return reader.demand_of_pod(pod, unclassified_pods, nodes or NO_NODES)
+    unbound = msgspec.structs.replace(pod, node_name="")
+    demand = reader.demand_of_pod(unbound, UnclassifiedPods.TOTAL_ONLY, NO_NODES)
+    if any(key.startswith(CLASSES) for key in demand):
+        return demand
+    resources = {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}
+    mapping, equivalents = reader.catalogues.resource_mapping, reader.catalogues.classes.equivalents
+    mapped = (mapping.resource(key.removeprefix(RESOURCES)) for key in resources)
+    varies = any(each and (each.profile is not None or each.name in equivalents) for each in mapped)
+    return resources if varies else demand
+
+
+def cluster_nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | None:
+    """Return the nodes; None if the caller may not list them."""
+    keys = configuration.classes.label_keys
+    try:
+        return NodeIndex(keys, api.list(NODES.path(), node_reader(keys)).items)
+    except errors.Forbidden:
+        return None
+
+
+def pending_owners(
+    api: ApiClient,
+    configuration: Configuration,
+    quotas: Mapping[str, UnclassifiedPods],
+    nodes: NodeIndex | None,
+    namespace: str,
+) -> tuple[PendingOwner, ...]:
+    """Return the owners of pending pods that hold quota, of all namespaces if it is "", the longest first.
+
+    quotas: how pods without a class count, by namespace; pods of other namespaces hold none. Raises `errors.ApiError`.
+    """
+    reader = RecordReader(configuration)
+    owners: dict[tuple[str, str], list[tuple[Vector, str]]] = defaultdict(list)
+    for pod in api.list(PODS.path(namespace), reader.read_pod, query=PENDING).items:
+        if pod.namespace in quotas:
+            held = _demand(reader, pod, quotas[pod.namespace], nodes)
+            if held:
+                owners[pod.namespace, pod.holder].append((held, pod.since))
+    found = (
+        PendingOwner(
+            namespace=namespace,
+            owner=owner,
+            pods=len(pods),
+            held=total(held for held, _ in pods),
+            since=min(datetime.fromisoformat(since) for _, since in pods),
+        )
+        for (namespace, owner), pods in owners.items()
+    )
+    return tuple(sorted(found, key=lambda each: each.order))

@@ -21,8 +21,8 @@ from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
-from webhook.controller.conditions import TRUE
 from webhook.controller.document_status import statuses
+from webhook.controller.quota_status import TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
@@ -33,9 +33,8 @@ from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
-from webhook.tools.status.holders import PENDING_AFTER, pending_owners
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status
+from webhook.tools.status.quotas import PENDING_AFTER, pending_owners, quota_status
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
@@ -91,8 +90,7 @@ def read_status(
     index = None if nodes is None else node_index(nodes, configuration)
     denials: ByNamespace[DeniedOwner] = {"": logged}
     if logged is None:
-        read = {each: partial(denials_in_events, api, each, now) for each in shown or ("",)}
-        denials = {each: reader.attempt_list("events", each, read[each]) for each in read}
+        denials = reader.by_namespace("events", shown, lambda each: denials_in_events(api, each, now))
     records = [record for found in quotas for record in found or ()]
     names = names or Names()
     if installation is None:
@@ -173,12 +171,8 @@ def read_summaries(
 ) -> tuple[tuple[QuotaSummary, ...], datetime | None]:
     """Return the status of these quotas, and `figures_until` of ClusterStatus."""
     counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
-    pending = {
-        each: reader.attempt_list(
-            "pods", each, partial(pending_owners, reader.api, configuration, each, counts_as, nodes)
-        )
-        for each in ((namespaces or ("",)) if counts_as else ())
-    }
+    read = partial(pending_owners, reader.api, configuration, counts_as, nodes)
+    pending = reader.by_namespace("pods", namespaces, read) if counts_as else {}
     until = _figures_until(reader, names, now)
     summaries = (
         quota_status(
@@ -199,12 +193,7 @@ def _figures_until(reader: Permitted, names: Names, now: datetime) -> datetime |
     None while a controller leads, and where no Lease can be read.
     """
     path = api_path("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
-    try:
-        found = reader.attempt(
-            f"get leases/{names.lease} -n {names.namespace}", partial(reader.api.get, path)
-        )
-    except errors.NotFound:
-        return None
+    found = reader.get(f"get leases/{names.lease} -n {names.namespace}", path)
     spec = msgspec.json.decode(found)["spec"] if found else {}
     if not spec.get("renewTime"):
         return None
@@ -261,7 +250,7 @@ def _policy(
     modes: dict[str, tuple[str, ...]],
     since: datetime | None,
     now: datetime,
-    held_back: str = "",
+    message: str = "",
 ) -> PolicyStatus:
     spec = policy.spec
     return PolicyStatus(
@@ -269,9 +258,9 @@ def _policy(
         version=policy.version,
         priority=spec.priority,
         where=str(spec.match),
-        in_force=not held_back,
+        in_force=not message,
         since=since,
-        message=held_back,
+        message=message,
         paused_until=still_paused(spec.paused_until, now),
         exemptions=tuple(_exemption(each) for each in spec.exemptions if each.is_in_force(now)),
         modes=modes,
@@ -306,10 +295,8 @@ def _classes(
     return (*known, *others)
 
 
-CANARY = ("canary",)
-CONTROLLER = ("controller",)
 CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")
-"""Ids of the checks for each part."""
+"""Ids of the checks of the certificate. The check of another part has the name of that part."""
 
 
 def read_installation(cluster: InstalledCluster) -> InstallationStatus:
@@ -318,55 +305,45 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     if is_not_installed(results[-1]):
         findings = results[-1].findings
         text = f"{findings[0].object} {findings[0].message}: no policy and no quota has an effect"
-        return InstallationStatus(
-            parts=(Part(name="webhook", health=Health.FAILED, text=text),), findings=findings
-        )
+        webhook = Part(name="webhook", health=Health.FAILED, text=text)
+        return InstallationStatus(parts=(webhook,), findings=findings)
+    missed = [(result.check.title, each) for result in results for each in result.not_checked]
     return InstallationStatus(
         parts=(
             _webhook(cluster),
-            _part("controller", CONTROLLER, results, _leader(cluster)),
-            _part("canary", CANARY, results, "a GPU pod passes both webhooks on a dry run"),
-            _part("certificate", CERTIFICATE, results, _trusted(cluster)),
+            _part("controller", results, lambda: f"{cluster.lease['spec']['holderIdentity']} leads"),
+            _part("canary", results, lambda: "a GPU pod passes both webhooks on a dry run"),
+            _part("certificate", results, partial(_trusted, cluster), CERTIFICATE),
         ),
         findings=tuple(finding for result in results for finding in result.findings),
-        not_checked=tuple(
-            f"{result.check.title}: {missed.why}"
-            for result in results
-            for missed in result.not_checked
-            if not missed.for_administrators
-        ),
-        checks_for_administrators=sum(
-            any(missed.for_administrators for missed in result.not_checked) for result in results
-        ),
+        not_checked=tuple(f"{title}: {each.why}" for title, each in missed if not each.for_administrators),
+        checks_for_administrators=len({title for title, each in missed if each.for_administrators}),
     )
 
 
-def _part(name: str, ids: Sequence[str], results: Sequence[CheckResult], text: str) -> Part:
+def _part(
+    name: str, results: Sequence[CheckResult], text: Callable[[], str], ids: Sequence[str] = ()
+) -> Part:
     """Return a part by the results of its checks; `text` describes it if they found nothing."""
-    own = [result for result in results if result.check.id in ids]
-    for result in own:
-        for finding in result.findings:
-            return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
-    for result in own:
-        for missed in result.not_checked:
-            return Part(
-                name=name,
-                health=Health.UNKNOWN,
-                text=missed.why,
-                for_administrators=missed.for_administrators,
-            )
-    return Part(name=name, health=Health.OK, text=text)
+    own = [result for result in results if result.check.id in (ids or (name,))]
+    for finding in (finding for result in own for finding in result.findings):
+        return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
+    for missed in (missed for result in own for missed in result.not_checked):
+        return _unknown(name, missed.why, for_administrators=missed.for_administrators)
+    return Part(name=name, health=Health.OK, text=text())
+
+
+def _unknown(name: str, why: str, *, for_administrators: bool = False) -> Part:
+    return Part(name=name, health=Health.UNKNOWN, text=why, for_administrators=for_administrators)
 
 
 def _webhook(cluster: InstalledCluster) -> Part:
     try:
         found = cluster.get("/apis/apps/v1", "namespaces", cluster.names.namespace, "deployments", WEBHOOK)
     except errors.ApiError as error:
-        is_forbidden = isinstance(error, errors.Forbidden)
-        return Part(name="webhook", health=Health.UNKNOWN, text=str(error), for_administrators=is_forbidden)
+        return _unknown("webhook", str(error), for_administrators=isinstance(error, errors.Forbidden))
     if found is None:
-        text = f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist"
-        return Part(name="webhook", health=Health.UNKNOWN, text=text)
+        return _unknown("webhook", f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist")
     wanted, ready = found["spec"].get("replicas", 1), (found.get("status") or {}).get("readyReplicas", 0)
     image = found["spec"]["template"]["spec"]["containers"][0].get("image", "")
     text = f"{ready} of {wanted} replicas ready, {image}"
@@ -381,17 +358,3 @@ def _trusted(cluster: InstalledCluster) -> str:
         leaf = None
     # Without the Secret the certificate comes from files, and only the handshake of the check has seen it.
     return f"{trusted}; the Secret's is valid until {leaf.not_valid_after_utc:%Y-%m-%d}" if leaf else trusted
-
-
-def _leader(cluster: InstalledCluster) -> str:
-    names = cluster.names
-    try:
-        lease = cluster.get(
-            "/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease
-        )
-    except errors.ApiError as error:
-        return str(error)
-    spec = (lease or {}).get("spec") or {}
-    if not spec.get("renewTime"):
-        return "nobody leads"
-    return f"{spec.get('holderIdentity') or 'nobody'} leads"

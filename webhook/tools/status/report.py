@@ -271,9 +271,8 @@ class ClusterStatus(Shown, frozen=True):
     @property
     def pending(self) -> tuple[PendingOwner, ...]:
         """The owners of pending pods that hold quota, the longest first."""
-        return tuple(
-            sorted((each for quota in self.quotas for each in quota.pending), key=lambda each: each.order)
-        )
+        found = (each for quota in self.quotas for each in quota.pending)
+        return tuple(sorted(found, key=lambda each: each.order))
 
 
 def only_problems(status: ClusterStatus) -> ClusterStatus:

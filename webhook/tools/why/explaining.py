@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import PLATFORM_TEAM, Finding
+from policies.finding import PLATFORM_TEAM, Finding, Reason
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_choice import ANY, class_matches
 from policies.pods.annotations import GPU_CLASS
@@ -18,19 +18,15 @@ from policies.policy import EffectivePolicy
 from policies.quota.amounts import Vector, total
 from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
-from policies.reason import Reason
 from policies.rules import gpu_class
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
-from webhook.cluster.nesting import shallow
+from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
-from webhook.serving.admission import POD
-from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluation import Evaluation, evaluate
+from webhook.serving.engine import POD, Engine, Outcome
+from webhook.serving.evaluation import EvaluatedPod, Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.workload_reviews import EvaluatedPod
 from webhook.tools.status.capacity import GPUNode, node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
@@ -174,7 +170,7 @@ class _Case:
             labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
             nodes=lambda: facts,
             named_nodes=lambda: self.index,
-            claims=self._requested_by_claim,
+            claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
             quota_of=lambda _namespace: quota,
         )
 
@@ -204,9 +200,6 @@ class _Case:
         denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
-
-    def _requested_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
-        return self._claims.get(name)
 
     @cached_property
     def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:
@@ -238,9 +231,7 @@ class _Case:
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)
-        ordered = sorted(
-            situation.pods, key=lambda each: (each.is_running, each.has_ended, each.metadata.name)
-        )
+        ordered = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
         return Explanation(
             kind=self.served.kind,
             name=self.name,

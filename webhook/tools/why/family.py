@@ -14,8 +14,8 @@ import msgspec
 
 from policies.pods.pod import Metadata, Named, OwnerReference
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA_LIST
-from webhook.cluster.nesting import shallow
+from webhook.cluster.api import METADATA_LIST, shallow
+from webhook.cluster.objects import decode_owned
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
@@ -140,11 +140,6 @@ class StoredPod(msgspec.Struct, frozen=True):
         return (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
 
 
-class _Owned(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-_OWNED = msgspec.json.Decoder(_Owned)
 decode_stored = msgspec.json.Decoder(StoredPod).decode
 
 
@@ -153,9 +148,9 @@ def read_author(
 ) -> tuple[ServedKind, bytes]:
     """Return the object that people wrote: the last controller above this one that is served and readable, else this one."""
     for _ in range(MAX_LEVELS):
-        owner = _OWNED.decode(document).metadata.owner
+        owner = decode_owned(document).controller
         above = kinds.of_reference(owner.api_version, owner.kind) if owner else None
-        if owner is None or not owner.controller or above is None:
+        if owner is None or above is None:
             break
         try:
             document = shallow(reader.api.get(above.resource.path(namespace, owner.name)))
@@ -189,7 +184,7 @@ def read_family(
         unknown = {each: of for each, of in unknown.items() if each not in parents and each != uid}
         if not unknown:
             break
-        above = _follow(reader, kinds, namespace, frozenset(unknown.values()), parents)
+        above = _follow(reader, kinds, namespace, sorted(set(unknown.values())), parents)
         for gone in unknown.keys() - parents.keys():
             parents[gone] = ""
         unknown = above
@@ -198,15 +193,11 @@ def read_family(
 
 
 def _follow(
-    reader: Permitted,
-    kinds: ServedKinds,
-    namespace: str,
-    of: frozenset[tuple[str, str]],
-    parents: dict[str, str],
+    reader: Permitted, kinds: ServedKinds, namespace: str, of: list[tuple[str, str]], parents: dict[str, str]
 ) -> dict[str, tuple[str, str]]:
     """Add the owners of all objects of these kinds to `parents`; return the owners with their kinds."""
     found: dict[str, tuple[str, str]] = {}
-    for api_version, kind in sorted(of):
+    for api_version, kind in of:
         served = kinds.of_reference(api_version, kind)
         if served is None:
             continue

@@ -6,8 +6,8 @@ from fractions import Fraction
 from msgspec.structs import asdict
 
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.candidates import candidate_classes
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
+from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of

@@ -19,8 +19,8 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
-from webhook.tools.status.holders import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.quotas import PENDING_AFTER
 from webhook.tools.status.report import DeniedOwner, Shown
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.family import StoredPod, decode_stored
@@ -132,9 +132,7 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     listed = pods.items if pods else []
     refused = _explained(_denied(denied, owners), listed, now)
     # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
-    without = {
-        (each.metadata.namespace, f"Pod/{each.metadata.name}") for each in listed if each.is_unconsidered
-    }
+    without = {(pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.is_unconsidered}
     current = [each for each in refused if pods is None or not each.is_about_pod or each.key in without]
     said = {each.key for each in current if each.is_about_pod}
     found = [*current, *(each for each in pending(listed, now) if each.key not in said)]
@@ -181,7 +179,7 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
     for kind, objects in owners.items():
         for (namespace, name), owner in objects.items():
             condition = _failure_of(owner)
-            if condition is None or owner.metadata.is_owned:  # its Deployment has the same condition
+            if condition is None or owner.metadata.controlled_by:  # its Deployment has the same condition
                 continue
             at, about = datetime.fromisoformat(condition["lastTransitionTime"]), f"{kind}/{name}"
             text = str(condition.get("message", ""))

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Finding
+from policies.finding import PLATFORM_TEAM, Finding, Reason
 from policies.quota.demand import RULE_ID
-from policies.reason import Reason
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
@@ -404,9 +403,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
     first, lacking = min(nodes, key=lambda each: len(each.against)), _lacking(situation)
     if not first.against and lacking:
         message = f"Node {first.name} has free GPUs for it, but too little {lacking}"
-        yield Cause(
-            source=Source.NODES, message=message, remedy=f"request less {lacking}, or wait until it is free"
-        )
+        remedy = f"request less {lacking}, or wait until it is free"
+        yield Cause(source=Source.NODES, message=message, remedy=remedy)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
         number = (

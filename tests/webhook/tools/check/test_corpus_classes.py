@@ -54,7 +54,7 @@ def pods(folder: Path, default: str) -> Iterator[tuple[str, Pod, PodResult]]:
     """Yield every pod of the corpus, after its file, and what becomes of it."""
     engine, now = Engine(configuration(folder, default)), datetime.now(UTC)
     manifests = read_manifests([str(CORPUS)], recursive=True).manifests
-    for manifest, found in zip(manifests, Run(manifests, engine, now).results(), strict=True):
+    for manifest, found in zip(manifests, Run(manifests, engine, now, None).results(), strict=True):
         for (_, pod), result in zip(manifest.pods, found.pods, strict=True):
             yield manifest.file, pod, result
 

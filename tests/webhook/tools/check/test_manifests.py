@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from policies.pods.pod import Metadata
 from tests.cases import cases
 from webhook.tools.check.manifests import Manifest, Manifests, as_stored, read_manifests, with_requests
 
@@ -90,7 +91,7 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     ((at, pod),) = only(read(tmp_path, text)).pods
 
     assert at.path == want
-    assert pod.labels == {"a": "b"}
+    assert pod.metadata == Metadata(labels={"a": "b"})
 
 
 @cases(

@@ -24,7 +24,7 @@ AUTHORITY = "/api/v1/namespaces/gpu-admission/secrets/gpu-admission-ca"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
 NOW = datetime.now(UTC)
 YEAR = timedelta(days=365)
-BUNDLE, SERVED, KEPT = certificates.CHECKS
+BUNDLE, SERVED, KEPT, _ = certificates.CHECKS
 OTHER = issue_authority(common_name="another", now=NOW, lifetime=YEAR)
 
 

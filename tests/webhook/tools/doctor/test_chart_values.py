@@ -5,8 +5,7 @@ from typing import Any
 
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import checked
-from webhook.tools.doctor.checks.configurations import KINDS, NEW_PODS
-from webhook.tools.doctor.expected import expected_objects
+from webhook.tools.doctor.checks.configurations import KINDS, NEW_PODS, expected_objects
 
 VALIDATING = "validatingwebhookconfigurations"
 CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/{VALIDATING}/zz-gpu-admission"

@@ -11,8 +11,7 @@ from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, checked
 from tests.webhook.tools.doctor.test_nodes import GPU, POLICIES, stored
 from tests.webhook.tools.doctor.test_quotas import QUOTAS, quota
 from webhook.tools.doctor.checks import CHECKS
-from webhook.tools.doctor.checks.configurations import excluded_by_name
-from webhook.tools.doctor.expected import expected_objects
+from webhook.tools.doctor.checks.configurations import excluded_by_name, expected_objects
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from webhook.tools.doctor.expected import ExpectedObjects, expected_objects, schema_digest
+from webhook.tools.doctor.checks.configurations import ExpectedObjects, expected_objects, schema_digest
 
 ROOT = Path(__file__).parents[4]
 KEPT = ROOT / "webhook" / "tools" / "doctor" / "expected.json"

@@ -17,8 +17,7 @@ from tests.cases import cases
 from tests.webhook.tools.scan.test_tally import UNKNOWN, evaluated_pod
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import Configuration, load_directory, load_objects
-from webhook.tools.scan.new_classes import named_classes, new_classes
-from webhook.tools.scan.proposal import Draft, write
+from webhook.tools.scan.proposal import Draft, named_classes, new_classes, write
 from webhook.tools.scan.scanning import enforced
 from webhook.tools.scan.tally import Tally
 from webhook.tools.status.capacity import GPUNode

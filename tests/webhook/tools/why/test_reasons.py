@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding
-from policies.reason import Reason
+from policies.finding import Edit, Finding, Reason
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import event, pod, situation, unschedulable

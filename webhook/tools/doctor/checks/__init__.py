@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, run_check
 from webhook.tools.doctor.checks import (
-    callers,
     certificates,
     configurations,
     control_plane,
@@ -18,7 +17,6 @@ from webhook.tools.doctor.cluster import InstalledCluster
 CHECKS: tuple[DoctorCheck, ...] = (
     *configurations.CHECKS,
     *certificates.CHECKS,
-    *callers.CHECKS,
     *documents.CHECKS,
     *control_plane.CHECKS,
     *neighbours.CHECKS,

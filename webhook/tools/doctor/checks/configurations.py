@@ -1,11 +1,22 @@
-"""The two webhook configurations: they exist, call our Service, and have the rules of this version."""
+"""The two webhook configurations: they exist, call our Service, and have the rules of this version, as in deploy/."""
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
 from typing import Any
 
+import msgspec
+
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import SERVICE, WEBHOOK, WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
+from webhook.cluster.objects import (
+    NAMESPACE,
+    SERVICE,
+    WEBHOOK,
+    WEBHOOK_CONFIGURATION,
+    WEBHOOK_CONFIGURATION_KINDS,
+)
 from webhook.configuration.registered_annotations import (
     REMEDY,
     UNREGISTERED,
@@ -15,8 +26,7 @@ from webhook.configuration.registered_annotations import (
 )
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Right
-from webhook.tools.doctor.expected import expected_objects
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 NEW_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
 """The webhooks from which webhooks.matchConditions of the chart takes their conditions."""
@@ -24,7 +34,7 @@ CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
 """The webhook to which webhooks.extraWorkloads of the chart adds rules."""
 KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
-READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
+READS = tuple(Permission("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
 NOT_INSTALLED = "not-installed"
 INSTALL = (
@@ -60,6 +70,34 @@ FAILURE_POLICIES = {
 }
 LONGEST_TIMEOUT = 10
 """Seconds. All webhooks of one request have 34 s together, and a person waits."""
+
+
+class ExpectedObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """The webhooks of each configuration by kind and name; the digest of each CRD's schemas by its name.
+
+    `make manifests` writes `expected.json` from deploy/static; tests/webhook/tools/doctor/test_expected.py compares the two.
+    """
+
+    configurations: dict[str, dict[str, Any]]
+    custom_resources: dict[str, str]
+
+
+@cache
+def expected_objects(namespace: str = NAMESPACE) -> ExpectedObjects:
+    """Return the objects that this version installs in this namespace."""
+    text = (resources.files("webhook.tools.doctor") / "expected.json").read_bytes()
+    found = msgspec.json.decode(text, type=ExpectedObjects)
+    for webhooks in found.configurations.values():
+        for webhook in webhooks.values():
+            for expression in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
+                expression["values"] = [namespace if v == NAMESPACE else v for v in expression["values"]]
+    return found
+
+
+def schema_digest(definition: Mapping[str, Any]) -> str:
+    """Return a digest of a CRD's versions and their schemas, the same before and after the API server stored it."""
+    versions = {version["name"]: version["schema"] for version in definition["spec"]["versions"]}
+    return hashlib.sha256(msgspec.json.encode(versions, order="deterministic")).hexdigest()[:16]
 
 
 def place(kind: str, entry: str = "") -> str:

@@ -1,24 +1,20 @@
-"""The processes: an API server that is new enough, a controller that leads, the whole path, and the rights of ServiceAccounts.
+"""The API server, a controller that leads, a canary that takes the whole path, and the permissions of ServiceAccounts."""
 
-A canary takes the whole path. SubjectAccessReviews tell the rights; an admission policy bounds those of the controller.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
 from webhook.controller.canary import probe
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Right, Unknown
-from webhook.tools.doctor.expected import expected_objects
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 
 OLDEST = (1, 30)
 """The first version where matchConditions are GA: without them every pod of the cluster would come to the webhook."""
 MAX_RIGHTS = 6
-"""Missing rights that a finding names; without an installation all of some fifty are missing."""
+"""Missing permissions that a finding names; without an installation all of some fifty are missing."""
 LATE = 2
 """After this many durations the Lease was certainly not renewed."""
 
@@ -42,14 +38,13 @@ def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
     own, name = cluster.names.namespace, cluster.names.lease
     where = f"Lease/{name} in {own}"
     logs = f"kubectl -n {own} logs deployment/{CONTROLLER}"
-    lease = cluster.get("/apis/coordination.k8s.io/v1", "namespaces", own, "leases", name)
-    if lease is None:
+    if cluster.lease is None:
         message = (
             "does not exist: no controller ever led, so quotas are not counted and certificates not renewed"
         )
         yield failure("controller-missing", where, message, f"start the controller: {logs}")
         return
-    spec = lease.get("spec") or {}
+    spec = cluster.lease.get("spec") or {}
     renewed, seconds = spec.get("renewTime"), spec.get("leaseDurationSeconds") or 0
     age = cluster.now - datetime.fromisoformat(renewed) if renewed else None
     if not spec.get("holderIdentity") or age is None or age > timedelta(seconds=LATE * seconds):
@@ -79,60 +74,59 @@ AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
 """The webhook that reads the target of an autoscaler; the chart omits it with webhooks.workloads=false."""
 
 
-def _rights(verbs: str, resource: str, group: str = "", namespace: str = "", name: str = "") -> list[Right]:
-    return [Right(verb, resource, group, namespace, name) for verb in verbs.split()]
+def _permissions(
+    verbs: str, resources: Iterable[str], group: str = "", namespace: str = "", name: str = ""
+) -> list[Permission]:
+    return [Permission(verb, each, group, namespace, name) for each in resources for verb in verbs.split()]
 
 
-def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool) -> dict[str, list[Right]]:
-    """Return the rights that each ServiceAccount needs, for the CRDs that this version installs."""
+def needed(
+    names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool
+) -> dict[str, list[Permission]]:
+    """Return what each ServiceAccount must be allowed to do, for the CRDs that this version installs."""
     installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
     ours = [plural for plural in PLURALS.values() if plural in installed]
     own, secret = names.namespace, names.secret
-    scaled = SCALED_RESOURCES if autoscalers else ()
     both = [
-        *_rights("get update", "gpuquotaledgers", OURS, own),
-        *(right for plural in ours for right in _rights(READING, plural, OURS)),
-        *_rights(READING, "nodes"),
-        *_rights(READING, "deviceclasses", "resource.k8s.io"),
-        *_rights("create patch", "events"),
+        *_permissions("get update", ["gpuquotaledgers"], OURS, own),
+        *_permissions(READING, ours, OURS),
+        *_permissions(READING, ["nodes"]),
+        *_permissions(READING, ["deviceclasses"], "resource.k8s.io"),
+        *_permissions("create patch", ["events"]),
+        *(() if cert_manager else _permissions(READING, ["secrets"], namespace=own, name=secret)),
     ]
-    if not cert_manager:
-        both += _rights(READING, "secrets", namespace=own, name=secret)
-    configurations = [
-        right for kind in KINDS for right in _rights(READING, kind, GROUP, name=WEBHOOK_CONFIGURATION)
-    ]
+    configurations = _permissions(READING, KINDS, GROUP, name=WEBHOOK_CONFIGURATION)
     certificates = [
-        *_rights("create", "secrets", namespace=own),
-        *_rights("patch", "secrets", namespace=own, name=secret),
-        *_rights(f"{READING} patch", "secrets", namespace=own, name=AUTHORITY_SECRET),
+        *_permissions("create", ["secrets"], namespace=own),
+        *_permissions("patch", ["secrets"], namespace=own, name=secret),
+        *_permissions(f"{READING} patch", ["secrets"], namespace=own, name=AUTHORITY_SECRET),
         *configurations,
-        *(right for kind in KINDS for right in _rights("patch", kind, GROUP, name=WEBHOOK_CONFIGURATION)),
+        *_permissions("patch", KINDS, GROUP, name=WEBHOOK_CONFIGURATION),
     ]
     return {
         WEBHOOK: [
-            *_rights("get", "gpuquotas", OURS),
+            *_permissions("get", ["gpuquotas"], OURS),
             *both,
-            *_rights(READING, "namespaces"),
-            *_rights(READING, "resourceclaims", "resource.k8s.io"),
-            *_rights(READING, "resourceclaimtemplates", "resource.k8s.io"),
-            *(_rights("list", "nodepools", "karpenter.sh") if karpenter else ()),
-            *(right for group, plural in scaled for right in _rights("get", plural, group)),
-            *_rights("get", "configmaps", namespace=own, name=CATALOGUES),
+            *_permissions(READING, ["namespaces"]),
+            *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
+            *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
+            *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
+            *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
             *configurations,
         ],
         CONTROLLER: [
-            *_rights(READING, "gpuquotas", OURS),
-            *_rights("update", "gpuquotas/status", OURS),
-            *_rights("list watch create delete", "gpuquotaledgers", OURS, own),
+            *_permissions(READING, ["gpuquotas"], OURS),
+            *_permissions("update", ["gpuquotas/status"], OURS),
+            *_permissions("list watch create delete", ["gpuquotaledgers"], OURS, own),
             *both,
-            *(right for plural in ours for right in _rights("patch", f"{plural}/status", OURS)),
-            *_rights(READING, "pods"),
-            *_rights(READING, "resourceclaims", "resource.k8s.io"),
-            *_rights("get patch", "configmaps", namespace=own, name=CATALOGUES),
-            *_rights("get update", "leases", "coordination.k8s.io", own, names.lease),
-            *_rights("create", "leases", "coordination.k8s.io", own),
+            *_permissions("patch", [f"{plural}/status" for plural in ours], OURS),
+            *_permissions(READING, ["pods"]),
+            *_permissions(READING, ["resourceclaims"], "resource.k8s.io"),
+            *_permissions("get patch", ["configmaps"], namespace=own, name=CATALOGUES),
+            *_permissions("get update", ["leases"], "coordination.k8s.io", own, names.lease),
+            *_permissions("create", ["leases"], "coordination.k8s.io", own),
             *(() if cert_manager else certificates),
-            *_rights("create", "pods", namespace=names.canary_namespace),
+            *_permissions("create", ["pods"], namespace=names.canary_namespace),
         ],
     }
 
@@ -140,19 +134,18 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bo
 @doctor_check(
     "service-accounts",
     "The ServiceAccounts may do what webhook and controller need",
-    Right("create", "subjectaccessreviews", "authorization.k8s.io"),
+    Permission("create", "subjectaccessreviews", "authorization.k8s.io"),
 )
-def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
-    karpenter = cluster.get("/apis/karpenter.sh") is not None
+def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
-    rights_of = needed(
+    permissions_of = needed(
         cluster.names,
-        karpenter=karpenter,
+        karpenter=cluster.get("/apis/karpenter.sh") is not None,
         cert_manager=has_cert_manager(cluster),
         autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
     )
-    for account, rights in rights_of.items():
-        missing = [right.words for right in rights if not cluster.is_allowed(right, account)]
+    for account, permissions in permissions_of.items():
+        missing = [each.words for each in permissions if not cluster.is_allowed(each, account)]
         if missing:
             where = f"ServiceAccount/{account} in {cluster.names.namespace}"
             more = len(missing) - MAX_RIGHTS
@@ -164,7 +157,7 @@ def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "controller-policy",
     "An admission policy bounds what the controller may write",
-    *(Right("get", kind, GROUP, name=CONTROLLER) for kind in POLICY_KINDS),
+    *(Permission("get", kind, GROUP, name=CONTROLLER) for kind in POLICY_KINDS),
 )
 def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
     policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{CONTROLLER}") for kind in POLICY_KINDS)
@@ -172,9 +165,8 @@ def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
     if policy is None or not denies:
         where = f"ValidatingAdmissionPolicy/{CONTROLLER}"
         message = "must exist, with a binding that denies: without it the controller may send any request of the cluster anywhere"
-        yield warning(
-            "controller-unbounded", where, message, f"{APPLY}, with admissionPolicy.enabled of the chart"
-        )
+        remedy = f"{APPLY}, with admissionPolicy.enabled of the chart"
+        yield warning("controller-unbounded", where, message, remedy)
 
 
-CHECKS = (_version, _controller, _canary, _permissions, _bounded)
+CHECKS = (_version, _controller, _canary, _service_accounts, _bounded)

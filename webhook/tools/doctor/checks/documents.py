@@ -7,7 +7,7 @@ from policies.policy import end_of
 from policies.quota.spec import class_limits_warning, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
-from webhook.controller.conditions import UNREADABLE
+from webhook.controller.quota_status import UNREADABLE
 from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -16,10 +16,9 @@ from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import APPLY
+from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
 from webhook.tools.doctor.checks.nodes import few
-from webhook.tools.doctor.cluster import InstalledCluster, Right
-from webhook.tools.doctor.expected import expected_objects, schema_digest
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
@@ -31,7 +30,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 @doctor_check(
     "custom-resources",
     "The CRDs of this version exist",
-    Right("get", "customresourcedefinitions", "apiextensions.k8s.io"),
+    Permission("get", "customresourcedefinitions", "apiextensions.k8s.io"),
 )
 def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, digest in expected_objects().custom_resources.items():
@@ -73,7 +72,9 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "resource-quotas", "Every ResourceQuota key about GPUs limits something", Right("list", "resourcequotas")
+    "resource-quotas",
+    "Every ResourceQuota key about GPUs limits something",
+    Permission("list", "resourcequotas"),
 )
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.usable_configuration.resource_mapping
@@ -87,7 +88,7 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "gpu-quotas",
     "GPUQuotas are counted, current and kept, and limit something",
-    Right("list", "gpuquotas", "gpu-admission.dev"),
+    Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     for record in cluster.decoded(QUOTAS.path(), decode_quota):
@@ -127,16 +128,15 @@ def _fields_ever_set(quota: Any) -> frozenset[str]:
 @doctor_check(
     "ledgers",
     "Every GPUQuota has a ledger, and replicas of other versions can read its catalogues",
-    Right("list", "gpuquotas", "gpu-admission.dev"),
-    Right("list", LEDGERS, "gpu-admission.dev"),
+    Permission("list", "gpuquotas", "gpu-admission.dev"),
+    Permission("list", LEDGERS, "gpu-admission.dev"),
 )
 def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    ledgers = {
-        each.namespace: each for each in cluster.decoded(ledger_objects_path(installation), ledger_record)
-    }
+    records = cluster.decoded(ledger_objects_path(installation), ledger_record)
+    ledgers = {record.namespace: record for record in records}
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
         if record is None:

@@ -11,9 +11,16 @@ from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, READS, excluded_by_name, place
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
-from webhook.tools.doctor.expected import expected_objects
+from webhook.tools.doctor.checks.configurations import (
+    APPLY,
+    GROUP,
+    KINDS,
+    READS,
+    excluded_by_name,
+    expected_objects,
+    place,
+)
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
 
 MUTATING = "mutatingwebhookconfigurations"
 PODS_ENTRY = "pods.mutate.gpu-admission.dev"
@@ -22,7 +29,9 @@ GPU_OPERATOR = "gpu-operator"
 """Namespace of NVIDIA's GPU operator, whose validator pods request GPUs before a node is ready."""
 
 
-@doctor_check("later-webhooks", "No other mutating webhook runs after ours", Right("list", MUTATING, GROUP))
+@doctor_check(
+    "later-webhooks", "No other mutating webhook runs after ours", Permission("list", MUTATING, GROUP)
+)
 def _later(cluster: InstalledCluster) -> Iterator[Observation]:
     for document in cluster.items(f"{ADMISSION}/{MUTATING}"):
         name = document["metadata"]["name"]
@@ -49,7 +58,7 @@ def _takes_new_pods(rule: Mapping[str, Any]) -> bool:
 @doctor_check(
     "excluded-namespaces",
     "Excluded namespaces exist, and have no GPU pods",
-    *(*READS, Right("list", "namespaces"), Right("list", "pods")),
+    *(*READS, Permission("list", "namespaces"), Permission("list", "pods")),
 )
 def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = _selector(cluster)
@@ -74,40 +83,31 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         if pods and name not in excluded:
             unchosen.append(name)
         elif pods:
-            where = place(MUTATING, PODS_ENTRY)
-            yield warning(
-                "unseen-gpu-pods",
-                f"Namespace/{name}",
-                f"has {len(pods)} GPU pods (such as {pods[0].name}) and is excluded by {where}",
-                f"remove {name} from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; "
-                f"or {APPLY}",
-            )
+            has, where = f"has {len(pods)} GPU pods (such as {pods[0].name})", place(MUTATING, PODS_ENTRY)
+            remove = f"remove {name} from the selector (webhooks.excludedNamespaces of the chart)"
+            remedy = f"{remove}, unless it is the GPU stack; or {APPLY}"
+            yield warning("unseen-gpu-pods", f"Namespace/{name}", f"{has} and is excluded by {where}", remedy)
     if unchosen:
-        where = (
-            f"{len(unchosen)} namespaces that its labels do not choose have GPU pods, such as {unchosen[0]}"
-        )
-        yield f"webhooks.namespaceSelector of the chart is set: {where}"
+        have = f"that its labels do not choose have GPU pods, such as {unchosen[0]}"
+        yield f"webhooks.namespaceSelector of the chart is set: {len(unchosen)} namespaces {have}"
 
 
 @doctor_check(
     "unseen-quotas",
     "GPUQuotas are in namespaces whose pods the webhook sees",
-    *(*READS, Right("list", "namespaces"), Right("list", "gpuquotas", "gpu-admission.dev")),
+    *(*READS, Permission("list", "namespaces"), Permission("list", "gpuquotas", "gpu-admission.dev")),
 )
 def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
+            entry = place(MUTATING, PODS_ENTRY)
+            message = f"does not hold: {entry} does not choose the namespace, so its pods are not reviewed"
             labels = "the labels of webhooks.namespaceSelector of the chart"
             remedy = f"give the namespace {labels}, or take it from excludedNamespaces"
             if quota.namespace in SYSTEM | {cluster.names.namespace}:
                 remedy = f"kubectl -n {quota.namespace} delete gpuquota default: pods of this namespace are never reviewed"
-            yield warning(
-                "unseen-quota",
-                f"GPUQuota/default in {quota.namespace}",
-                f"does not hold: {place(MUTATING, PODS_ENTRY)} does not choose the namespace, so its pods are not reviewed",
-                remedy,
-            )
+            yield warning("unseen-quota", f"GPUQuota/default in {quota.namespace}", message, remedy)
 
 
 def _selector(cluster: InstalledCluster) -> dict[str, Any] | None:
@@ -125,12 +125,11 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
                 excluding.setdefault(name, place(kind, entry["name"]))
     for name, where in sorted(excluding.items()):
         if name not in known:
-            yield warning(
-                "excluded-namespace-missing",
-                f"Namespace/{name}",
-                f"does not exist and is excluded by {where}: a user who creates it runs GPU pods without any review",
-                f"remove {name} from webhooks.excludedNamespaces of the chart until it exists, or create it",
+            message = f"does not exist and is excluded by {where}: a user who creates it runs GPU pods without any review"
+            remedy = (
+                f"remove {name} from webhooks.excludedNamespaces of the chart until it exists, or create it"
             )
+            yield warning("excluded-namespace-missing", f"Namespace/{name}", message, remedy)
 
 
 CHECKS = (_later, _unseen, _unseen_quotas)

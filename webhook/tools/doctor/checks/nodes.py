@@ -9,7 +9,7 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import of_all
 from policies.placement.class_choice import class_matches
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
@@ -17,22 +17,17 @@ from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
+from policies.rules.gpu_class import GPUClassOptions
+from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.controller.unmapped_resources import unmapped_resources
 from webhook.serving.node_watch import node_pools
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Right
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
-READ = Right("list", "nodes")
-TEMPORARY = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "karpenter.sh/",
-    "ToBeDeletedByClusterAutoscaler",
-)
-"""Temporary taints that Kubernetes and autoscalers add and remove; nothing should tolerate them."""
+READ = Permission("list", "nodes")
 PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
-LABEL_KEY = gpu_class.GPUClassOptions().label_key
+LABEL_KEY = GPUClassOptions().label_key
 FEW = 3
 MAX_IN_COMMAND = 20
 """Nodes; a shell takes more, but nobody reads them."""
@@ -58,7 +53,7 @@ def _command(verb: str, names: Iterable[str], what: str) -> str:
 
 @doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
 def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
-    nodes = [each.name for each in cluster.gpu_nodes if not keeping_away(each.spec.taints)]
+    nodes = [each.name for each in cluster.gpu_nodes if not any(map(is_lasting, each.spec.taints))]
     if nodes:
         message = "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle"
         remedy = _command("taint", nodes, f"{NVIDIA_GPU}=present:NoSchedule")
@@ -66,7 +61,10 @@ def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "deleted-pods", "No GPU node that is not Ready has pods that were deleted", READ, Right("list", "pods")
+    "deleted-pods",
+    "No GPU node that is not Ready has pods that were deleted",
+    READ,
+    Permission("list", "pods"),
 )
 def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
     """Count deleted pods whose end no kubelet confirms. Pods that were deleted by force are gone: nothing knows of them."""
@@ -81,15 +79,6 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
                 f"node that is off: kubectl taint nodes {node.name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
             )
             yield warning("deleted-pods-on-lost-node", f"Node {node.name}", message, remedy)
-
-
-def keeping_away(taints: Iterable[Toleration]) -> list[Toleration]:
-    """Return the lasting taints that keep pods away."""
-    return [
-        taint
-        for taint in taints
-        if taint.effect in {"NoSchedule", "NoExecute"} and not (taint.key or "").startswith(TEMPORARY)
-    ]
 
 
 def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
@@ -129,7 +118,7 @@ def _untolerated(
             if owner.startswith("GPUPolicy/") or owner.removeprefix("GPUClass/") in names
             for toleration in found
         ]
-        for taint in keeping_away(node.spec.taints):
+        for taint in filter(is_lasting, node.spec.taints):
             if not any(tolerates(each, taint) for each in offered):
                 untolerated[taint].append(node.name)
     for taint, nodes in sorted(untolerated.items(), key=lambda each: describe_toleration(each[0])):
@@ -171,29 +160,22 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
     yield from _classes_without_nodes(cluster)
 
 
-def _class_options(cluster: InstalledCluster) -> list[gpu_class.GPUClassOptions]:
+def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
     policies = cluster.configuration.policies
     found = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in found if isinstance(each, gpu_class.GPUClassOptions)] or [
-        gpu_class.GPUClassOptions()
-    ]
+    return [each for each in found if isinstance(each, GPUClassOptions)] or [GPUClassOptions()]
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
     """Yield the classes in documents without a node or pool, in the words of admission."""
     configuration = cluster.configuration
-    keys = configuration.classes.label_keys
-    label_sets = frozenset(
-        tuple(sorted((key, value) for key, value in node.labels.items() if key in keys))
-        for node in cluster.nodes
-    )
     context = Context(
         phase=Phase.TEMPLATE,
         namespace="",
         now=cluster.now,
         classes=configuration.classes,
         resource_mapping=configuration.resource_mapping,
-        nodes=NodeFacts(keys=keys, label_sets=label_sets, pools=tuple(node_pools(cluster.api, keys))),
+        nodes=_node_facts(cluster, configuration.classes.label_keys),
     )
     remedy = (
         "label the intended nodes, or, if nodes are created on demand, name the class in "
@@ -202,11 +184,18 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
     for owner, word, options in _named_classes(cluster):
         resource = configuration.classes.resolve(word)[0].resource
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
-        pod = Pod(
-            metadata=Metadata(annotations={GPU_CLASS: word}), given_spec=PodSpec(containers=(container,))
-        )
+        spec = PodSpec(containers=(container,))
+        pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), given_spec=spec)
         for found in gpu_class.without_nodes(pod, options, context):
             yield warning("class-without-nodes", owner, f"names {found.message}", remedy)
+
+
+def _node_facts(cluster: InstalledCluster, keys: frozenset[str]) -> NodeFacts:
+    labelled = (
+        tuple(sorted((key, value) for key, value in node.labels.items() if key in keys))
+        for node in cluster.nodes
+    )
+    return node_facts(keys, ((labels, None) for labels in labelled), tuple(node_pools(cluster.api, keys)))
 
 
 def _in_pools(cluster: InstalledCluster) -> set[str]:
@@ -220,12 +209,12 @@ def _in_pools(cluster: InstalledCluster) -> set[str]:
     }
 
 
-def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class.GPUClassOptions]]:
+def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUClassOptions]]:
     """Yield (document that names it, class or family, options for pinning its pods)."""
     configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
-        if isinstance(options, gpu_class.GPUClassOptions):
+        if isinstance(options, GPUClassOptions):
             unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
@@ -233,7 +222,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
     for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
-            options = gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
+            options = GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
             yield f"GPUClass/{name}", name, options
 
 
@@ -288,13 +277,8 @@ def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
         if binding.options.mode is not Mode.DISABLED
     }.items():
         wanted = options.node_selector if isinstance(options, spot.SpotOptions) else {}
-        label_sets = frozenset(
-            tuple(sorted((key, value) for key, value in node.labels.items() if key in wanted))
-            for node in cluster.nodes
-        )
-        keys = frozenset(wanted)
-        facts = NodeFacts(keys=keys, label_sets=label_sets, pools=tuple(node_pools(cluster.api, keys)))
-        if not facts.could_take(Pod(given_spec=PodSpec(node_selector=wanted)), "", ()):
+        selecting = Pod(given_spec=PodSpec(node_selector=wanted))
+        if not _node_facts(cluster, frozenset(wanted)).could_take(selecting, "", ()):
             labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
             message = f"names a spot pool, and no node has its labels ({labels}): no pod is moved there"
             remedy = "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule"
@@ -302,7 +286,7 @@ def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "unmapped", "Quotas count every device", READ, Right("list", "deviceclasses", "resource.k8s.io")
+    "unmapped", "Quotas count every device", READ, Permission("list", "deviceclasses", "resource.k8s.io")
 )
 def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     mapping = cluster.usable_configuration.resource_mapping

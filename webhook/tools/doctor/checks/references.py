@@ -13,7 +13,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import METADATA, api_path
 from webhook.cluster.objects import decode_metadata
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure
-from webhook.tools.doctor.cluster import InstalledCluster, Right
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.workloads.places import workload_pods
 
 KINDS = {
@@ -23,7 +23,7 @@ KINDS = {
     "Job": ("batch", "jobs"),
     "CronJob": ("batch", "cronjobs"),
 }
-READS = tuple(Right("list", plural, group) for group, plural in KINDS.values())
+READS = tuple(Permission("list", plural, group) for group, plural in KINDS.values())
 
 
 class Workload(msgspec.Struct, frozen=True):

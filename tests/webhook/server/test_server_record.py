@@ -1,4 +1,4 @@
-"""What docs/edge.md says: gunicorn is used by its public names, and every promise has its test."""
+"""What docs/http-server.md says: gunicorn is used by its public names, and every promise has its test."""
 
 import ast
 import re
@@ -30,7 +30,9 @@ def test_only_master_signals_and_base_worker_are_used() -> None:
 
 
 def test_every_promise_names_a_test_that_is_there() -> None:
-    promises = (ROOT / "docs" / "edge.md").read_text().split("## What it promises\n")[1].split("\n## ")[0]
+    promises = (
+        (ROOT / "docs" / "http-server.md").read_text().split("## What it promises\n")[1].split("\n## ")[0]
+    )
     path, missing, seen = ROOT, [], 0
     for file, name in re.findall(r"`([\w/]*(?:\.py)?)(?:::(\w+))?`", promises):
         if file.endswith(".py"):

@@ -7,17 +7,16 @@ from typing import Any
 
 import msgspec
 
+from policies.finding import Reason
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
-from policies.reason import Reason
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.console.correction import corrected
-from webhook.tools.console.proposals import difference
+from webhook.tools.console.proposals import corrected, difference
 
 CONFIGURATION = load_directory(None)
 GRANT = QuotaGrant({GPUS: Fraction(2)}, UnclassifiedPods.TOTAL_ONLY)

@@ -34,7 +34,7 @@ def compare(versions: list[Version], *, rounds: int, requests: int, progress: Pr
     """Replay a captured review of each phase, `requests` times at each number of clients, in interleaved rounds."""
     samples: Samples = {}
     with ExitStack() as stack:
-        progress("edge: starting a control plane to capture reviews from")
+        progress("server: starting a control plane to capture reviews from")
         plane = stack.enter_context(ControlPlane())
         ours = serve(stack, plane, versions)
         reviews = _reviews(plane, ours[-1])
@@ -67,7 +67,7 @@ def compare(versions: list[Version], *, rounds: int, requests: int, progress: Pr
                     sample = take(subject, clients)
                     samples.setdefault((subject.name, clients), []).append(sample)
                     progress(
-                        f"edge: round {number}/{rounds}, {clients:>2} clients, {subject.name}: {sample.rate:.0f}/s"
+                        f"server: round {number}/{rounds}, {clients:>2} clients, {subject.name}: {sample.rate:.0f}/s"
                     )
     return _lines(samples, {path: len(review) for path, review in reviews.items()})
 
@@ -112,7 +112,7 @@ def _lines(samples: Samples, review_bytes: dict[str, int]) -> Iterator[str]:
         )
 
     sizes = ", ".join(f"{path} {size} bytes" for path, size in review_bytes.items())
-    yield "EDGE: one server process, TLS connections kept alive, reviews of a GPU pod"
+    yield "SERVER: one process, TLS connections kept alive, reviews of a GPU pod"
     yield f"({sizes}; CPU of the server in ms per request, and as a share of that before)"
     yield ""
     yield from table(samples, "   CPU share", more)

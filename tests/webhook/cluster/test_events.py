@@ -1,4 +1,4 @@
-"""Events on GPUQuotas: a bounded queue, and what is lost is counted."""
+"""Events in a bounded queue: what is lost is counted."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -8,9 +8,11 @@ import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from webhook.cluster.events import EventRecord, EventWriter
-from webhook.quota import events as quota_events
-from webhook.quota.events import QuotaEvents
+from webhook.cluster import events
+from webhook.cluster.events import EventQueue, EventRecord, EventWriter
+from webhook.quota.documents import quota_reference
+
+TEAM = quota_reference("team", "uid-of-quota")
 
 
 class Writer:
@@ -29,14 +31,14 @@ class Writer:
 class World:
     def __init__(self) -> None:
         self.writer, self.lost = Writer(), 0
-        self.events = QuotaEvents(cast(EventWriter, self.writer), self.lose)
+        self.events = EventQueue(cast(EventWriter, self.writer), self.lose)
         self.events.start()
 
     def lose(self) -> None:
         self.lost += 1
 
     def warn(self, number: int, reason: str = "Exceeded") -> None:
-        self.events.warn("team", "uid-of-quota", reason, f"{number}")
+        self.events.put(EventRecord(regarding=TEAM, reason=reason, message=f"{number}"))
 
 
 @pytest.fixture
@@ -63,12 +65,13 @@ def test_an_event_has_its_own_times_or_the_present(world: World) -> None:
     world.writer.answers.set()
     begin = datetime.now(UTC)
     first, last = begin - timedelta(hours=2), begin - timedelta(hours=1)
-    world.events.warn("team", "uid-of-quota", "Exceeded", "1", first=first, last=last)
+    world.events.put(EventRecord(regarding=TEAM, reason="Exceeded", message="1", first=first, last=last))
     world.warn(2)
     world.events.stop()
     past, present = world.writer.requested
     assert (past.first, past.last) == (first, last)
-    assert begin <= present.first == present.last
+    assert present.first is None
+    assert begin <= present.last
 
 
 def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:
@@ -92,7 +95,7 @@ def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
 
 @cases("waiting", one_under_way=0, a_full_queue=500)
 def test_the_end_waits_for_no_api_server(world: World, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota_events, "STOP_SECONDS", 0.01)
+    monkeypatch.setattr(events, "STOP_SECONDS", 0.01)
     world.warn(-1)
     assert eventually(world.events._waiting.empty), "it is being written"
     for number in range(waiting):

@@ -1,0 +1,226 @@
+"""The injected fields of a pod: the pod as its author submitted it, and updates that lack them.
+
+The annotation `injected` lists changes in the words of `policies.pods.patch`. A field that matches such words counts as injected.
+The API server's own plugins add their fields before the webhook (tolerations of unreachable nodes, the token volume), so these
+stay. Anyone can write the annotation, so it alone must never admit or inject anything.
+
+Most of a pod's spec is immutable. So the API server rejects an update by a manifest without the injected fields: a second
+`kubectl apply`, `kubectl diff`, server-side apply, `kubectl replace`. Its own plugins that add tolerations
+(DefaultTolerationSeconds, ExtendedResourceToleration) complete updates for the same reason. A restored field gets its stored
+value and place. List items are compared as the API server compares them. An update that it would accept stays unchanged.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.finding import Finding, Reason, Severity
+from policies.pods.annotations import INJECTED
+from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
+from policies.pods.patch import Added, Change, Operation, words
+from policies.pods.pod import Container, Pod, PodSpec, View
+
+Words = AbstractSet[str]
+"""Changes in words."""
+Described = Iterator[tuple[Parts, str]]
+"""Paths of JSON members, and the changes in words that could have injected them."""
+
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+
+
+def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = None) -> Pod:
+    """Return the pod as submitted, without uid and status, and with nodeName only if `by_author`.
+
+    Remove the fields that match one of the changes `injected` (None: those of the pod's annotation). Also remove raised values (a
+    delay or grace period), because the original value is not known.
+    """
+    metadata = pod.metadata and replace(
+        pod.metadata,
+        uid=None,
+        resource_version=None,
+        annotations={key: value for key, value in pod.annotations.items() if key != INJECTED} or None,
+    )
+    spec = replace(pod.spec, ephemeral_containers=None)
+    if not by_author:
+        spec = replace(spec, node_name=None)
+    for path, _ in reversed(find_injected(pod, injected_changes(pod) if injected is None else injected)):
+        spec = _without(spec, path) or PodSpec()
+    return Pod(metadata=metadata, given_spec=spec)
+
+
+def names_its_node(document: bytes) -> bool:
+    """Whether the pod, in JSON, was created with its nodeName. Who writes a field owns it, and a binding owns no field.
+
+    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
+    """
+    metadata = _MEMBERS.decode(document).get("metadata", b"{}")
+    return b'"f:nodeName"' in bytes(_MEMBERS.decode(metadata).get("managedFields", b""))
+
+
+def injected_changes(pod: Pod) -> Words:
+    """Return the changes in the annotation, which has lines of `rule: change, change`."""
+    lines = pod.annotations.get(INJECTED, "").split("\n")
+    return frozenset(what for line in lines for what in line.partition(": ")[2].split(", ") if what)
+
+
+def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
+    """Return the paths below `spec` of the fields that match one of the changes, in order, each with the change.
+
+    If several items of a list match, only the last one counts, because rules append.
+    """
+    if not changes:
+        return []
+    found = {(what, path[:-1]): path for path, what in _described(pod) if what in changes}
+    return sorted((path, what) for (what, _), path in found.items())
+
+
+def _described(pod: Pod) -> Described:
+    """Yield every field of the pod that a rule could have injected."""
+    spec = pod.spec
+    yield from _items(
+        {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
+    )
+    for key, value in pod.node_selector.items():
+        yield ("nodeSelector", key), words(value, f"nodeSelector {key}")
+    for at, term in enumerate(pod.required_terms):
+        for index, requirement in enumerate(term.match_expressions or ()):
+            yield (*_TERMS, at, "matchExpressions", index), words(requirement)
+    if (seconds := spec.termination_grace_period_seconds) is not None:
+        yield ("terminationGracePeriodSeconds",), words(seconds, "terminationGracePeriodSeconds")
+    for place in pod.places:
+        for path, what in _described_container(place.container):
+            yield (place.list_name, place.index, *path), f"{place.container.name}: {what}"
+
+
+def _described_container(container: Container) -> Described:
+    yield from _items({"env": container.env, "volumeMounts": container.volume_mounts})
+    for kind, amounts in (("limits", container.limits), ("requests", container.requests)):
+        for name, amount in amounts.items():
+            yield ("resources", kind, name), words(amount, f"{kind} {name}")
+    if container.startup_probe is not None:
+        yield ("startupProbe",), words(container.startup_probe)
+    if (readiness := container.readiness_probe) is not None and readiness.initial_delay_seconds:
+        path = "readinessProbe", "initialDelaySeconds"
+        yield path, words(readiness.initial_delay_seconds, ".".join(path))
+
+
+def _items(lists: Mapping[str, Iterable[Added] | None]) -> Described:
+    for name, items in lists.items():
+        for at, item in enumerate(items or ()):
+            yield (name, at), words(item)
+
+
+def _without(node: Any, path: Parts) -> Any:
+    """Return the node without the value at the path, and without parents that become empty. None if the node is empty."""
+    part, rest = path[0], path[1:]
+    if isinstance(node, View):
+        field = node.__struct_fields__[node.__struct_encode_fields__.index(str(part))]
+        left = replace(node, **{field: _without(getattr(node, field), rest) if rest else None})
+        return None if left == type(node)() else left
+    child = _without(node[part], rest) if rest else None
+    if isinstance(node, dict):
+        others = {key: value for key, value in node.items() if key != part}
+        return (others if child is None else {**node, part: child}) or None
+    index = int(part)
+    return (*node[:index], *(() if child is None else (child,)), *node[index + 1 :]) or None
+
+
+JSON = Any
+
+_IDENTITY: Mapping[str | int, tuple[str, ...]] = {
+    "tolerations": ("key", "operator", "value", "effect"),  # tolerationSeconds may change
+    "matchExpressions": ("key", "operator", "values"),
+    "volumes": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumeMounts": ("mountPath",),
+}
+"""Fields that identify an item of a list."""
+_RAISED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
+"""Values of the author that rules raise, and never lower."""
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """The restored changes, and warnings about values of the update that were overwritten.
+
+    `note` adds the annotation that lists the changes, if the update lacks it.
+    """
+
+    changes: tuple[Change, ...] = ()
+    note: Change | None = None
+    warnings: tuple[Finding, ...] = ()
+
+
+def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str]) -> Restored:
+    """Restore fields of the `stored` pod (JSON `before`) in the update (JSON `after`).
+
+    wanted: the changes that may be restored, in the words of `policies.pods.patch`, each with its rule.
+    """
+    found = find_injected(stored, wanted.keys())
+    if not found:
+        return Restored()
+    old, new = msgspec.json.decode(before), msgspec.json.decode(after)
+    changes: list[Change] = []
+    warnings: list[Finding] = []
+    for path, what in found:
+        place = _place(("spec", *path), old, new)
+        if place is None:
+            continue
+        value, sent = value_at(old, ("spec", *path)), value_at(new, place)
+        if _is_present(place, value, new):
+            continue
+        changes.append(Change(what, (_put(new, place, value),), wanted[what]))
+        if place[-1] in _RAISED and sent is not None:
+            # The author may not have lowered it just now.
+            message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
+            kept = partial(Finding, reason=Reason.INJECTION_KEPT, severity=Severity.WARNING, message=message)
+            warnings.append(kept(rule=wanted[what], path=field_path(place), value=str(sent)))
+    note = stored.annotations.get(INJECTED)
+    place = ("metadata", "annotations", INJECTED)
+    is_lost = bool(changes) and note is not None and value_at(new, place) is None
+    restored_note = Change(f"annotation {INJECTED}", (_put(new, place, note),)) if is_lost else None
+    return Restored(tuple(changes), restored_note, tuple(warnings))
+
+
+def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
+    """Return the path in the new pod. Containers are found by name. None if the container is missing."""
+    _, part, *rest = path
+    if part not in {"containers", "initContainers"} or len(rest) == 1:
+        return path
+    name = value_at(old, (*path[:3], "name"))
+    containers = value_at(new, path[:2]) or []
+    index = next((at for at, each in enumerate(containers) if each.get("name") == name), None)
+    return None if index is None else (*path[:2], index, *path[3:])
+
+
+def _is_present(place: Parts, value: JSON, new: JSON) -> bool:
+    if isinstance(place[-1], int):
+        fields = _IDENTITY[place[-2]]
+        same = [value.get(field) for field in fields]
+        items = value_at(new, place[:-1]) or ()
+        return any([item.get(field) for field in fields] == same for item in items)
+    sent = value_at(new, place)
+    return sent is not None and (place[-1] not in _RAISED or sent >= value)
+
+
+def _put(node: JSON, path: Parts, value: JSON) -> Operation:
+    """Put the value at the path below the node, with missing parents. Return the JSON Patch operation."""
+    depth = 0
+    while depth < len(path) - 1 and (child := value_at(node, (path[depth],))) is not None:
+        node, depth = child, depth + 1
+    last = path[depth]
+    for part in reversed(path[depth + 1 :]):
+        value = [value] if isinstance(part, int) else {part: value}
+    if isinstance(node, list):
+        last = min(int(last), len(node))
+        node.insert(last, value)
+    else:
+        node[last] = value
+    # A copy, because later changes may go into the value.
+    return Operation("add", json_pointer(*path[:depth], last), deepcopy(value))

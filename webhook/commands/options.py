@@ -1,0 +1,174 @@
+"""Options that several commands have, with one wording, and the types of options.
+
+`--kubeconfig` and `--context` name the cluster. Without them a command takes the service account of its pod, and outside a pod
+what kubectl would use. Commands that also work without a cluster do so only with `--standalone`, never because of what they
+happen to find.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from webhook.cluster import errors
+from webhook.cluster.access import AccessError, context_namespace, load_access
+from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import NAMESPACE
+from webhook.commands.output import fail
+from webhook.configuration.loader import ConfigurationError
+from webhook.serving.deadline import parse_duration
+
+Command = Callable[..., Any]
+F = TypeVar("F", bound=Command)
+
+
+class ClusterChoice(NamedTuple):
+    """The named cluster; both fields are None if no cluster was named."""
+
+    kubeconfig: str | None
+    context: str | None
+
+    @property
+    def is_named(self) -> bool:
+        return self != ClusterChoice(None, None)
+
+    def namespace(self) -> str:
+        """Return the namespace of kubectl. Without a usable kubeconfig the command ends."""
+        try:
+            return context_namespace(*self)
+        except AccessError as error:
+            fail(error)
+
+    @contextmanager
+    def client(self) -> Iterator[ApiClient]:
+        """Give a client of the cluster. If it, or its documents, cannot be used, the command ends with exit status 2."""
+        try:
+            yield ApiClient(load_access(*self))
+        except (AccessError, errors.ApiError, ConfigurationError) as error:
+            fail(error)
+
+
+def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Command]:
+    """Return what adds `--kubeconfig` and `--context`; the command gets them as `cluster`, a ClusterChoice."""
+
+    def added(command: Command) -> Command:
+        @click.option("--kubeconfig", metavar="FILE", help=kubeconfig_help)
+        @click.option("--context", metavar="NAME", help=context_help)
+        @functools.wraps(command)
+        def packed(kubeconfig: str | None, context: str | None, **given: Any) -> Any:
+            return command(cluster=ClusterChoice(kubeconfig, context), **given)
+
+        return packed
+
+    return added
+
+
+cluster_options = _options(
+    "Work with the cluster that this file names; left out: the pod's service account, else what kubectl would use.",
+    "Context of the kubeconfig; left out: its current one.",
+)
+named_cluster_options = _options(
+    "Evaluate by the cluster that this file names; left out, and --context too: without a cluster.",
+    "Evaluate by the cluster of this context of the kubeconfig.",
+)
+"""For a command that works without a cluster unless one is named."""
+
+
+def optional_cluster_options(command: Command) -> Command:
+    """Add `--standalone` too; then `cluster` is None."""
+
+    @click.option(
+        "--standalone",
+        is_flag=True,
+        help="Work without a cluster: documents come from --config or are the built-in ones.",
+    )
+    @cluster_options
+    @functools.wraps(command)
+    def chosen(cluster: ClusterChoice, *, standalone: bool, **given: Any) -> Any:
+        if standalone and cluster.is_named:
+            raise click.UsageError(
+                "--standalone works without a cluster: omit it, or --kubeconfig and --context"
+            )
+        return command(cluster=None if standalone else cluster, **given)
+
+    return chosen
+
+
+def config_option(left_out: str) -> Callable[[F], F]:
+    """Return `--config`; `left_out` names the documents that are used without it."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help=f"Directory or file of GPUPolicy, GPUClass and other documents; left out: {left_out}.",
+    )
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """Return `-o`; the first format is the default."""
+    return click.option(
+        "-o", "--output", type=click.Choice(formats), default=formats[0], help="Output format."
+    )
+
+
+def now_option(purpose: str) -> Callable[[F], F]:
+    return click.option("--now", type=Moment(), default=now, help=f"{purpose}; left out: now.")
+
+
+class Moment(click.ParamType[datetime]):
+    """A point in time, ISO 8601 with its time zone."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f'"{value}" is not a valid time: write it as 2027-01-31T18:00:00Z.', param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f'"{value}" must have a time zone: write it as 2027-01-31T18:00:00Z.', param, ctx)
+        return moment.astimezone(UTC)
+
+
+class Since(Moment):
+    """A point in time, a date, which is its first moment in UTC, or how long ago: `24h`, `7d`."""
+
+    name = "TIME|DATE|DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        text = str(value)
+        if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            text = value = f"{text}T00:00:00Z"
+        if isinstance(value, datetime) or "T" in text or "-" in text:
+            return super().convert(value, param, ctx)
+        days, unit, rest = text.partition("d")
+        try:
+            ago = timedelta(days=int(days) if unit else 0)
+            return now() - ago - (parse_duration(rest if unit else text) if rest or not unit else timedelta())
+        except (ValueError, OverflowError):
+            problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
+            self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+install_namespace_option = click.option(
+    "--install-namespace", default=NAMESPACE, help="Where gpu-admission is installed."
+)
+
+namespaces_option = click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="A namespace, also several times; left out: all that you may read, else the context's.",
+)

@@ -1,0 +1,155 @@
+"""What reviews look up: labels of namespaces, by which policies select, and DeviceClasses that claims (DRA) request.
+
+Both come from watches. A pod may come right after its namespace, claim or template (`kubectl apply` of all), so absence
+from a watch proves nothing: the object is read.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from time import monotonic
+
+import msgspec
+
+from policies.gpus.claims import ClaimName, ClaimRecord, DeviceClassNames, claim_record
+from policies.pods.names import is_dns_subdomain
+from policies.policy import Labels
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.collection import CLUSTER
+from webhook.cluster.informer import Informer, Resource
+from webhook.cluster.objects import decode_metadata
+from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
+
+RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)
+LONGEST_SECONDS = 2.0
+"""At most for the read of a namespace, and for all reads of claims in a review; its deadline may be earlier."""
+MAX_READS = 4
+"""Claims that one review reads. A pod with more new ones is rare, or an attack."""
+
+
+class NamespaceUnknown(Exception):  # noqa: N818 - no bug
+    """The labels could not be read; the message says why."""
+
+
+class NamespaceRecord(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    labels: Labels
+    namespace: str = CLUSTER
+
+
+def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
+    metadata = decode_metadata(raw)
+    return NamespaceRecord(metadata.uid, metadata.name, metadata.sorted_labels)
+
+
+class Namespaces:
+    """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._by_name: dict[str, NamespaceRecord] = {}
+        self.informer = Informer(api, RESOURCE, namespace_record, self._changed)
+
+    def labels_of(self, name: str, deadline: float) -> Labels:
+        """Return the labels; those of a namespace that the watch lacks are read by `deadline`. Raises NamespaceUnknown."""
+        known = self._by_name.get(name)
+        if known is not None:
+            return known.labels
+        seconds = min(deadline - monotonic(), LONGEST_SECONDS)
+        if seconds <= 0:
+            raise NamespaceUnknown("no time was left to ask the API server")
+        try:
+            found = self._api.get(RESOURCE.path(CLUSTER, name), timeout=seconds, accept=METADATA)
+            return namespace_record(found).labels
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            raise NamespaceUnknown(str(error)) from None
+
+    def all(self) -> dict[str, Labels] | None:
+        """Return the labels of every namespace, None before they were listed."""
+        if not self.informer.synced:
+            return None
+        return {record.name: record.labels for record in self.informer.all()}
+
+    def _changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
+        if after is not None:
+            self._by_name[after.name] = after
+        elif before is not None and self._by_name.get(before.name) == before:
+            del self._by_name[before.name]
+
+
+class ClaimWatch:
+    """Watches of ResourceClaims and ResourceClaimTemplates; none where the API server does not serve them.
+
+    Claims that were made for a pod from a template are not kept, because the pod names the template.
+    """
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._records: dict[ClaimName, ClaimRecord] = {}
+        self._watches = {
+            kind: DynamicResourceWatch(api, plural, partial(_kept, kind), self._changed)
+            for kind, plural in CLAIM_PLURALS.items()
+        }
+
+    def start(self, stopping: threading.Event) -> None:
+        for watch in self._watches.values():
+            watch.start(stopping)
+
+    def known(self, name: ClaimName) -> ClaimRecord | None:
+        """Return the record in the watch; None while the watch is silent."""
+        informer = self._watches[name.kind].informer
+        return self._records.get(name) if informer is not None and informer.is_current else None
+
+    def read(self, name: ClaimName, seconds: float) -> ClaimRecord | None:
+        """Read the claim from the API server; None if it does not exist, or cannot be read in that time."""
+        informer = self._watches[name.kind].informer
+        if informer is None or not name.namespace or not is_dns_subdomain(name.name):
+            return None
+        try:
+            found = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
+            return claim_record(name.kind, found)
+        except (errors.ApiError, msgspec.MsgspecError):
+            return None
+
+    def lookup(self, deadline: float) -> Callable[[ClaimName], DeviceClassNames | None]:
+        """Return the lookup of one review, which reads by its deadline what the watch lacks, each claim once."""
+        read: dict[ClaimName, ClaimRecord | None] = {}
+        until = inf
+
+        def device_classes(name: ClaimName) -> DeviceClassNames | None:
+            nonlocal until
+            now = monotonic()
+            until = min(until, deadline, now + LONGEST_SECONDS)  # set by the first call
+            record, left = self.known(name) or read.get(name), until - now
+            if record is None and name not in read and len(read) < MAX_READS and left > 0:
+                record = read[name] = self.read(name, left)
+            return record.device_classes if record else None
+
+        return device_classes
+
+    def _changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
+        if after is not None:
+            self._records[after.key] = after
+        elif before is not None and self._records.get(before.key) == before:
+            del self._records[before.key]
+
+
+def _kept(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
+    record = claim_record(kind, raw)
+    return None if record.made_for_pod else record
+
+
+def may_name_claims(review: bytes) -> bool:
+    """Whether the pod in a review, which is JSON, may have ResourceClaims: then its review may wait for a read.
+
+    A letter that is escaped hides the name of the field; no API server writes one so.
+    """
+    return b'"resourceClaims"' in review or (
+        b"\\u00" in review and any(letters in review for letters in _ESCAPED_LETTERS)
+    )
+
+
+_ESCAPED_LETTERS = (b"\\u004", b"\\u005", b"\\u006", b"\\u007")
