@@ -146,7 +146,6 @@ class Dispatcher:
                     yield connection
 
     def _work(self, waiting: "_Waiting") -> None:
-        """Be one of the threads."""
         while True:
             connection, request = waiting.get()
             self._answer(connection, request)

@@ -188,9 +188,8 @@ def audit_line(
         line["creation"] = creation
     if result.decisions and (request_of_quota := result.decisions[0].request) is not None:
         line |= _quota_fields(review, result, result.decisions[0], request_of_quota)
-    if findings := [
-        _finding_fields(violation) for decision in result.decisions for violation in decision.violations
-    ]:
+    violations = (violation for decision in result.decisions for violation in decision.violations)
+    if findings := list(map(_finding_fields, violations)):
         line["findings"] = findings
     if result.decisions:
         line |= _decision_fields(result.decisions[0], is_patched=verdict == "patched")

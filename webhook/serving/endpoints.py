@@ -82,8 +82,7 @@ class AdmissionEndpoints:
                 return text(500, INTERNAL_ERROR)
             # Details go to the log by uid, never to the user: they could quote the object.
             remedy = f"report it to the platform team; see its log for request uid {reviewed.uid}"
-            problem = f"{INTERNAL_ERROR}: {remedy}"
-            response = review.rejected(reviewed.uid, 500, "InternalError", problem)
+            response = review.rejected(reviewed.uid, 500, "InternalError", f"{INTERNAL_ERROR}: {remedy}")
         return Response(200, JSON, review.encode_response(response))
 
     def _refused(self, code: int, message: str) -> Response:
