@@ -185,10 +185,8 @@ class ClusterStore:
         """Delete an unreadable ledger if there is no GPUQuota; return whether it was deleted. Raises as `delete` does."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), PLURAL, seconds)
-            if (
-                found is None
-                or self._get(documents.quota_path(namespace), documents.PLURAL, seconds) is not None
-            ):
+            quota = found and self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            if found is None or quota is not None:
                 return False
             version = decode_identity(found).resource_version
         self.delete(namespace, version, seconds)
@@ -220,6 +218,5 @@ def _as_ledger_errors(done: str) -> Iterator[None]:
         raise LedgerError(str(error), transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)
-        raise LedgerError(
-            f"the ledger of the quota could not be {done}: {error}", transient=transient
-        ) from None
+        problem = f"the ledger of the quota could not be {done}: {error}"
+        raise LedgerError(problem, transient=transient) from None

@@ -46,7 +46,7 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
     return NamespaceRecord(metadata.uid, metadata.name, metadata.sorted_labels)
 
 
-def _keep(records: dict[Any, Any], before: Any, after: Any) -> None:
+def _update(records: dict[Any, Any], before: Any, after: Any) -> None:
     """Keep the record of the watch under its key; another object may have the name of a deleted one."""
     if after is not None:
         records[after.key] = after
@@ -60,7 +60,7 @@ class Namespaces:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._by_name: dict[str, NamespaceRecord] = {}
-        self.informer = Informer(api, RESOURCE, namespace_record, partial(_keep, self._by_name))
+        self.informer = Informer(api, RESOURCE, namespace_record, partial(_update, self._by_name))
 
     def labels_of(self, name: str, deadline: float) -> Labels:
         """Return the labels; those of a namespace that the watch lacks are read by `deadline`. Raises NamespaceUnknown."""
@@ -93,7 +93,9 @@ class ClaimWatch:
         self._api = api
         self._records: dict[ClaimName, ClaimRecord] = {}
         self._watches = {
-            kind: DynamicResourceWatch(api, plural, partial(_kept, kind), partial(_keep, self._records))
+            kind: DynamicResourceWatch(
+                api, plural, partial(_unless_made_for_pod, kind), partial(_update, self._records)
+            )
             for kind, plural in CLAIM_PLURALS.items()
         }
 
@@ -134,7 +136,7 @@ class ClaimWatch:
         return device_classes
 
 
-def _kept(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
+def _unless_made_for_pod(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
     record = claim_record(kind, raw)
     return None if record.made_for_pod else record
 
