@@ -92,10 +92,9 @@ class ClaimWatch:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._records: dict[ClaimName, ClaimRecord] = {}
+        changed = partial(_update, self._records)
         self._watches = {
-            kind: DynamicResourceWatch(
-                api, plural, partial(_unless_made_for_pod, kind), partial(_update, self._records)
-            )
+            kind: DynamicResourceWatch(api, plural, partial(_kept_claim, kind), changed)
             for kind, plural in CLAIM_PLURALS.items()
         }
 
@@ -136,7 +135,7 @@ class ClaimWatch:
         return device_classes
 
 
-def _unless_made_for_pod(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
+def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
     record = claim_record(kind, raw)
     return None if record.made_for_pod else record
 
