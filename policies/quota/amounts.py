@@ -51,14 +51,6 @@ _AMOUNT = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}([./][0-9]{{1,{_MAX_DIGITS}}})?"
 _LONGEST_QUOTED = 40
 
 
-class VectorError(ValueError):
-    """The data is not a vector. `path` names the place (`classes[nvidia-t4]`), and the message quotes the value."""
-
-    def __init__(self, path: str, message: str) -> None:
-        self.path = path
-        super().__init__(message)
-
-
 class Excess(msgspec.Struct, frozen=True):
     """A key whose amount exceeds its limit."""
 
@@ -133,15 +125,15 @@ def parse_amount(raw: Any) -> Fraction:
 
 
 def parse_vector(raw: Any) -> Vector:
-    """Read a vector that `texts` wrote. Keep zeros, because a limit of zero forbids. Raises VectorError."""
+    """Read a vector that `texts` wrote. Keep zeros, because a limit of zero forbids. Raises ValueError."""
     if not isinstance(raw, Mapping):
-        raise VectorError("", "must be a map of amounts")
+        raise ValueError("must be a map of amounts")  # noqa: TRY004  one error for all
     vector: Vector = {}
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
             *names, last = (each + "/<name>" * (each in _NAMED) for each in DIMENSIONS)
-            raise VectorError(str(key), f"must be {', '.join(names)} or {last}, not {_quoted(key)}")
-        vector[key] = parse_granted(key, amount)
+            raise ValueError(f"must be {', '.join(names)} or {last}, not {_quoted(key)}")
+        vector[key] = parse_amount(amount)
     return vector
 
 
@@ -153,14 +145,6 @@ def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
             yield from ((f"{dimension}/{name}", f"{dimension}[{name}]", raw) for name, raw in value.items())
         elif value is not None:
             yield dimension, dimension, value
-
-
-def parse_granted(path: str, raw: Any) -> Fraction:
-    """Read one amount. Raises VectorError with the path."""
-    try:
-        return parse_amount(raw)
-    except ValueError as error:
-        raise VectorError(path, str(error)) from None
 
 
 def _is_key(key: str) -> bool:

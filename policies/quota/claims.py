@@ -6,14 +6,14 @@ Three differences are on purpose: a request of an unknown kind or mode is denied
 no device away; and only devices count that are GPUs, or that may be GPUs.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason
 from policies.gpus.cards import cards
-from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim, ResourceClaimTemplate
+from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.placement.pinning import all_classes
 from policies.pods.pod import Metadata
@@ -64,31 +64,6 @@ def claim_demand(
         for index, request in enumerate(requests)
     ]
     return _joined(demands, vector.total)
-
-
-def template_findings(
-    template: ResourceClaimTemplate,
-    hard: Mapping[str, Fraction],
-    catalogues: Catalogues,
-    unclassified_pods: UnclassifiedPods,
-) -> Iterator[Finding]:
-    """Warn about a template whose claims exceed `hard` by themselves."""
-    claim = ResourceClaim(spec=template.spec.spec if template.spec else None)
-    demand = claim_demand(claim, catalogues, unclassified_pods, "spec.spec")
-    for denial in demand.denials:
-        yield replace(denial, severity=Severity.WARNING)
-    if excesses := vector.exceeds(demand.vector, hard):
-        # In the words of ResourceQuota.
-        requested = ", ".join(f"{each.key}={vector.format_amount(each.amount)}" for each in excesses)
-        limited = ", ".join(f"{each.key}={vector.format_amount(each.hard)}" for each in excesses)
-        yield Finding(
-            rule=RULE_ID,
-            reason=Reason.QUOTA_CAN_NEVER_FIT,
-            severity=Severity.WARNING,
-            path="spec.spec.devices.requests",
-            message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
-            remedy="request fewer devices",
-        )
 
 
 def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:

@@ -60,9 +60,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
             return Demand({})
-        return self._demand(
-            CatalogueVersion(catalogue_digest(self.catalogues), UnclassifiedPods.TOTAL_ONLY), self.catalogues
-        )
+        version = CatalogueVersion(catalogue_digest(self.catalogues), UnclassifiedPods.TOTAL_ONLY)
+        return self._demand(version, self.catalogues)
 
     def on(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest:
         """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
@@ -72,12 +71,9 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         """
         own = catalogue_digest(self.catalogues)
         known = {**published, own: self.catalogues}
-        named = (
-            CatalogueVersion.parse(each) for each in (ledger.class_catalogue, ledger.next_catalogue) if each
-        )
-        versions = [each for each in named if each and each.digest in known] or [
-            CatalogueVersion(own, ledger.unclassified_pods)
-        ]
+        named = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
+        versions = [each for each in named if each and each.digest in known]
+        versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
         demands = [self._demand(each, known[each.digest]) for each in versions]
         demand = maximum(each.vector for each in demands)
         # Only a review that no API server sent lacks a uid. Treat each as a different object.

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import Hard, Vector, VectorError, granted, parse_granted
+from policies.quota.amounts import Hard, Vector, granted, parse_amount
 from policies.quota.demand import UnclassifiedPods
 
 NAME = "default"
@@ -36,16 +36,16 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def amounts(self) -> Vector:
-        """The limits, including limits of zero. Raises VectorError only if the spec has `problems`."""
-        return {key: parse_granted(path, raw) for key, path, raw in granted(self.hard)}
+        """The limits, including limits of zero. Raises ValueError only if the spec has `problems`."""
+        return {key: parse_amount(raw) for key, _, raw in granted(self.hard)}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, message) for every invalid amount."""
         for _, path, raw in granted(self.hard):
             try:
-                parse_granted(path, raw)
-            except VectorError as error:
-                yield f"hard.{error.path}", str(error)
+                parse_amount(raw)
+            except ValueError as error:
+                yield f"hard.{path}", str(error)
 
 
 def hard_field(key: str) -> str:

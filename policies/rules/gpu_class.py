@@ -275,8 +275,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     is_open = not case.pod.is_gated and not case.selection.is_restricted
     if case.is_requested and placer is not None and is_open:
         why, way = placer
-        remedy = f"{way} nodeSelector {key}: {values[0]}"
-        message = f"has no effect: {why}"
+        message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
         yield about_annotation(
             Reason.INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING
         )
@@ -289,9 +288,8 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
     if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
         largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, catalogue))
         key, value = need.declared
-        fitting = [
-            c for c in case.selection.usable() if case.selection.offers_whole(c) and need.fits(c, catalogue)
-        ]
+        usable = filter(case.selection.offers_whole, case.selection.usable())
+        fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, catalogue)]
         ways, words = list(filter(None, [advice(need, classes)])), need.words
         if fitting:
             ways.append(case.remedy_naming(fitting))
@@ -323,9 +321,9 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     case = _case(pod, options, context)
     if case.pinned is not None or case.is_requested or case.placed_by is not None:
         return {}
-    usable = [
-        each for each in case.selection.usable() if case.need is None or case.need.fits(each, context.classes)
-    ]
+    usable, need = case.selection.usable(), case.need
+    if need is not None:
+        usable = tuple(each for each in usable if need.fits(each, context.classes))
     return {
         name: (options.label_key, values[0])
         for name, values in case.selection.values_of(usable).items()

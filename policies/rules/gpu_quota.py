@@ -18,12 +18,12 @@ from functools import partial
 from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, Severity
-from policies.gpus.claims import ResourceClaimTemplate
+from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
 from policies.pods.workload import Workload
-from policies.quota.amounts import CLASSES, GPUS, format_amount, unit
-from policies.quota.claims import template_findings
+from policies.quota.amounts import CLASSES, GPUS, exceeds, format_amount, unit
+from policies.quota.claims import claim_demand
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import VerdictReason
@@ -89,8 +89,24 @@ def check_reservation(
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
     """Warn about a template whose claims could never fit the quota of its namespace."""
-    if (grant := context.grant) is not None:
-        yield from template_findings(template, grant.hard, context, grant.unclassified_pods)
+    grant, claim = context.grant, ResourceClaim(spec=template.spec.spec if template.spec else None)
+    if grant is None:
+        return
+    demand = claim_demand(claim, context, grant.unclassified_pods, "spec.spec")
+    for denial in demand.denials:
+        yield replace(denial, severity=Severity.WARNING)
+    if excesses := exceeds(demand.vector, grant.hard):
+        # In the words of ResourceQuota.
+        requested = ", ".join(f"{each.key}={format_amount(each.amount)}" for each in excesses)
+        limited = ", ".join(f"{each.key}={format_amount(each.hard)}" for each in excesses)
+        yield Finding(
+            rule=RULE_ID,
+            reason=Reason.QUOTA_CAN_NEVER_FIT,
+            severity=Severity.WARNING,
+            path="spec.spec.devices.requests",
+            message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
+            remedy="request fewer devices",
+        )
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
@@ -104,7 +120,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the check of the workload depends on the quota. An object with an owner is not checked, because its owner was."""
     pods = (workload.target or workload).pods
-    return not workload.metadata.is_owned and any(mapping.pod_requests_gpus(each.pod) for each in pods)
+    return not workload.metadata.controlled_by and any(mapping.pod_requests_gpus(each.pod) for each in pods)
 
 
 RULE = Rule(

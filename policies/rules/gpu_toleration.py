@@ -13,6 +13,7 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from policies.finding import Finding, Reason, Severity
 from policies.gpus.cards import vendor
@@ -32,6 +33,7 @@ from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
 
 ID = "gpu-toleration"
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING, path="spec.tolerations")
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):
@@ -73,11 +75,8 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
     if context.made_by_daemonset and context.phase is Phase.TEMPLATE:
         missing = [each for each in needed if not any(covers(other, each) for other in existing)]
         if missing:
-            yield Finding(
-                rule=ID,
+            yield _warning(
                 reason=Reason.MISSING_TOLERATION,
-                severity=Severity.WARNING,
-                path="spec.tolerations",
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
                 remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
             )
@@ -109,11 +108,8 @@ def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
                 return
             taint = taint or untolerated[0]
     if taint is not None:
-        yield Finding(
-            rule=ID,
+        yield _warning(
             reason=Reason.NO_NODE,
-            severity=Severity.WARNING,
-            path="spec.tolerations",
             message=f"each node with {' and '.join(sorted(names))} that the pod selects has a taint that it does not "
             f"tolerate, such as {describe_toleration(taint)}, so the pod stays pending",
             remedy=f"add {toleration_of(taint)} if the pod may run there",

@@ -67,6 +67,7 @@ _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
 
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_misplaced = partial(_warning, reason=Reason.MISPLACED_FIELD)
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
@@ -78,13 +79,12 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     if whole is not None:
         for kind, name in _names(whole.limits or {}, whole.requests or {}):
             if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
-                yield Finding(
-                    rule=ID,
-                    reason=Reason.MISPLACED_FIELD,
-                    path=f"spec.resources.{kind}[{name}]",
-                    message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
-                    remedy="write it into resources.limits of the container that uses it",
+                path = f"spec.resources.{kind}[{name}]"
+                message = (
+                    "must not be a resource of the pod as a whole: only cpu, memory and hugepages can be"
                 )
+                remedy = "write it into resources.limits of the container that uses it"
+                yield _misplaced(severity=Severity.DENIAL, path=path, message=message, remedy=remedy)
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
 
@@ -99,13 +99,8 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         yield from _misplaced_annotations(workload)
         yield from _misplaced_containers(workload)
     elif workload.group in API_VERSIONS:
-        yield _warning(
-            reason=Reason.MISPLACED_FIELD,
-            path="apiVersion",
-            value=API_VERSIONS[workload.group],
-            message=f"has no kind {workload.kind}",
-            fix=(Edit("apiVersion", API_VERSIONS[group]),),
-        )
+        value, fix = API_VERSIONS[workload.group], (Edit("apiVersion", API_VERSIONS[group]),)
+        yield _misplaced(path="apiVersion", value=value, message=f"has no kind {workload.kind}", fix=fix)
 
 
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
@@ -224,12 +219,9 @@ def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
     for depth in range(1, len(steps)):
         for name in _LISTS:
             if value_at(workload.data, field := (*steps[:depth], name)):
-                yield _warning(
-                    reason=Reason.MISPLACED_FIELD,
-                    path=field_path(field),
-                    message=f"is not a field of a {workload.kind}: the API server refuses or drops it",
-                    remedy=f"write it into {field_path(steps)}",
-                )
+                message = f"is not a field of a {workload.kind}: the API server refuses or drops it"
+                remedy = f"write it into {field_path(steps)}"
+                yield _misplaced(path=field_path(field), message=message, remedy=remedy)
 
 
 RULE = Rule(

@@ -17,14 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from policies.finding import Finding, Reason, Severity
-from policies.models.warming.init_container import (
-    CACHE,
-    CONTAINER,
-    HF_TOKEN,
-    ServerCredentials,
-    Warming,
-    server_credentials,
-)
+from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
@@ -69,7 +62,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
                 yield f"sources.{scheme}.env[{name}]", text
 
 
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_not_fetched = partial(Finding, rule=ID, reason=Reason.MODEL_NOT_FETCHED, severity=Severity.WARNING)
 
 
 def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> Iterator[Finding]:
@@ -82,7 +75,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         return
     uri, path, claim = request
     if pod.is_windows:
-        yield _warning(
+        yield _not_fetched(
             reason=Reason.INEFFECTIVE_ANNOTATION,
             path=annotation_path(MODEL_URI),
             value=uri.shown,
@@ -101,19 +94,16 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         size_limit=str(options.cache_size_limit),
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
-        servers=server_credentials(uri.scheme, (each.container for each in servers)),
+        servers=tuple(each.container for each in servers),
     )
     taken = list(conflicts(pod, warming, servers, path))
     yield from taken
     if not taken:
         inject(patch, warming, servers, path)
         if claim is not None and not (security and security.fs_group is not None):
-            yield _warning(
-                reason=Reason.MODEL_NOT_FETCHED,
-                path="spec.securityContext.fsGroup",
-                message=f"is not set, and claim {claim} is written by a user who is not root",
-                remedy="set it, unless everyone may write to the claim",
-            )
+            message = f"is not set, and claim {claim} is written by a user who is not root"
+            remedy = "set it, unless everyone may write to the claim"
+            yield _not_fetched(path="spec.securityContext.fsGroup", message=message, remedy=remedy)
         yield from token_warning(warming)
 
 
@@ -176,8 +166,7 @@ def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: s
 
 
 def conflict(path: str, what: str, remedy: str) -> Finding:
-    message = f"{what}, so the model is not fetched in advance"
-    return _warning(reason=Reason.MODEL_NOT_FETCHED, path=path, message=message, remedy=remedy)
+    return _not_fetched(path=path, message=f"{what}, so the model is not fetched in advance", remedy=remedy)
 
 
 def kind(volume: Volume) -> tuple[object, ...]:
@@ -201,10 +190,10 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
 def token_warning(warming: Warming) -> Iterator[Finding]:
     """Warn of a gated model without a token, unless a claim may hold the model or another image or server may have a token."""
     source = warming.source
-    has_token = source.credentials_secret or HF_TOKEN in source.env or warming.servers != ServerCredentials()
-    if warming.uri.is_gated and not (has_token or warming.claim or source.image or source.endpoint):
-        yield _warning(
-            reason=Reason.MODEL_NOT_FETCHED,
+    if warming.uri.is_gated and not (
+        warming.claim or source.image or source.endpoint or warming.may_have_token
+    ):
+        yield _not_fetched(
             path=annotation_path(MODEL_URI),
             value=warming.uri.shown,
             message="should have a token: this model is gated, so fetching it fails, and the pod stays in Init",

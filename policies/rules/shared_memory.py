@@ -31,7 +31,9 @@ RUNTIME_DEFAULT = 64 * MIB
 """Size in containerd and CRI-O. A smaller volume would be worse."""
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING, path="spec.volumes")
+_not_added = partial(
+    Finding, rule=ID, reason=Reason.SHARED_MEMORY_NOT_ADDED, severity=Severity.WARNING, path="spec.volumes"
+)
 
 
 class SharedMemoryOptions(RuleOptions, frozen=True):
@@ -70,8 +72,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     if volume is None:
         size = size_in_bytes(str(options.size_limit), with_gpus, pod)
         if size is None:
-            yield _warning(
-                reason=Reason.SHARED_MEMORY_NOT_ADDED,
+            yield _not_added(
                 message=f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
                 remedy="set a memory limit on every container that requests a GPU, or mount a memory emptyDir at /dev/shm",
             )
@@ -81,11 +82,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
         text = f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
         patch.add_volume(Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=text)))
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
-        yield _warning(
-            reason=Reason.SHARED_MEMORY_NOT_ADDED,
-            message=f"volume {VOLUME} must be a memory emptyDir",
-            remedy="rename that volume",
-        )
+        yield _not_added(message=f"volume {VOLUME} must be a memory emptyDir", remedy="rename that volume")
         return
     for place in without_mount:
         patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))

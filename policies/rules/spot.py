@@ -17,7 +17,7 @@ from enum import Enum
 import msgspec
 
 from policies.finding import Finding, Reason, Severity
-from policies.models.shapes import EstimateError, ModelPhase, parse_flag, parse_phase
+from policies.models.shapes import ModelPhase
 from policies.pods.annotations import MODEL_PHASE, SPOT, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_label_value, is_qualified_name
@@ -96,11 +96,10 @@ def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadA
         return options.pods is SpotPods.ALL and context.surely_requests_gpus(pod)
     if not context.resource_mapping.pod_requests_gpus(pod):
         return False
-    try:
-        is_annotated = parse_flag(text)
-    except EstimateError:
+    word = text.strip().lower()
+    if word not in {"true", "false"}:
         return BadAnnotation(SPOT, text, "must be true or false", f'set {SPOT}: "true"')
-    return is_annotated or options.pods is SpotPods.ALL
+    return word == "true" or options.pods is SpotPods.ALL
 
 
 def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, str, str] | None:
@@ -137,10 +136,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
 
 def may_serve(pod: Pod) -> bool:
     """Whether the pod may be a server. Pods of Jobs and of most training operators do not always restart."""
-    try:
-        is_training = parse_phase(pod.annotations.get(MODEL_PHASE, "")) is ModelPhase.TRAINING
-    except EstimateError:
-        is_training = False
+    is_training = pod.annotations.get(MODEL_PHASE, "").strip().lower() == ModelPhase.TRAINING.value
     return not is_training and pod.spec.restart_policy in {None, "Always"}
 
 

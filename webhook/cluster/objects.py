@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from policies.pods.pod import Metadata, OwnerReference
+
 NAMESPACE = "gpu-admission"
 SERVICE = "gpu-admission"
 CANARY_NAMESPACE = "gpu-admission-canary"
@@ -49,6 +51,16 @@ class PartialObject(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class OwnedObject(msgspec.Struct, frozen=True):
+    """An object of any kind, as far as its metadata say who made it."""
+
+    metadata: Metadata = Metadata()
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        return next((each for each in self.metadata.owner_references or () if each.controller), None)
+
+
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
     type: str
     status: str
@@ -58,7 +70,9 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
+# Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
 _PARTIAL_OBJECT = msgspec.json.Decoder(PartialObject)
+decode_owned = msgspec.json.Decoder(OwnedObject).decode
 
 
 def decode_metadata(document: bytes | msgspec.Raw) -> ObjectMeta:

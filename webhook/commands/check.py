@@ -156,11 +156,10 @@ def check(
         PRINTERS[output](results, found)
     elif _write_fixes(fixes, yes=yes):
         results, found = list(fixes.results), fixes.found
+    is_warned = strict and (found.warnings or any(result.number_of_warnings for result in results))
     if found.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
-    if any(result.verdict is ManifestVerdict.REFUSED for result in results):
-        sys.exit(FAILED)
-    if strict and (found.warnings or any(result.number_of_warnings for result in results)):
+    if is_warned or any(result.verdict is ManifestVerdict.REFUSED for result in results):
         sys.exit(FAILED)
 
 
@@ -268,7 +267,6 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
 
 
-BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 VALIDATED = frozenset(
     {Reason.FRACTIONAL_GPU, Reason.MISSING_LIMIT, Reason.REQUEST_NOT_LIMIT, Reason.INVALID_QUANTITY}
 )
@@ -294,7 +292,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         what = f"the {manifest.kind} itself is admitted with a warning; its pods are denied"
         reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
-        if manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
+        if manifest.group in {"", "apps", "batch"} and not reasons.isdisjoint(VALIDATED):
             what = f"the API server refuses the {manifest.kind} itself, in its own words"
         if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
             what = f"the {manifest.kind} itself is denied (policy: templates: enforce)"

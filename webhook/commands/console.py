@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from webhook.cluster.access import load_access
 from webhook.commands.options import ClusterChoice, cluster_options, namespaces_option
 from webhook.commands.output import echo, fail
 from webhook.tools.console.app import HOST, console_server
@@ -27,7 +28,7 @@ def console(namespaces: tuple[str, ...], port: int, *, no_browser: bool, cluster
     """
     home = cluster.namespace()
     with cluster.client() as api:
-        name = cluster.context or urlsplit(cluster.access().url).netloc
+        name = cluster.context or urlsplit(load_access(*cluster).url).netloc
         try:
             server = console_server(api, cluster=name, namespaces=namespaces, home=home, port=port)
         except OSError as error:

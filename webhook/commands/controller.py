@@ -17,7 +17,7 @@ from certs.rotation import Terms
 from policies.pods.names import is_dns_subdomain
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, own_namespace
+from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, service_names
@@ -150,7 +150,7 @@ def controller(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     try:
-        api = ApiClient(cluster.access())
+        api = ApiClient(load_access(*cluster))
         source = source_of(config, api, lambda _: reloaded.set())
     except (AccessError, ConfigurationError) as error:
         fail(error)
@@ -185,7 +185,7 @@ def controller(
     )
     if running is None:
         return
-    REGISTRY.register(LedgerCollector(running.ledgers, running.conditions))
+    REGISTRY.register(LedgerCollector(running.observed.ledgers, running.conditions))
     REGISTRY.register(WatchCollector(running.informers))
     try:
         listener = listen(host, port)

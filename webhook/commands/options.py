@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from webhook.cluster import errors
-from webhook.cluster.access import Access, AccessError, context_namespace, load_access
+from webhook.cluster.access import AccessError, context_namespace, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.output import fail
@@ -37,14 +37,10 @@ class ClusterChoice(NamedTuple):
     def is_named(self) -> bool:
         return self != ClusterChoice(None, None)
 
-    def access(self) -> Access:
-        """Return the credentials for the cluster. Raises AccessError."""
-        return load_access(self.kubeconfig, self.context)
-
     def namespace(self) -> str:
         """Return the namespace of kubectl. Without a usable kubeconfig the command ends."""
         try:
-            return context_namespace(self.kubeconfig, self.context)
+            return context_namespace(*self)
         except AccessError as error:
             fail(error)
 
@@ -52,7 +48,7 @@ class ClusterChoice(NamedTuple):
     def client(self) -> Iterator[ApiClient]:
         """Give a client of the cluster. If it, or its documents, cannot be used, the command ends with exit status 2."""
         try:
-            yield ApiClient(self.access())
+            yield ApiClient(load_access(*self))
         except (AccessError, errors.ApiError, ConfigurationError) as error:
             fail(error)
 

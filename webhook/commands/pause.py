@@ -8,18 +8,19 @@ is the evidence.
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError
+from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
 from webhook.commands.output import FAILED, Screen, end_with, print_as, print_errors
-from webhook.configuration.cluster_source import RESOURCES, Record, path_of, record_decoder
+from webhook.configuration.cluster_source import RESOURCES, Record, decode_record, path_of
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.serving.deadline import parse_duration
 
@@ -113,8 +114,8 @@ def _policies(
 ) -> tuple[ApiClient, list[Record], list[Record]]:
     """Return all GPUPolicies of the cluster, and the named ones, or all. If they cannot be listed, the command ends."""
     try:
-        api = ApiClient(cluster.access())
-        found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
+        api = ApiClient(load_access(*cluster))
+        found = api.list(RESOURCES[POLICY].path(), partial(decode_record, POLICY)).items
     except errors.NotFound:
         end_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
     except (AccessError, errors.ApiError) as error:
@@ -143,7 +144,6 @@ def _namespaces(policy: Record) -> list[str]:
 
 
 def _who(api: ApiClient) -> str:
-    """Return the name of the current user, by a SelfSubjectReview."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = msgspec.json.decode(api.post(SELF_SUBJECT_REVIEWS, msgspec.json.encode(body)))

@@ -142,7 +142,6 @@ def stale_figures(until: datetime) -> str:
 def print_table(
     screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], *, problems: bool
 ) -> None:
-    """Print a line for each quota, the worst first, and what the others hold in all."""
     if found.until is not None:
         screen.paragraph(stale_figures(found.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)

@@ -94,7 +94,6 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
 
 
 def document(rule: Rule) -> dict[str, Any]:
-    """Return a rule as `-o json` prints it."""
     return {
         "id": rule.id,
         "summary": rule.summary,
@@ -163,5 +162,4 @@ def type_name(kind: Any) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value on one line of YAML."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -16,7 +16,7 @@ from certs.files import ensure_self_signed
 from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
-from webhook.cluster.access import AccessError, own_namespace
+from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.objects import WEBHOOK
@@ -185,7 +185,7 @@ def build(
 
 def _api(cluster: ClusterChoice) -> ApiClient:
     try:
-        return ApiClient(cluster.access())
+        return ApiClient(load_access(*cluster))
     except AccessError as error:
         remedy = "name one with --kubeconfig, or serve without one: --standalone"
         raise StartupError(f"no cluster to work with: {error}; {remedy}") from None

@@ -183,7 +183,6 @@ def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[Cluste
 
 
 def redraw(found: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
-    """Draw the status in place, on a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     frame = Frame()
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
@@ -290,7 +289,6 @@ def _totals(screen: Screen, status: ClusterStatus) -> None:
 
 
 def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
-    """Print at most so many quotas, the worst first, and what the others hold in all."""
     _heading(screen, "quotas", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
     if status.figures_until is not None:
         screen.paragraph(stale_figures(status.figures_until), indent=2, style="red")

@@ -1,6 +1,6 @@
 """`gpu-admission usage`: GPU-hours by namespace, owner, class or author, from audit logs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
@@ -79,7 +79,6 @@ def _hours(hours: Fraction) -> dict[str, object]:
 
 
 def _print(screen: Screen, by: Sequence[str], totals: list[Total]) -> None:
-    """Print the groups that used most; the others together."""
     rows, others = totals[:MAX_SHOWN], totals[MAX_SHOWN:]
     if others:
         rows.append(_sum(f"… and {len(others)} more (-o json has all)", others))
@@ -104,21 +103,17 @@ def _sum(name: str, totals: list[Total]) -> Total:
     return (name,), sum((hours for _, hours, _ in totals), NOTHING), sum(objects for _, _, objects in totals)
 
 
-def _notes(lines: Counts, found: Usage) -> list[str]:
-    notes = []
+def _notes(lines: Counts, found: Usage) -> Iterator[str]:
     if found.open_ended:
         pods = counted(found.open_ended, "pod or claim", "pods and claims")
-        notes.append(
+        yield (
             f"{pods} without a line that says when it ended: each counts as long as the controller that wrote its last line "
             "has further lines."
         )
     if found.only_admitted:
         pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
-        notes.append(
-            f"{pods} admitted, but in no line of the controller, and not counted: never stored, or no controller led meanwhile."
-        )
+        why = "never stored, or no controller led meanwhile"
+        yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
     if unreadable := lines.unreadable + found.unreadable:
-        notes.append(
-            f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
-        )
-    return notes
+        total = counted(lines.lines, "line")
+        yield f"{unreadable} of {total} left out: they cannot be read as lines of an audit log."

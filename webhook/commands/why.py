@@ -31,7 +31,6 @@ MAX_PROBLEMS = 50
 """Problems that `-A` prints; `-o json` has all."""
 MAX_NODES = 10
 """Nodes that are printed; `-o json` has all."""
-DENIED = "denied"
 NOT_STORED = (
     "if its creation was denied, nothing was stored, and only the client that created it got the message"
 )
@@ -187,7 +186,7 @@ def _entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
 
 
 def _policy(found: Explanation) -> Iterator[str]:
-    denied = sum(verdict.outcome == DENIED for verdict in found.verdicts)
+    denied = sum(verdict.outcome == "denied" for verdict in found.verdicts)
     what = f"denies the pod, for {counted(denied, 'reason')}" if denied else "no rule denies the pod"
     yield f"{found.policy}: {what}" if found.policy else "not known"
     shown = {reason.reason for reason in found.reasons}

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -88,19 +89,14 @@ _OBJECT = msgspec.json.Decoder(_Object)
 _STATUS = msgspec.json.Decoder(DocumentStatus)
 
 
-def record_decoder(kind: str) -> Callable[[msgspec.Raw], Record]:
-    """Return the decoder of objects of `kind`, from JSON to a `Record`."""
-
-    def decode_record(raw: msgspec.Raw) -> Record:
-        stored = _OBJECT.decode(raw)
-        try:
-            status = _STATUS.decode(stored.status)
-        except msgspec.MsgspecError:  # not written by us; the next report replaces it
-            status = DocumentStatus()
-        document = Document(kind, stored.metadata.name, stored.spec)
-        return Record(stored.metadata.uid, stored.metadata.generation, document, status)
-
-    return decode_record
+def decode_record(kind: str, raw: msgspec.Raw) -> Record:
+    stored = _OBJECT.decode(raw)
+    try:
+        status = _STATUS.decode(stored.status)
+    except msgspec.MsgspecError:  # not written by us; the next report replaces it
+        status = DocumentStatus()
+    document = Document(kind, stored.metadata.name, stored.spec)
+    return Record(stored.metadata.uid, stored.metadata.generation, document, status)
 
 
 def path_of(document: Document, *subresource: str) -> str:
@@ -157,7 +153,7 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
     records: list[Record] = []
     for kind, resource in RESOURCES.items():
         with contextlib.suppress(errors.NotFound):  # this kind is not installed
-            records += api.list(resource.path(), record_decoder(kind)).items
+            records += api.list(resource.path(), partial(decode_record, kind)).items
     return choose(records, None, read_device_classes(api))
 
 
@@ -180,7 +176,7 @@ class ClusterSource(ConfigurationSource):
     def __init__(self, api: ApiClient, changed: Callable[[ConfigurationState], object]) -> None:
         super().__init__(api, changed)
         self._informers = [
-            Informer(api, resource, record_decoder(kind), lambda _before, _after: self._wake.set())
+            Informer(api, resource, partial(decode_record, kind), lambda _before, _after: self._wake.set())
             for kind, resource in RESOURCES.items()
         ]
         self._made = monotonic()

@@ -45,7 +45,8 @@ class ConfigurationState(msgspec.Struct, frozen=True):
 class ConfigurationSource:
     """Provides the configuration in force, and follows documents and DeviceClasses once started.
 
-    It replaces `configuration` as a whole, or not at all if the new version has a problem. Then it calls `changed`.
+    It replaces `configuration` as a whole, or not at all if the new version has a problem, and then calls `changed`. So
+    requests read one attribute, and never wait.
     """
 
     origin: str

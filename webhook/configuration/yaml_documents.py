@@ -38,7 +38,6 @@ _JSON_AHEAD = re.compile(r"[\ufeff\s]*(?=\{)")
 _SEPARATOR = re.compile(r"---(\s|$)")
 _JSON_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|.)")
 
-
 TAB = "must be indented with spaces: YAML takes no tab here"
 
 
@@ -156,8 +155,7 @@ def load_documents(
 ) -> Iterator[YamlDocument | YamlError]:
     """Yield the documents of `text` that are not empty, and the errors of invalid documents.
 
-    `shortened` gets the text of each document, and may cut parts, but no line ends.
-    `aliases` is the number of characters and values that aliases may add to a document.
+    `shortened` may cut parts of the text of each document, but no line ends. `aliases` may add so many characters and values.
     """
     for span, lines_above, whole in _segments(text):
         segment = shortened(whole)
@@ -166,7 +164,11 @@ def load_documents(
             yield from _load(segment, lines_above, span, aliases)
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
-            if (mark := error.problem_mark) and _character(segment, mark.line, mark.column) == "\t":
+            mark = error.problem_mark
+            # The mark may be behind the end of a line or of the text.
+            if mark and "".join(segment.split("\n")[mark.line : mark.line + 1])[mark.column :].startswith(
+                "\t"
+            ):
                 located = YamlError(located.line, TAB, located.column)
             last = lines_above + segment.rstrip().count("\n") + 1
             if located.line > last:  # an end is missing: on the last line, not below it
@@ -241,11 +243,6 @@ def _load(
                 yield YamlDocument(data, node, lines_above, span, duplicates)
     finally:
         loader.dispose()
-
-
-def _character(text: str, line: int, column: int) -> str:
-    """Return the character there, "" behind the end of a line or of the text."""
-    return "".join(text.split("\n")[line : line + 1])[column : column + 1]
 
 
 def _located(error: yaml.MarkedYAMLError, lines_above: int) -> YamlError:

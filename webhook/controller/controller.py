@@ -61,7 +61,7 @@ class Controller:
     ) -> None:
         self._elector = elector
         self._metrics = metrics
-        self._observed = observed or ObservedLedgers()
+        self.observed = observed or ObservedLedgers()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
@@ -74,7 +74,8 @@ class Controller:
             changed=self._count_changed,
             began=self._began,
             ended=self._ended,
-            awaited=self._full_namespaces,
+            # Users may wait for quota that is freed where all is used up.
+            awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
             history=ClaimHistory(),
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
@@ -97,7 +98,7 @@ class Controller:
             ClusterStore(api, namespace),
             self._granted,
             self.usage_cache,
-            self._observed,
+            self.observed,
             metrics,
             self._events,
         )
@@ -105,7 +106,7 @@ class Controller:
             verify,
             self.usage_cache,
             metrics,
-            lambda: self.ledgers() if leads() else (),
+            lambda: self.observed.ledgers() if leads() else (),
             self._queue.add,
             recount_seconds,
         )
@@ -142,10 +143,6 @@ class Controller:
             for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
                 self._queue.add(namespace)
         self.unmapped_resources.configure(configuration)
-
-    def ledgers(self) -> dict[str, QuotaLedger]:
-        """Return the newest observed ledgers by namespace. Unreadable ledgers are left out."""
-        return self._observed.ledgers()
 
     def conditions(self) -> dict[str, tuple[Condition, ...]]:
         return {record.namespace: record.status.conditions for record in self.quotas.all()}
@@ -186,32 +183,28 @@ class Controller:
             self._metrics.forget(before.namespace)
         if after is None or after.versioned is None:
             if (lost := after or before) is not None:  # deleted, or unreadable
-                self._observed.forget(lost.namespace, lost.uid)
+                self.observed.forget(lost.namespace, lost.uid)
                 self._queue.add(lost.namespace)
                 self._statuses.changed(lost.namespace)
             return
         self._statuses.changed(after.namespace)
-        self._observed.observe(after.namespace, after.versioned)
+        self.observed.observe(after.namespace, after.versioned)
         ledger, former = after.versioned.ledger, before.ledger if before else None
         if former is None or spec_of(former) != spec_of(ledger):
             self._queue.add(after.namespace)
         elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
             # Count soon: a new reservation may have the name of a stored object, which counts only once, or be unreadable.
             self._queue.add(after.namespace, COUNTED_SECONDS)
-        elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
+        elif (expiry := self.observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self._observed.get(namespace) is None:
+        if self.observed.get(namespace) is None:
             return
         if frees:  # a user may wait for the freed quota
             self._queue.hurry(namespace)
         else:  # the new object is already counted by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)
-
-    def _full_namespaces(self) -> list[str]:
-        """Return the namespaces whose quota is used up, so that users may wait for freed quota."""
-        return [namespace for namespace, ledger in self.ledgers().items() if ledger.is_full]
 
     def _leads(self) -> bool:
         return self._elector.is_leader and self.usage_cache.own.synced
@@ -243,7 +236,7 @@ class Controller:
             return
         self._tidied_at = now
         try:
-            self.usage_cache.prune(self.ledgers(), is_leader=self._elector.is_leader)
+            self.usage_cache.prune(self.observed.ledgers(), is_leader=self._elector.is_leader)
         except errors.ApiError as error:
             log.warning("the published catalogues: %s", error)
 

@@ -37,6 +37,7 @@ class ObservedLedgers:
         return observed.ledger_object if observed else None
 
     def ledgers(self) -> dict[str, QuotaLedger]:
+        """Return the newest ledgers by namespace. Unreadable ledgers are left out."""
         return {
             namespace: observed.ledger_object.ledger for namespace, observed in list(self._observed.items())
         }

@@ -131,7 +131,7 @@ class RecordReader:
     """Makes records under one catalogue, and computes their demand. Records with an equal blueprint share it."""
 
     def __init__(self, catalogues: Catalogues, history: ClaimHistory | None = None) -> None:
-        self._catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
+        self.catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
         self._history = history or ClaimHistory()
         self._blueprints: WeakValueDictionary[tuple[str, bytes], Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
@@ -164,7 +164,7 @@ class RecordReader:
             spec = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
             demands[key] = pod_demand(
                 msgspec.structs.replace(pod, given_spec=spec),
-                self._catalogues,
+                self.catalogues,
                 unclassified_pods,
                 nodes=nodes,
             ).vector
@@ -200,7 +200,7 @@ class RecordReader:
             claim = decode_claim(record.blueprint.document)
             demands[key] = claim_demand(
                 beyond_pod(claim, names, self._resource_mapping) if names else claim,
-                self._catalogues,
+                self.catalogues,
                 unclassified_pods,
             ).vector
         return demands[key]

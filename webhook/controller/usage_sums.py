@@ -141,7 +141,7 @@ class UsageSums:
         space = self._namespaces[record.namespace]
         _replace(space.pods, space.uids["pods"], before, after)
         self._refer(before, after)
-        self._count_pod(space, record)
+        self._count(space, record)
         namespaces = frozenset({record.namespace})
         if before is not None and (after is None or after.node_name != before.node_name):
             namespaces |= self._leave(before.node_name)
@@ -156,7 +156,7 @@ class UsageSums:
             return frozenset()
         space = self._namespaces[record.namespace]
         space.replace_claim(before, after)
-        self._count_claim(space, record)
+        self._count(space, record)
         if after is None:
             # A change of the claim may have come after its pod was forgotten.
             if record.made_for and record.made_for not in space.pods:
@@ -212,60 +212,45 @@ class UsageSums:
 
     def demand(self, record: CountedRecord) -> Vector:
         """Return the demand of one object under TOTAL_ONLY, of a claim without regard to its pod."""
-        if isinstance(record, ClaimRecord):
-            return self.reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, {})
-        if isinstance(record, PodRecord):
-            return self.reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, self._nodes)
-        raise TypeError(record)
+        return self._demand(_Namespace(), record, UnclassifiedPods.TOTAL_ONLY)
 
     def _demands(
         self, space: _Namespace, unclassified_pods: UnclassifiedPods
     ) -> dict[str, tuple[str, Vector]]:
-        pods = {
-            uid: (pod.holder, self._pod_demand(pod, unclassified_pods)) for uid, pod in space.pods.items()
+        return {
+            each.uid: (each.holder, self._demand(space, each, unclassified_pods))
+            for each in (*space.pods.values(), *{**space.gone, **space.claims}.values())
         }
-        claims = {
-            uid: (claim.holder, self._claim_demand(space, claim, unclassified_pods))
-            for uid, claim in {**space.gone, **space.claims}.items()
-        }
-        return {**pods, **claims}
 
-    def _pod_demand(self, pod: PodRecord | None, unclassified_pods: UnclassifiedPods) -> Vector:
-        if pod is None or pod.is_terminal:
-            return {}
-        return self.reader.demand_of_pod(pod, unclassified_pods, self._nodes)
-
-    def _claim_demand(
-        self, space: _Namespace, claim: ClaimRecord | None, unclassified_pods: UnclassifiedPods
+    def _demand(
+        self, space: _Namespace, record: CountedRecord | None, unclassified_pods: UnclassifiedPods
     ) -> Vector:
-        if claim is None:
-            return {}
-        pod = space.pods.get(claim.made_for)
-        pods = {(pod.uid, pod.extended_claim): self._pod_demand(pod, unclassified_pods)} if pod else {}
-        return self.reader.demand_of_claim(claim, unclassified_pods, pods)
+        if isinstance(record, ClaimRecord):
+            pod = space.pods.get(record.made_for)
+            pods = {(pod.uid, pod.extended_claim): self._demand(space, pod, unclassified_pods)} if pod else {}
+            return self.reader.demand_of_claim(record, unclassified_pods, pods)
+        if isinstance(record, PodRecord) and not record.is_terminal:
+            return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
+        return {}
 
-    def _count_pod(self, space: _Namespace, pod: PodRecord) -> None:
-        """Count the present demand of a pod, and of the claims that were made for it."""
-        stored = space.pods.get(pod.uid)
+    def _count(self, space: _Namespace, record: CountedRecord) -> None:
+        """Count the present demand of an object, and of the claims that were made for it if it is a pod."""
+        uid = record.uid
+        stored = space.pods.get(uid) or space.claims.get(uid) or space.gone.get(uid)
         for unclassified_pods, each in space.sums.items():
-            each.replace(pod.uid, pod.holder, self._pod_demand(stored, unclassified_pods))
-        for uid in space.made_for.get(pod.uid, ()):
-            self._count_claim(space, space.claims[uid])
+            each.replace(uid, record.holder, self._demand(space, stored, unclassified_pods))
+        for made in space.made_for.get(uid, ()):
+            self._count(space, space.claims[made])
         for claim in space.gone.values():
-            if claim.made_for == pod.uid:
-                self._count_claim(space, claim)
+            if claim.made_for == uid:
+                self._count(space, claim)
 
     def _count_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
         for uid in space.gone.keys() - gone.keys():
-            self._count_claim(space, space.gone.pop(uid))
+            self._count(space, space.gone.pop(uid))
         for uid in gone.keys() - space.gone.keys():
             space.gone[uid] = self.reader.adopted(gone[uid])
-            self._count_claim(space, space.gone[uid])
-
-    def _count_claim(self, space: _Namespace, claim: ClaimRecord) -> None:
-        stored = space.claims.get(claim.uid) or space.gone.get(claim.uid)
-        for unclassified_pods, each in space.sums.items():
-            each.replace(claim.uid, claim.holder, self._claim_demand(space, stored, unclassified_pods))
+            self._count(space, space.gone[uid])
 
     def _refer(self, before: PodRecord | None, after: PodRecord | None) -> None:
         if before is not None and after is not None and before.nodes == after.nodes:
@@ -299,7 +284,7 @@ class UsageSums:
         }
         for uid, namespace in pods.items():
             space = self._namespaces[namespace]
-            self._count_pod(space, space.pods[uid])
+            self._count(space, space.pods[uid])
         return frozenset(pods.values())
 
     def _drop_empty(self, namespace: str) -> None:

@@ -85,7 +85,8 @@ class MemoryStore:
         """Remove the reservations of an object that is being deleted."""
         with self._lock:
             held = self._ledgers.get(namespace)
-            if held and (ids := held.ledger.reservations.of_object(uid)):
+            reserved = held.ledger.reservations if held else ()
+            if held and (ids := [each.id for each in reserved if each.object_uid == uid]):
                 reservations = held.ledger.reservations.without(ids)
                 self._replace(namespace, msgspec.structs.replace(held.ledger, reservations=reservations))
 

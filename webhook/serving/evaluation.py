@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from policies.pods.injected import as_submitted, names_its_node
 from policies.pods.limits import check_size
 from policies.pods.patch import Change
-from policies.pods.pod import Metadata, Pod, decode_pod
+from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.rule import Mode
+from webhook.cluster.objects import decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.serving.engine import MAX_FINDINGS, POD, Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
@@ -168,7 +169,7 @@ def evaluate(
     found = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))
-        metadata = _NAMED.decode(raw).metadata
+        metadata = decode_owned(raw).metadata
         found = replace(found, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
             return replace(found, pods=(_pod(namespace, raw, by),))
@@ -191,13 +192,6 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     decisions = by.create(by.policy(namespace), submitted, by_daemonset=by_daemonset)
     return EvaluatedPod(_WHOLE, submitted, decisions)
 
-
-class _Named(msgspec.Struct):
-    metadata: Metadata = Metadata()
-
-
-# Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
-_NAMED = msgspec.json.Decoder(_Named)
 
 _WHOLE = PodPlace((), {}, {(): ()})
 """The place of a pod that is an object itself."""

@@ -233,14 +233,8 @@ class Usage:
         uid = line.object_uid
         if not line.demand or not line.since or uid in self._released:
             return
-        gpus = line.demand.get(GPUS, "0")
-        held = Held(
-            seconds_of(line.since),
-            seconds_of(line.time),
-            line.replica,
-            amount_of(gpus),
-            tuple(self._name(by, line) for by in self._by),
-        )
+        gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)
+        held = Held(seconds_of(line.since), seconds_of(line.time), line.replica, gpus, group)
         self._admitted.pop(uid, None)
         _raise(self._last_line, held)
         if line.verdict != "released":

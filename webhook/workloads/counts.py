@@ -23,9 +23,7 @@ _DIGITS = 9
 
 def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
     """Return the number of pods that the object `data` creates from the template at `at`, a place on the path of `form`."""
-    if workload_kind.templates_only or any(
-        _is_stopped(data, form, at, path, value) for path, value in workload_kind.stopped.items()
-    ):
+    if workload_kind.templates_only or any(_stops(workload_kind, form, data, at)):
         return _NONE
     scales = form.most and (not form.elastic or first_value(data, form, at, form.elastic) is True)
     return PodCount(
@@ -41,9 +39,7 @@ def zeros(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:
         yield f"a {workload_kind.kind} is only a template: other objects make pods of it"
     for form in workload_kind.pods:
         for at, _ in values(data, steps(form.path)):
-            for path, value in workload_kind.stopped.items():
-                if _is_stopped(data, form, at, path, value):
-                    yield f"{path} is {'set' if value == '*' else value}"
+            yield from _stops(workload_kind, form, data, at)
             for factor in factors(form.replicas):
                 for path in factor.paths:
                     written = first_value(data, form, at, path)
@@ -109,13 +105,16 @@ def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:
     return next((value for _, value in values(data, bound(form, at, path))), None)
 
 
-def _is_stopped(data: Any, form: PodPath, at: Parts, path: str, stopped: str) -> bool:
-    way = bound(form, at, path)
-    if any(step in BRANCHES for step in way):
-        return False  # the field belongs to other pods
-    value = next((value for _, value in values(data, way)), None)
-    written = str(value).lower() if isinstance(value, bool) else value
-    return written == stopped or (stopped == "*" and written is not None)
+def _stops(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> Iterator[str]:
+    """Yield the fields that keep the object from creating these pods: `spec.suspend is true`."""
+    for path, stopped in workload_kind.stopped.items():
+        way = bound(form, at, path)
+        if any(step in BRANCHES for step in way):
+            continue  # the field belongs to other pods
+        value = next((value for _, value in values(data, way)), None)
+        written = str(value).lower() if isinstance(value, bool) else value
+        if written == stopped or (stopped == "*" and written is not None):
+            yield f"{path} is {'set' if stopped == '*' else stopped}"
 
 
 def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int | None:

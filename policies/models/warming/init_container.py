@@ -1,6 +1,6 @@
 """The init container that fetches a model, its volumes and its credentials."""
 
-from collections.abc import Iterable
+from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
@@ -50,7 +50,7 @@ class ServerCredentials(msgspec.Struct, frozen=True):
     mount: VolumeMount | None = None
 
 
-class Warming(msgspec.Struct, frozen=True, kw_only=True):
+class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One model to fetch, and its cache."""
 
     uri: ModelURI
@@ -61,8 +61,8 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
     size_limit: str
     resources: Resources | None
     run_as_user: int | None
-    servers: ServerCredentials
-    """Used if the policy names no Secret."""
+    servers: tuple[Container, ...]
+    """Their credentials are used if the policy names no Secret."""
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
@@ -105,12 +105,28 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
 
     @property
+    def may_have_token(self) -> bool:
+        """Whether the policy or a server has credentials for the source, or may have them."""
+        has_own = self.source.credentials_secret or HF_TOKEN in self.source.env
+        return bool(has_own) or self._of_servers != ServerCredentials()
+
+    @cached_property
+    def _of_servers(self) -> ServerCredentials:
+        """The credentials of the first server that has some for the source.
+
+        References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
+        """
+        scheme = self.uri.scheme
+        found = (_key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers)
+        return next(filter(None, found), ServerCredentials())
+
+    @cached_property
     def _credentials(self) -> ServerCredentials:
         """Credentials in the policy's Secret, or else those of the servers, unless others could read their token."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)
-            return ServerCredentials() if is_exposed else self.servers
+            return ServerCredentials() if is_exposed else self._of_servers
         if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
             file = EnvVar(name=_KEY_FILE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
             mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
@@ -143,18 +159,6 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         if self._credentials.mount:
             mounts.append(self._credentials.mount)
         return tuple(mounts)
-
-
-def server_credentials(scheme: str, servers: Iterable[Container]) -> ServerCredentials:
-    """Return the credentials of the first server that has some for the source.
-
-    References are copied, never contents. Variables with the address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) are not copied.
-    """
-    for server in servers:
-        found = _key_file(server) if scheme == "gs" else _variables(scheme, server)
-        if found:
-            return found
-    return ServerCredentials()
 
 
 def _variables(scheme: str, server: Container) -> ServerCredentials | None:

@@ -21,7 +21,6 @@ import msgspec
 
 from policies.quota.amounts import (
     Vector,
-    VectorError,
     maximum,
     parse_vector,
     positive_difference,
@@ -174,17 +173,10 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         for reservation_id, (head, name) in self._entries.items():
             yield Reservation(reservation_id, head.demand, head.version, name, head.catalogue)
 
-    def __repr__(self) -> str:
-        return f"Reservations({self.text!r})"
-
     @property
     def ids(self) -> tuple[str, ...]:
         """All ids, and each unreadable line with the prefix UNREADABLE."""
         return (*self._entries, *(UNREADABLE + line for line in self.unreadable))
-
-    def of_object(self, uid: str) -> tuple[str, ...]:
-        """Return the ids of an object's creation and updates."""
-        return tuple(each for each in self._entries if each.partition("/")[0] == uid)
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
         """Return these and `reservations`. An existing id keeps its reservation."""
@@ -249,7 +241,7 @@ def _parsed_head(text: str) -> _Head | None:
     pairs = [item.partition("=") for item in amounts.split(_ITEMS)]
     try:
         demand = parse_vector({key: amount for key, _, amount in pairs})
-    except VectorError:
+    except ValueError:
         return None
     return _Head(text, demand, int(version or 0), catalogue) if len(demand) == len(pairs) else None
 

@@ -27,10 +27,10 @@ from policies.quota.claims import (
     forged_mark,
     lost_protection,
     marked_for,
-    template_findings,
 )
 from policies.quota.demand import UnclassifiedPods, pod_demand
-from policies.quota.quota_request import quota_request_for_claim
+from policies.quota.quota_request import QuotaGrant, quota_request_for_claim
+from policies.rules.gpu_quota import check_claim_template
 from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
@@ -355,11 +355,13 @@ def test_unknown_device_classes(unknown: UnknownDeviceClasses | None, want: str,
 def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) -> None:
     document = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
     found = list(
-        template_findings(
+        check_claim_template(
             decode_claim_template(msgspec.json.encode(document)),
-            parse_vector(hard),
-            context(classes=CLASSES, resource_mapping=RESOURCE_MAPPING),
-            TOTAL_ONLY,
+            context(
+                classes=CLASSES,
+                resource_mapping=RESOURCE_MAPPING,
+                grant=QuotaGrant(parse_vector(hard), TOTAL_ONLY),
+            ),
         )
     )
 

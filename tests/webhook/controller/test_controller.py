@@ -122,7 +122,7 @@ def test_a_ledger_that_changed_is_reconciled_in_time(
     controller._ledger_object_changed(before, after)
 
     assert queue.added == want
-    assert controller._observed.get("team") == (after and after.versioned)
+    assert controller.observed.get("team") == (after and after.versioned)
     assert forgotten == (["team"] if before and not after else [])
     assert changed == (["team"] if before or after else [])
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases import cases
 from webhook.cluster.objects import Condition
-from webhook.configuration.cluster_source import DocumentStatus, Record, choose, record_decoder
+from webhook.configuration.cluster_source import DocumentStatus, Record, choose, decode_record
 from webhook.configuration.documents import Document
 from webhook.controller.document_status import changes, ended_pauses, statuses, write_statuses
 
@@ -82,7 +82,7 @@ def test_what_was_written_is_read_back_the_same() -> None:
     status = reported(record("a", {}))["a"]
     raw = {"metadata": {"name": "a", "uid": "a", "generation": 3}, "spec": {}, "status": status}
 
-    seen = record_decoder("GPUPolicy")(msgspec.Raw(msgspec.json.encode(raw)))
+    seen = decode_record("GPUPolicy", msgspec.Raw(msgspec.json.encode(raw)))
 
     assert seen.status == status
     assert seen.accepted == seen.document
@@ -91,7 +91,7 @@ def test_what_was_written_is_read_back_the_same() -> None:
 def test_an_unreadable_status_is_none() -> None:
     raw = b'{"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": {"accepted": "text"}}'
 
-    assert record_decoder("GPUPolicy")(msgspec.Raw(raw)).status == DocumentStatus()
+    assert decode_record("GPUPolicy", msgspec.Raw(raw)).status == DocumentStatus()
 
 
 def test_a_status_is_written_once_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:

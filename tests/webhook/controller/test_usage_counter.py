@@ -185,7 +185,7 @@ def test_a_change_that_is_summed_up_in_part_is_no_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug met with one object must not leave it uncounted: what is not in the sums, others are admitted for."""
-    monkeypatch.setattr(UsageSums, "_count_pod", lambda *_: 1 // 0)
+    monkeypatch.setattr(UsageSums, "_count", lambda *_: 1 // 0)
     begun = threading.Event()
     with counter(tmp_path, [event("ADDED", 11, 11)], begun) as of:
         assert count(of).listing.used["gpus"] == 1

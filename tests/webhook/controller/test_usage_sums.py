@@ -315,7 +315,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
     cluster = Changes()
     assert cluster.used("gpus") == 0
     with monkeypatch.context() as missed:
-        missed.setattr(UsageSums, "_count_pod", lambda *_: None)
+        missed.setattr(UsageSums, "_count", lambda *_: None)
         cluster.a_pod_is_there("a1", ONE, {}, "Running", "", "", late=False)
 
     assert not cluster.stored.sums.recount("team")

@@ -212,7 +212,8 @@ def console_server(
     def read(before: ClusterStatus | None) -> ClusterStatus:
         now, installation = datetime.now(UTC), before.installation if before else None
         status = read_status(api, now=now, namespaces=namespaces, home=home, installation=installation)
-        history.record(monotonic(), views.counted_rows(status))
+        rows = {(quota.namespace, row.key): row for quota in status.quotas for row in quota.rows}
+        history.record(monotonic(), {key: row for key, row in rows.items() if row.used is not None})
         return status
 
     app = create_app(api, Observer(status_reader(read)), history, cluster=cluster, home=home)

@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from policies.quota.amounts import NOTHING, format_amount
-from webhook.tools.console.history import QuotaDimension
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
@@ -40,22 +39,7 @@ LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-def knows_nodes(status: ClusterStatus) -> bool:
-    return "list nodes" not in status.omitted
-
-
-def counted_rows(status: ClusterStatus) -> dict[QuotaDimension, QuotaRow]:
-    """Return the rows of all quotas by namespace and key, without rows that are not counted yet."""
-    return {
-        (quota.namespace, row.key): row
-        for quota in status.quotas
-        for row in quota.rows
-        if row.used is not None
-    }
-
-
 def fill(row: QuotaRow) -> str:
-    """Return how a bar looks: over, full, or with room."""
     if (row.used or NOTHING) > row.hard:
         return "over"
     return "full" if row.held >= row.hard else ""
@@ -74,13 +58,8 @@ def amount(value: Fraction | None) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """Return how long ago that was, in its largest unit."""
     seconds = max(int((now - moment).total_seconds()), 0)
     return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
-
-
-def quota_of(status: ClusterStatus, namespace: str) -> QuotaSummary | None:
-    return next((each for each in status.quotas if each.namespace == namespace), None)
 
 
 def by_namespace(denials: Iterable[DeniedOwner]) -> list[tuple[str, int]]:
@@ -100,10 +79,6 @@ def day(moment: datetime) -> str:
     """Return the time of day, with the day unless it is today."""
     local = moment.astimezone()
     return f"{local:{'%H:%M' if local.date() == datetime.now().astimezone().date() else '%Y-%m-%d %H:%M'}}"
-
-
-def minutes(moment: datetime) -> str:
-    return moment.astimezone().strftime("%H:%M")
 
 
 def number(value: float) -> str:

@@ -1,7 +1,4 @@
-"""A check of an installation: its id, the permissions that it needs, and a function that yields what it observes.
-
-What a check cannot examine, it never reports as fine: the obstacle becomes a `NotChecked`.
-"""
+"""A check of an installation, and what it observes. What it cannot examine, it never reports as fine."""
 
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -45,10 +42,13 @@ Observation = DoctorFinding | NotChecked | str
 """A text is a note: an unusual way in which something was checked."""
 
 
+Run = Callable[[InstalledCluster], Iterator[Observation]]
+
+
 class DoctorCheck(msgspec.Struct, frozen=True):
     id: str
     title: str
-    run: Callable[[InstalledCluster], Iterator[Observation]]
+    run: Run
     reads: tuple[Permission, ...] = ()
     """What the caller must be allowed to do: if one is missing, the check does not run."""
 
@@ -60,9 +60,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def doctor_check(
-    identity: str, title: str, *reads: Permission
-) -> Callable[[Callable[[InstalledCluster], Iterator[Observation]]], DoctorCheck]:
+def doctor_check(identity: str, title: str, *reads: Permission) -> Callable[[Run], DoctorCheck]:
     return lambda run: DoctorCheck(identity, title, run, reads)
 
 

@@ -1,7 +1,4 @@
-"""Reads the installation for the checks. Each object is read once, and only a part of large objects is kept.
-
-SelfSubjectAccessReviews and SubjectAccessReviews show who has which permission.
-"""
+"""Reads the installation for the checks. Each object is read once, and only a part of large objects is kept."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

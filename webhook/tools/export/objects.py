@@ -38,7 +38,7 @@ class Scope(msgspec.Struct, frozen=True):
         return Scope((*self.conditions, *other.conditions), (*self.labels, *other.labels))
 
 
-class Governed(msgspec.Struct, frozen=True, kw_only=True):
+class Governed(msgspec.Struct, frozen=True):
     """A policy, its rules (without disabled ones), and where it governs."""
 
     policy: Policy
@@ -53,13 +53,11 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
         if any(match.is_everything for match in before):
             return
         bindings = (policies.binding(rule, policy) for rule in RULES)
-        name = f"governed-by-{policy.name}"[:63].rstrip("-.")
-        yield Governed(
-            policy=policy,
-            bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
-            scope=_inside(name, policy.spec.match) + _outside("governed-by-no-earlier-policy", before),
-        )
-        before.append(policy.spec.match)
+        enabled = tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED)
+        name, match = f"governed-by-{policy.name}"[:63].rstrip("-."), policy.spec.match
+        scope = _inside(name, match) + _outside("governed-by-no-earlier-policy", before)
+        yield Governed(policy, enabled, scope)
+        before.append(match)
 
 
 def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
@@ -191,7 +189,10 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         patch = {"expression": f"{guard}{fragment.patch}\n"}
         spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": patch}]
     spec["variables"] = _named(variables)
-    name = object_name(rule, fragment.part)
+    name = f"gpu-admission.{rule.policy}.{fragment.part}"
+    if len(name) > LONGEST_NAME:
+        ending = "." + sha256(name.encode()).hexdigest()[:12]
+        name = name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
     metadata = {
         "name": name,
         "labels": {**LABELS, RULE_LABEL: rule.id},
@@ -205,15 +206,6 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
-
-
-def object_name(rule: ExportedRule, part: str) -> str:
-    """Return `gpu-admission.POLICY.PART`; where that is longer than a name may be, the end of it is a digest."""
-    name = f"gpu-admission.{rule.policy}.{part}"
-    if len(name) <= LONGEST_NAME:
-        return name
-    ending = "." + sha256(name.encode()).hexdigest()[:12]
-    return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
 
 
 def _named(expressions: Iterable[Named]) -> list[Object]:

@@ -111,10 +111,6 @@ class Draft:
                 self._relaxed[rule].add(namespace)
         return before != (self._exemptions, self._relaxed)
 
-    @property
-    def has_policy(self) -> bool:
-        return not self._base.policies.policies
-
     def configuration(self) -> Configuration:
         """Return the configuration of the documents in force and the proposed documents."""
         return load_objects((*self._base.documents, *self._documents()), self._device_classes)
@@ -135,7 +131,7 @@ class Draft:
         )
 
     def _documents(self) -> Iterator[Document]:
-        if self.has_policy:
+        if not self._base.policies.policies:
             yield Document(POLICY, DEFAULT, self._policy())
         yield from self._classes
         for namespace, gpus in sorted(self._quotas.items()):

@@ -3,7 +3,6 @@
 Objects are dropped once evaluated: memory grows with the number of owners, namespaces, and pods with claims, not with all pods.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property, partial
@@ -25,7 +24,7 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.nodes import NODES
-from webhook.cluster.objects import decode_metadata, timestamp
+from webhook.cluster.objects import decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
@@ -54,12 +53,8 @@ MAX_TRIALS = 4
 """Trials of the proposal: each may show another rule that must be relaxed."""
 JOB = ("batch", "Job")
 
-Kinds = Counter[tuple[str, str]]
-"""Pods by the API group and kind of their controller."""
-
-
-class _Stored(msgspec.Struct):
-    metadata: Metadata = Metadata()
+HeldByClaim = dict[tuple[str, str], Vector]
+"""The demand of pods with a claim for extended resources, by uid and name of that claim."""
 
 
 class ClusterFacts:
@@ -159,8 +154,7 @@ class Scan:
     def report(self, *, with_trial: bool) -> ScanReport:
         """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all pods pass."""
         facts, stated = self._facts, self._stated
-        tally, unknown = Tally(), Kinds()
-        self._evaluate(tally, unknown, enforced(stated) if self._is_enforced else stated)
+        tally = self._evaluated(enforced(stated) if self._is_enforced else stated)
         nodes = self._gpu_nodes()
         draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api))
         refused = self._try_out(draft) if with_trial else None
@@ -182,7 +176,7 @@ class Scan:
             left_out=tally.left_out,
             namespaces=tuple(tally.uses()),
             classes=capacity_by_class(nodes),
-            unread=(*_unread(unknown, tally), *counted),
+            unread=(*_unread(tally), *counted),
             nodes=labelled,
             proposal=draft.proposal(refused),
         )
@@ -205,22 +199,22 @@ class Scan:
         """Relax the proposal; return how many pods it would still refuse."""
         refused = 0
         for _ in range(MAX_TRIALS):
-            tally = Tally()
-            self._evaluate(tally, Kinds(), draft.configuration())
+            tally = self._evaluated(draft.configuration())
             refused = tally.pod_effects[Effect.REFUSED]
             if not refused or not draft.relax(tally):
                 break
         return refused
 
-    def _evaluate(self, tally: Tally, unknown: Kinds, configuration: Configuration) -> None:
-        """Evaluate everything, workloads first; count in `unknown` the GPU pods of kinds that are not in the table."""
-        by = self._facts.evaluator(configuration, self._now)
-        self._evaluate_workloads(tally, configuration, by)
-        held = self._evaluate_pods(tally, unknown, configuration, by)
+    def _evaluated(self, configuration: Configuration) -> Tally:
+        """Evaluate everything, workloads first."""
+        tally, by = Tally(), self._facts.evaluator(configuration, self._now)
+        self._evaluate_workloads(tally, by)
+        held = self._evaluate_pods(tally, by)
         self._count_claims(tally, configuration, held)
+        return tally
 
-    def _evaluate_workloads(self, tally: Tally, configuration: Configuration, by: Evaluator) -> None:
-        kinds = configuration.workload_kinds
+    def _evaluate_workloads(self, tally: Tally, by: Evaluator) -> None:
+        kinds = by.engine.configuration.workload_kinds
         for (group, kind), row in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
             if served is None or not row.pods:
@@ -228,9 +222,9 @@ class Scan:
             self._progress(served.plural)
 
             def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
-                metadata = msgspec.json.decode(raw, type=_Stored).metadata
+                stored = decode_owned(raw)
+                metadata, owner = stored.metadata, stored.controller
                 namespace = metadata.namespace or ""
-                owner = next((each for each in metadata.owner_references or () if each.controller), None)
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
                     # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
@@ -239,12 +233,10 @@ class Scan:
 
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
 
-    def _evaluate_pods(
-        self, tally: Tally, unknown: Kinds, configuration: Configuration, by: Evaluator
-    ) -> dict[tuple[str, str], Vector]:
-        """Evaluate the pods. Return the demand of those with a claim for extended resources, by uid and name of that claim."""
+    def _evaluate_pods(self, tally: Tally, by: Evaluator) -> HeldByClaim:
+        configuration = by.engine.configuration
         reader = RecordReader(configuration)
-        held: dict[tuple[str, str], Vector] = {}
+        held: HeldByClaim = {}
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.read_pod(raw)
@@ -256,12 +248,11 @@ class Scan:
                 used = reader.demand_of_pod(counted, UnclassifiedPods.TOTAL_ONLY, nodes)
                 if record.extended_claim:
                     held[record.uid, record.extended_claim] = used
-            namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
-            evaluation = evaluate("", "Pod", namespace, raw, by)
-            requests_gpus = _requests_gpus(evaluation, configuration, by)
+            evaluation = evaluate("", "Pod", decode_metadata(raw).namespace, raw, by)
+            requests_gpus = _requests_gpus(evaluation, by)
             tally.add_pod(evaluation, used, requests_gpus=requests_gpus)
             if requests_gpus and (controlled_by := _controlled_by(evaluation, configuration.workload_kinds)):
-                unknown[controlled_by] += 1
+                tally.unknown_kinds[controlled_by] += 1
             if tally.pods % 500 == 0:
                 self._progress(f"pods: {tally.pods}")
 
@@ -269,9 +260,7 @@ class Scan:
         self._list("pods", PODS.path(self._namespace), read, NOT_ENDED)
         return held
 
-    def _count_claims(
-        self, tally: Tally, configuration: Configuration, held: dict[tuple[str, str], Vector]
-    ) -> None:
+    def _count_claims(self, tally: Tally, configuration: Configuration, held: HeldByClaim) -> None:
         resource = served_resource(self._api, "resourceclaims")
         if resource is not None:
             reader = RecordReader(configuration)
@@ -293,23 +282,21 @@ class Scan:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
         found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
-        counted = (
-            _remark(each) for each in found if each.id in {"unmapped-resource", "unmapped-device-class"}
+        uncounted = {"unmapped-resource", "unmapped-device-class"}
+        resources = tuple(_remark(each) for each in found if each.id in uncounted)
+        return resources, tuple(
+            _remark(each) for each in found if each.object.startswith(("Node ", "Nodes "))
         )
-        others = (_remark(each) for each in found if each.object.startswith(("Node ", "Nodes ")))
-        return tuple(counted), tuple(others)
 
 
 def enforced(configuration: Configuration) -> Configuration:
     """Return the configuration with every rule enforced unless it is disabled, and no policy paused."""
     policies = configuration.policies
     # The namespaces that no policy matches get one, too; it comes after all others.
-    rest = Policy(
-        name=BUILT_IN, version=BUILT_IN, spec=replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
-    )
-    return replace(
-        configuration, policies=PolicySet([_enforced(each, policies) for each in (*policies.policies, rest)])
-    )
+    spec = replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
+    rest = Policy(name=BUILT_IN, version=BUILT_IN, spec=spec)
+    found = [_enforced(each, policies) for each in (*policies.policies, rest)]
+    return replace(configuration, policies=PolicySet(found))
 
 
 def _enforced(policy: Policy, policies: PolicySet) -> Policy:
@@ -321,12 +308,11 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
     return replace(policy, spec=replace(policy.spec, rules=rules, paused_until=None))
 
 
-def _requests_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:
-    mapping, namespace = configuration.resource_mapping, evaluation.namespace
-    return any(
-        mapping.pod_requests_gpus(as_rules_see_it(pod, by.claims_of(namespace, pod), mapping)[0])
-        for pod in (each.submitted for each in evaluation.pods)
-    )
+def _requests_gpus(evaluation: Evaluation, by: Evaluator) -> bool:
+    mapping = by.engine.configuration.resource_mapping
+    pods = (each.submitted for each in evaluation.pods)
+    seen = (as_rules_see_it(pod, by.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods)
+    return any(map(mapping.pod_requests_gpus, seen))
 
 
 def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, str] | None:
@@ -339,8 +325,8 @@ def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, s
     return None
 
 
-def _unread(unknown: Kinds, tally: Tally) -> Iterator[Remark]:
-    for (group, kind), pods in unknown.most_common():
+def _unread(tally: Tally) -> Iterator[Remark]:
+    for (group, kind), pods in tally.unknown_kinds.most_common():
         yield Remark(
             subject=f"Kind {kind}.{group}" if group else f"Kind {kind}",
             message=f"makes {pods} of the GPU pods, and no rule reads its objects: mistakes in them show only in the pods",

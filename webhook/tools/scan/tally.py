@@ -9,7 +9,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
-from webhook.serving.engine import Outcome, Violation
+from webhook.serving.engine import Outcome
 from webhook.serving.evaluation import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
 
@@ -43,6 +43,8 @@ class Tally:
         """(namespace, rule) where a rule denies the GPU stack, whatever its mode: device plugins, exporters, other DaemonSets."""
         self.other_denials: set[tuple[str, str]] = set()
         """The same for all other objects."""
+        self.unknown_kinds: Counter[tuple[str, str]] = Counter()
+        """GPU pods by the API group and kind of their controller, if no rule reads that kind."""
         self.unreadable: dict[str, str] = {}
         """Why an object could not be read, by `namespace/Kind/name`."""
         self._problems: dict[tuple[str, str, str, Effect, str], FoundProblem] = {}
@@ -95,22 +97,21 @@ class Tally:
             is_of_the_gpu_stack(pod.submitted) for pod in evaluation.pods
         )
         denials = self.stack_denials if of_stack else self.other_denials
-        for place, evaluated in _placed(evaluation):
+        # With the path of the pod in the object; what is about the object itself has none.
+        placed = [(pod.place.path, each) for pod in evaluation.pods for each in pod.violations]
+        for place, evaluated in (*placed, *(("", each) for each in evaluation.advice)):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
+            rule = finding.rule
             if finding.severity is Severity.DENIAL:
-                denials.add((namespace, finding.rule))
-            key = (namespace, owner, finding.rule, effect, _about(finding, place))
-            if key not in self._problems and self._listed[effect] >= MAX_LISTED:
-                self.left_out += 1
-                continue
+                denials.add((namespace, rule))
+            key = (namespace, owner, rule, effect, _about(finding, place))
             if key not in self._problems:
+                if self._listed[effect] >= MAX_LISTED:
+                    self.left_out += 1
+                    continue
                 self._listed[effect] += 1
                 self._problems[key] = FoundProblem(
-                    namespace=namespace,
-                    owner=owner,
-                    rule=finding.rule,
-                    effect=effect,
-                    sentence=finding.sentence(),
+                    namespace=namespace, owner=owner, rule=rule, effect=effect, sentence=finding.sentence()
                 )
             self._problems[key].pods += is_pod
             self._problems[key].is_written |= not is_pod
@@ -130,16 +131,16 @@ class Tally:
         )
 
     def changes(self) -> Iterator[PlannedChange]:
-        for (namespace, owner, rule, change), pods in sorted(
-            self._changes.items(), key=lambda item: (-item[1], item[0])
-        ):
+        ordered = sorted(self._changes.items(), key=lambda item: (-item[1], item[0]))
+        for (namespace, owner, rule, change), pods in ordered:
             yield PlannedChange(namespace=namespace, owner=owner, rule=rule, change=change, pods=pods)
 
     def uses(self) -> Iterator[NamespaceUse]:
         """Yield the namespaces, those with most GPUs first."""
-        for name, each in sorted(
+        by_gpus = sorted(
             self.namespaces.items(), key=lambda item: (-item[1].used.get(GPUS, NOTHING), item[0])
-        ):
+        )
+        for name, each in by_gpus:
             yield NamespaceUse(
                 namespace=name,
                 policy=each.policy,
@@ -164,15 +165,6 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
 def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
     violations = {(each.finding.rule, _EFFECT_OF[each.outcome]) for each in evaluation.findings()}
     return violations | {(each.rule, Effect.CHANGED) for pod in evaluation.pods for each in pod.changes}
-
-
-def _placed(evaluation: Evaluation) -> Iterator[tuple[str, Violation]]:
-    """Yield each finding with the path of its pod in the object, "" where it is about the object itself."""
-    for pod in evaluation.pods:
-        for evaluated in pod.violations:
-            yield pod.place.path, evaluated
-    for evaluated in evaluation.advice:
-        yield "", evaluated
 
 
 def _about(finding: Finding, place: str) -> str:

@@ -9,12 +9,12 @@ from functools import cache
 
 import msgspec
 
-from policies.pods.pod import Metadata
 from policies.registry import RULES
 from policies.rules import gpu_quota
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
+from webhook.cluster.objects import decode_owned
 from webhook.configuration.documents import GROUP, QUOTA
 from webhook.tools.audit import AuditLine, Counts, Finding, audit_lines
 from webhook.tools.status.report import DeniedOwner
@@ -40,10 +40,6 @@ class _Object(msgspec.Struct, rename="camel"):
 class _Series(msgspec.Struct, rename="camel"):
     count: int = 0
     last_observed_time: datetime | None = None
-
-
-class _Made(msgspec.Struct):
-    metadata: Metadata
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -169,7 +165,7 @@ def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str:
         found = api.get(path, accept=METADATA)
     except (errors.Forbidden, errors.NotFound):
         return ""
-    return msgspec.json.decode(found, type=_Made).metadata.controlled_by
+    return decode_owned(found).metadata.controlled_by
 
 
 def denials_in_logs(
@@ -187,15 +183,11 @@ def denials_in_logs(
             message=_message(line),
             reason=", ".join(dict.fromkeys(each.reason or each.rule for each in _denied(line))),
         )
-        for line in audit_lines(files, counts, _is_denial)
+        for line in audit_lines(files, counts, lambda line: b'"verdict":"denied"' in line)
         if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run
         if (at := _moment(line.time)) is not None and at >= since
         if not namespaces or line.namespace in namespaces
     )
-
-
-def _is_denial(line: bytes) -> bool:
-    return b'"verdict":"denied"' in line
 
 
 def _moment(text: str) -> datetime | None:

@@ -14,7 +14,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import decode_metadata
-from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
+from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
@@ -56,6 +56,12 @@ class Permitted:
         """Return what is read of a list in a namespace, in all if it is ""."""
         where = f"-n {namespace}" if namespace else "in all namespaces"
         return self.attempt(f"list {resource} {where}", read)
+
+    def by_namespace(
+        self, resource: str, namespaces: Sequence[str], read: Callable[[str], T]
+    ) -> dict[str, T | None]:
+        """Return what is read of a list in each namespace; under "" that of all, if `namespaces` is empty."""
+        return {each: self.attempt_list(resource, each, partial(read, each)) for each in namespaces or ("",)}
 
     def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:
         """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError.
@@ -107,9 +113,9 @@ class Permitted:
         """Return the documents of the cluster; kinds that the caller may not list have none."""
         records: list[Record] = []
         for kind, resource in RESOURCES.items():
-            right = f"list {resource.plural}.{GROUP}"
+            right, decode = f"list {resource.plural}.{GROUP}", partial(decode_record, kind)
             try:
-                found = self.attempt(right, partial(self.api.list, resource.path(), record_decoder(kind)))
+                found = self.attempt(right, partial(self.api.list, resource.path(), decode))
             except errors.NotFound:
                 self.is_installed = False
                 continue

@@ -65,29 +65,27 @@ def quota_status(
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
     held = None if pending is None else total(each.held for each in pending)
-    denied = None if denials is None else sum(each.count for each in denials)
-    since = min((each.first for each in denials or ()), default=None)
     state, message = _state(record)
-    summary = QuotaSummary(
-        namespace=record.namespace, state=state, message=message, denied=denied, denied_since=since
-    )
+    used, hard, holders = record.status.used, record.hard, record.status.holders
     if record.spec is None:
-        return summary
-    used = record.status.used
-    return msgspec.structs.replace(
-        summary,
+        hard, holders = {}, {}
+    return QuotaSummary(
+        namespace=record.namespace,
         state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
+        message=message,
+        denied=None if denials is None else sum(each.count for each in denials),
+        denied_since=min((each.first for each in denials or ()), default=None),
         rows=tuple(
             QuotaRow(
                 key=key,
-                hard=record.hard[key],
+                hard=hard[key],
                 used=None if used is None else used.get(key),
                 reserved=record.status.reserved.get(key, NOTHING),
                 pending=None if held is None else held.get(key, NOTHING),
             )
-            for key in sorted(record.hard, key=key_order)
+            for key in sorted(hard, key=key_order)
         ),
-        holders=_holders(record.status.holders.items()),
+        holders=_holders(holders.items()),
         pending=tuple(pending or ()),
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
     )
@@ -183,7 +181,7 @@ def holders_of_quota(
         pod = reader.read_pod(raw)
         if pod is None or pod.is_terminal:
             return
-        demand = _demand(reader, pod, configuration, unclassified_pods, nodes)
+        demand = _demand(reader, pod, unclassified_pods, nodes)
         counted[pod.uid, pod.extended_claim] = demand
         is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None
@@ -202,11 +200,7 @@ def holders_of_quota(
 
 
 def _demand(
-    reader: RecordReader,
-    pod: PodRecord,
-    configuration: Configuration,
-    unclassified_pods: UnclassifiedPods,
-    nodes: NodeIndex | None,
+    reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
 ) -> Vector:
     """Return the demand of a pod; what is certain of it if it is on a node, and the caller may read none.
 
@@ -220,8 +214,8 @@ def _demand(
     if any(key.startswith(CLASSES) for key in demand):
         return demand
     resources = {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}
-    mapped = map(configuration.resource_mapping.resource, (key.removeprefix(RESOURCES) for key in resources))
-    equivalents = configuration.classes.equivalents
+    mapping, equivalents = reader.catalogues.resource_mapping, reader.catalogues.classes.equivalents
+    mapped = (mapping.resource(key.removeprefix(RESOURCES)) for key in resources)
     varies = any(each and (each.profile is not None or each.name in equivalents) for each in mapped)
     return resources if varies else demand
 
@@ -238,9 +232,9 @@ def cluster_nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | N
 def pending_owners(
     api: ApiClient,
     configuration: Configuration,
-    namespace: str,
     quotas: Mapping[str, UnclassifiedPods],
     nodes: NodeIndex | None,
+    namespace: str,
 ) -> tuple[PendingOwner, ...]:
     """Return the owners of pending pods that hold quota, of all namespaces if it is "", the longest first.
 
@@ -250,7 +244,7 @@ def pending_owners(
     owners: dict[tuple[str, str], list[tuple[Vector, str]]] = defaultdict(list)
     for pod in api.list(PODS.path(namespace), reader.read_pod, query=PENDING).items:
         if pod.namespace in quotas:
-            held = _demand(reader, pod, configuration, quotas[pod.namespace], nodes)
+            held = _demand(reader, pod, quotas[pod.namespace], nodes)
             if held:
                 owners[pod.namespace, pod.holder].append((held, pod.since))
     found = (

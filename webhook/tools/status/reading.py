@@ -90,8 +90,7 @@ def read_status(
     index = None if nodes is None else node_index(nodes, configuration)
     denials: ByNamespace[DeniedOwner] = {"": logged}
     if logged is None:
-        read = {each: partial(denials_in_events, api, each, now) for each in shown or ("",)}
-        denials = {each: reader.attempt_list("events", each, read[each]) for each in read}
+        denials = reader.by_namespace("events", shown, lambda each: denials_in_events(api, each, now))
     records = [record for found in quotas for record in found or ()]
     names = names or Names()
     if installation is None:
@@ -172,12 +171,8 @@ def read_summaries(
 ) -> tuple[tuple[QuotaSummary, ...], datetime | None]:
     """Return the status of these quotas, and `figures_until` of ClusterStatus."""
     counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
-    pending = {
-        each: reader.attempt_list(
-            "pods", each, partial(pending_owners, reader.api, configuration, each, counts_as, nodes)
-        )
-        for each in ((namespaces or ("",)) if counts_as else ())
-    }
+    read = partial(pending_owners, reader.api, configuration, counts_as, nodes)
+    pending = reader.by_namespace("pods", namespaces, read) if counts_as else {}
     until = _figures_until(reader, names, now)
     summaries = (
         quota_status(
@@ -300,10 +295,8 @@ def _classes(
     return (*known, *others)
 
 
-CANARY = ("canary",)
-CONTROLLER = ("controller",)
 CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")
-"""Ids of the checks for each part."""
+"""Ids of the checks of the certificate. The check of another part has the name of that part."""
 
 
 def read_installation(cluster: InstalledCluster) -> InstallationStatus:
@@ -314,29 +307,25 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
         text = f"{findings[0].object} {findings[0].message}: no policy and no quota has an effect"
         webhook = Part(name="webhook", health=Health.FAILED, text=text)
         return InstallationStatus(parts=(webhook,), findings=findings)
+    missed = [(result.check.title, each) for result in results for each in result.not_checked]
     return InstallationStatus(
         parts=(
             _webhook(cluster),
-            _part("controller", CONTROLLER, results, partial(_leader, cluster)),
-            _part("canary", CANARY, results, lambda: "a GPU pod passes both webhooks on a dry run"),
-            _part("certificate", CERTIFICATE, results, partial(_trusted, cluster)),
+            _part("controller", results, lambda: f"{cluster.lease['spec']['holderIdentity']} leads"),
+            _part("canary", results, lambda: "a GPU pod passes both webhooks on a dry run"),
+            _part("certificate", results, partial(_trusted, cluster), CERTIFICATE),
         ),
         findings=tuple(finding for result in results for finding in result.findings),
-        not_checked=tuple(
-            f"{result.check.title}: {missed.why}"
-            for result in results
-            for missed in result.not_checked
-            if not missed.for_administrators
-        ),
-        checks_for_administrators=sum(
-            any(missed.for_administrators for missed in result.not_checked) for result in results
-        ),
+        not_checked=tuple(f"{title}: {each.why}" for title, each in missed if not each.for_administrators),
+        checks_for_administrators=len({title for title, each in missed if each.for_administrators}),
     )
 
 
-def _part(name: str, ids: Sequence[str], results: Sequence[CheckResult], text: Callable[[], str]) -> Part:
+def _part(
+    name: str, results: Sequence[CheckResult], text: Callable[[], str], ids: Sequence[str] = ()
+) -> Part:
     """Return a part by the results of its checks; `text` describes it if they found nothing."""
-    own = [result for result in results if result.check.id in ids]
+    own = [result for result in results if result.check.id in (ids or (name,))]
     for finding in (finding for result in own for finding in result.findings):
         return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
     for missed in (missed for result in own for missed in result.not_checked):
@@ -369,8 +358,3 @@ def _trusted(cluster: InstalledCluster) -> str:
         leaf = None
     # Without the Secret the certificate comes from files, and only the handshake of the check has seen it.
     return f"{trusted}; the Secret's is valid until {leaf.not_valid_after_utc:%Y-%m-%d}" if leaf else trusted
-
-
-def _leader(cluster: InstalledCluster) -> str:
-    """Return who holds the Lease, which the check of the controller has read."""
-    return f"{cluster.lease['spec']['holderIdentity']} leads"

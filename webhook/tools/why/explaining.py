@@ -170,7 +170,7 @@ class _Case:
             labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
             nodes=lambda: facts,
             named_nodes=lambda: self.index,
-            claims=self._requested_by_claim,
+            claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
             quota_of=lambda _namespace: quota,
         )
 
@@ -200,9 +200,6 @@ class _Case:
         denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
-
-    def _requested_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
-        return self._claims.get(name)
 
     @cached_property
     def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:

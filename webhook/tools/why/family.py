@@ -15,6 +15,7 @@ import msgspec
 from policies.pods.pod import Metadata, Named, OwnerReference
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
+from webhook.cluster.objects import decode_owned
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
@@ -139,11 +140,6 @@ class StoredPod(msgspec.Struct, frozen=True):
         return (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
 
 
-class _Owned(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-_OWNED = msgspec.json.Decoder(_Owned)
 decode_stored = msgspec.json.Decoder(StoredPod).decode
 
 
@@ -152,9 +148,9 @@ def read_author(
 ) -> tuple[ServedKind, bytes]:
     """Return the object that people wrote: the last controller above this one that is served and readable, else this one."""
     for _ in range(MAX_LEVELS):
-        owner = _OWNED.decode(document).metadata.owner
+        owner = decode_owned(document).controller
         above = kinds.of_reference(owner.api_version, owner.kind) if owner else None
-        if owner is None or not owner.controller or above is None:
+        if owner is None or above is None:
             break
         try:
             document = shallow(reader.api.get(above.resource.path(namespace, owner.name)))

@@ -83,19 +83,13 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         if pods and name not in excluded:
             unchosen.append(name)
         elif pods:
-            where = place(MUTATING, PODS_ENTRY)
-            yield warning(
-                "unseen-gpu-pods",
-                f"Namespace/{name}",
-                f"has {len(pods)} GPU pods (such as {pods[0].name}) and is excluded by {where}",
-                f"remove {name} from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; "
-                f"or {APPLY}",
-            )
+            has, where = f"has {len(pods)} GPU pods (such as {pods[0].name})", place(MUTATING, PODS_ENTRY)
+            remove = f"remove {name} from the selector (webhooks.excludedNamespaces of the chart)"
+            remedy = f"{remove}, unless it is the GPU stack; or {APPLY}"
+            yield warning("unseen-gpu-pods", f"Namespace/{name}", f"{has} and is excluded by {where}", remedy)
     if unchosen:
-        where = (
-            f"{len(unchosen)} namespaces that its labels do not choose have GPU pods, such as {unchosen[0]}"
-        )
-        yield f"webhooks.namespaceSelector of the chart is set: {where}"
+        have = f"that its labels do not choose have GPU pods, such as {unchosen[0]}"
+        yield f"webhooks.namespaceSelector of the chart is set: {len(unchosen)} namespaces {have}"
 
 
 @doctor_check(
@@ -107,16 +101,13 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
+            entry = place(MUTATING, PODS_ENTRY)
+            message = f"does not hold: {entry} does not choose the namespace, so its pods are not reviewed"
             labels = "the labels of webhooks.namespaceSelector of the chart"
             remedy = f"give the namespace {labels}, or take it from excludedNamespaces"
             if quota.namespace in SYSTEM | {cluster.names.namespace}:
                 remedy = f"kubectl -n {quota.namespace} delete gpuquota default: pods of this namespace are never reviewed"
-            yield warning(
-                "unseen-quota",
-                f"GPUQuota/default in {quota.namespace}",
-                f"does not hold: {place(MUTATING, PODS_ENTRY)} does not choose the namespace, so its pods are not reviewed",
-                remedy,
-            )
+            yield warning("unseen-quota", f"GPUQuota/default in {quota.namespace}", message, remedy)
 
 
 def _selector(cluster: InstalledCluster) -> dict[str, Any] | None:
@@ -134,12 +125,11 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
                 excluding.setdefault(name, place(kind, entry["name"]))
     for name, where in sorted(excluding.items()):
         if name not in known:
-            yield warning(
-                "excluded-namespace-missing",
-                f"Namespace/{name}",
-                f"does not exist and is excluded by {where}: a user who creates it runs GPU pods without any review",
-                f"remove {name} from webhooks.excludedNamespaces of the chart until it exists, or create it",
+            message = f"does not exist and is excluded by {where}: a user who creates it runs GPU pods without any review"
+            remedy = (
+                f"remove {name} from webhooks.excludedNamespaces of the chart until it exists, or create it"
             )
+            yield warning("excluded-namespace-missing", f"Namespace/{name}", message, remedy)
 
 
 CHECKS = (_later, _unseen, _unseen_quotas)

@@ -17,6 +17,7 @@ from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
+from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.controller.unmapped_resources import unmapped_resources
@@ -26,7 +27,7 @@ from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 READ = Permission("list", "nodes")
 PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
-LABEL_KEY = gpu_class.GPUClassOptions().label_key
+LABEL_KEY = GPUClassOptions().label_key
 FEW = 3
 MAX_IN_COMMAND = 20
 """Nodes; a shell takes more, but nobody reads them."""
@@ -159,12 +160,10 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
     yield from _classes_without_nodes(cluster)
 
 
-def _class_options(cluster: InstalledCluster) -> list[gpu_class.GPUClassOptions]:
+def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
     policies = cluster.configuration.policies
     found = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in found if isinstance(each, gpu_class.GPUClassOptions)] or [
-        gpu_class.GPUClassOptions()
-    ]
+    return [each for each in found if isinstance(each, GPUClassOptions)] or [GPUClassOptions()]
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -210,12 +209,12 @@ def _in_pools(cluster: InstalledCluster) -> set[str]:
     }
 
 
-def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class.GPUClassOptions]]:
+def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUClassOptions]]:
     """Yield (document that names it, class or family, options for pinning its pods)."""
     configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
-        if isinstance(options, gpu_class.GPUClassOptions):
+        if isinstance(options, GPUClassOptions):
             unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
             words = {word for word in (options.default, *options.allowed) if word}
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
@@ -223,7 +222,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
     for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and each is not None and not _is_known(cluster, each):
-            options = gpu_class.GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
+            options = GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
             yield f"GPUClass/{name}", name, options
 
 
@@ -278,9 +277,8 @@ def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
         if binding.options.mode is not Mode.DISABLED
     }.items():
         wanted = options.node_selector if isinstance(options, spot.SpotOptions) else {}
-        if not _node_facts(cluster, frozenset(wanted)).could_take(
-            Pod(given_spec=PodSpec(node_selector=wanted)), "", ()
-        ):
+        selecting = Pod(given_spec=PodSpec(node_selector=wanted))
+        if not _node_facts(cluster, frozenset(wanted)).could_take(selecting, "", ()):
             labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
             message = f"names a spot pool, and no node has its labels ({labels}): no pod is moved there"
             remedy = "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule"
