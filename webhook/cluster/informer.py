@@ -314,7 +314,6 @@ class Informer(MergedCollection[K]):
         few = resource.metadata_only or resource.in_full or resource.field_selector
         if few or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
-
         listed = self._api.identities(resource.path(namespace))
         compared: list[ObjectVersion[K] | Identity] = []
         for each in listed.items:

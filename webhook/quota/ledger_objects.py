@@ -1,4 +1,4 @@
-"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded, encoded, and the store of them.
+"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: JSON and store.
 
 The only field is the ledger as JSON text. So a write is cheap for the API server: it validates no schema and compares no managed
 fields. An unreadable ledger raises `LedgerObjectError`, because it must not count as an empty one.
@@ -132,7 +132,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 class ClusterStore:
     """The ledgers in the namespace `installation`, swapped by resourceVersion: of several writers the first succeeds.
 
-    A namespace has no quota if it has neither a ledger nor a GPUQuota. A GPUQuota without a ledger was never counted, and denies.
+    Without ledger and GPUQuota, a namespace has no quota. A GPUQuota without a ledger was never counted, and denies.
     """
 
     reservations_limit = LIMIT
