@@ -55,7 +55,8 @@ class LeaderElector:
         self.identity = identity
         self._api = api
         self._namespace, self._name = namespace, name
-        self._path = api_path(API, "namespaces", namespace, "leases", name)
+        self._leases = api_path(API, "namespaces", namespace, "leases")
+        self._path = api_path(self._leases, name)
         self._timings = timings or LeaseTimings()
         self._lease: _Lease | None = None
         self._unchanged_since = 0.0
@@ -119,9 +120,7 @@ class LeaderElector:
         timeout = self._timings.renew / 2
         try:
             if before is None:
-                written = self._api.post(
-                    api_path(API, "namespaces", self._namespace, "leases"), body, timeout=timeout
-                )
+                written = self._api.post(self._leases, body, timeout=timeout)
             else:
                 written = self._api.put(self._path, body, timeout=timeout)
         except (errors.Conflict, errors.AlreadyExists):

@@ -242,9 +242,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     answer = outcome = quota.reserve(request)
                 except LedgerError as error:
                     answer = error
-                findings = check_reservation(
-                    answer, request, options, policy.namespace, self.now, partial(self._class_pins, policy)
-                )
+                pins = partial(self._class_pins, policy)
+                findings = check_reservation(answer, request, options, policy.namespace, self.now, pins)
                 decision = decision.with_findings(findings, mode)
         return replace(decision, request=request, reservation=outcome)
 
