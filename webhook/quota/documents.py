@@ -4,6 +4,7 @@ No decision reads the status. Decisions read the ledger of the namespace.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -130,22 +131,18 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
         spec.amounts  # noqa: B018 - raises
     except ValueError as error:  # of msgspec and amounts
         spec, problem = None, f"the GPUQuota cannot be read: {error}"
+    status = QuotaStatus()
+    with suppress(ValueError):
+        status = _STATUS.decode(read.status)
     return QuotaRecord(
         namespace=metadata.namespace,
         uid=metadata.uid,
         version=metadata.resource_version,
         generation=metadata.generation,
         spec=spec,
-        status=_decode_status(read.status),
+        status=status,
         problem=problem,
     )
-
-
-def _decode_status(raw: msgspec.Raw) -> QuotaStatus:
-    try:
-        return _STATUS.decode(raw)
-    except ValueError:
-        return QuotaStatus()
 
 
 def encode_status(record: QuotaRecord, status: QuotaStatus) -> bytes:

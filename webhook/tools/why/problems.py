@@ -179,7 +179,7 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
     for kind, objects in owners.items():
         for (namespace, name), owner in objects.items():
             condition = _failure_of(owner)
-            if condition is None or owner.metadata.is_owned:  # its Deployment has the same condition
+            if condition is None or owner.metadata.controlled_by:  # its Deployment has the same condition
                 continue
             at, about = datetime.fromisoformat(condition["lastTransitionTime"]), f"{kind}/{name}"
             text = str(condition.get("message", ""))
