@@ -209,7 +209,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the check of the workload depends on the quota. An object with an owner is not checked, because its owner was."""
     pods = (workload.target or workload).pods
-    return not workload.metadata.is_owned and any(mapping.pod_requests_gpus(each.pod) for each in pods)
+    return not workload.metadata.controlled_by and any(mapping.pod_requests_gpus(each.pod) for each in pods)
 
 
 RULE = Rule(

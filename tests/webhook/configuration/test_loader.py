@@ -37,7 +37,7 @@ def test_built_in_documents_alone() -> None:
     configuration = load_directory(None)
 
     assert configuration.policies.policies == ()
-    assert "nvidia-t4" in configuration.classes.names()
+    assert "nvidia-t4" in {each.name for each in configuration.classes}
     assert configuration.resource_mapping.resource("nvidia.com/gpu") is not None
     assert configuration.resource_mapping.resource("cpu") is None
 
