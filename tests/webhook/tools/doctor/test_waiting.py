@@ -36,7 +36,8 @@ def lease(renewed: str) -> dict[str, Any]:
 def status(used: str, since: str = "2027-01-31T11:00:00Z", **hard: Any) -> dict[str, Any]:
     """Return a quota of four GPUs, for one of which the pod `a` is first in line."""
     stored = quota(COUNTED)
-    first = {"name": "a", "place": 1, "since": since, "gpus": "1"}
+    demand = {"gpus": "1", **hard}
+    first = {"name": "a", "place": 1, "since": since, "demand": demand}
     stored["status"] |= {"hard": {"gpus": "4", **hard}, "used": {"gpus": used, **hard}}
     stored["status"]["waiting"] = {"pods": 1, "demand": {"gpus": "1"}, "next": [first]}
     return {QUOTAS: [stored]}
@@ -81,7 +82,7 @@ QUEUE = policy(onExceeded="Queue")
     ),
     with_room=(
         {**PODS, **LEADS, **QUEUE, **status("3")},
-        ["waiting-with-room: a is first in line since 2027-01-31T11:00:00Z, and needs 1 of 1 free GPUs"],
+        ["waiting-with-room: Pod/a is first in line since 2027-01-31T11:00:00Z, although the quota has room"],
     ),
     with_room_for_a_moment=({**PODS, **LEADS, **QUEUE, **status("3", since="2027-01-31T11:55:00Z")}, []),
     with_room_in_one_of_two_limits=(

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 import msgspec
 
 from policies.pods.pod import decode_pod
-from policies.quota.amounts import GPUS, NOTHING, parse_amount
+from policies.quota.amounts import exceeds, total
 from policies.quota.demand import RULE_ID
 from policies.quota.waiting import STARVED_SECONDS, waits
 from policies.rule import Mode
 from webhook.cluster.objects import CONTROLLER, decode_metadata
 from webhook.controller.records import QUOTAS
-from webhook.quota.documents import QuotaRecord, WaitingPodStatus, decode_quota
+from webhook.quota.documents import PlaceInLine, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import few
@@ -80,19 +80,18 @@ def _in_namespace(
         remedy = f"wait: they start in order; to start them now: gpu-admission pause, then gpu-admission release -n {namespace}"
         yield warning("waiting-out-of-use", where, message, remedy)
     elif (first := _first(quota)) and _age(cluster, first.since) > timedelta(seconds=STARVED_SECONDS):
-        free = quota.status.hard[GPUS] - (quota.status.used or {}).get(GPUS, NOTHING)
-        free -= quota.status.reserved.get(GPUS, NOTHING)
-        if parse_amount(first.gpus) <= free:
-            message = f"{first.name} is first in line since {first.since}, and needs {first.gpus} of {free} free GPUs"
-            yield warning("waiting-with-room", where, message, log)
+        message = f"{first.owner} is first in line since {first.since}, although the quota has room for what it needs"
+        yield warning("waiting-with-room", where, message, log)
 
 
-def _first(quota: QuotaRecord) -> WaitingPodStatus | None:
-    """Return the first pod in line. None if other limits than that of GPUs may keep it waiting."""
+def _first(quota: QuotaRecord) -> PlaceInLine | None:
+    """Return what is first in line, if the quota has room for it."""
     status = quota.status
-    if status.waiting is None or status.hard.keys() != {GPUS}:
+    first = next((each for each in status.waiting.next if each.place == 1), None) if status.waiting else None
+    if first is None or status.used is None:
         return None
-    return next((each for each in status.waiting.next if each.place == 1 and each.since and each.gpus), None)
+    over = exceeds(total((status.used, status.reserved, first.demand)), status.hard)
+    return None if any(each.key in first.demand for each in over) else first
 
 
 def _age(cluster: InstalledCluster, since: str | None) -> timedelta:
