@@ -50,29 +50,43 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Standing(Enum):
-    """Why a pod waits, in words for people."""
+    """Why a pod waits, as the reason in the status of the GPUQuota."""
 
-    STARTING = "it starts now"
-    NEXT = "next in line: it waits until the quota has room"
-    BEHIND = "others are before it in line"
-    INCOMPLETE = "its gang is incomplete"
-    UNREAD_GANG = "the size of its gang cannot be read"
-    OTHER_GATE = "it has another scheduling gate"
-    DENIED = "the removal of its gate was denied"
-    TOO_LARGE = "it exceeds the whole quota"
-    TOO_MANY = "its gang has more pods than can start together"
-    ON_HOLD = "the queue is on hold"
+    STARTING = "Starting"
+    """Quota is held for it, and its gate is being removed."""
+    NEXT = "Next"
+    """It starts when the quota has room."""
+    BEHIND = "Behind"
+    """Others are before it in line."""
+    INCOMPLETE = "Incomplete"
+    """Pods of its gang do not exist yet."""
+    UNREAD_GANG = "UnreadGang"
+    """How many pods its gang needs could not be read yet."""
+    OTHER_GATE = "OtherGate"
+    """It has a scheduling gate of somebody else, too."""
+    DENIED = "Denied"
+    """The removal of its gate was denied."""
+    TOO_LARGE = "TooLarge"
+    """It exceeds the whole quota."""
+    TOO_MANY = "TooMany"
+    """Its gang has more pods than can start together."""
+    ON_HOLD = "OnHold"
+    """`spec.queue.hold` of the GPUQuota is true."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The place of a pod in line, from 1; 0 if it has none. A gang has one place."""
+    """The place of a pod in line, from 1; 0 if it has none. A gang has one place.
+
+    `needed` is what must be free for it, of a gang the demand of all its pods. `gang` is the key of a gang that waits whole,
+    `missing` the number of its pods that do not exist yet, and `most` how many could start together if it has too many.
+    """
 
     standing: Standing
     number: int = 0
     needed: Vector = {}
-    """What must be free for it, of a gang the demand of all its pods."""
+    gang: str = ""
+    missing: int = 0
     most: int = 0
-    """So many of its pods can start together, if its gang has more."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -84,11 +98,15 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class _Unit(msgspec.Struct, frozen=True, dict=True):
-    """A single pod, or the pods of a gang that wait. The `others` of a gang line up singly once it has started."""
+    """A single pod, or the pods of a gang that waits whole, of which so many do not exist yet.
+
+    The `others` of a gang line up singly once it has started.
+    """
 
     waiters: tuple[Waiter, ...]
     is_first: bool
-    is_complete: bool = True
+    gang: str = ""
+    missing: int = 0
     others: tuple[Waiter, ...] = ()
 
     @property
@@ -160,7 +178,7 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         if not gang.running and not has_begun:
             size = gang.size or len(members)
             needed, others = tuple(members[:size]), tuple(members[size:])
-            yield _Unit(needed, is_first=False, is_complete=len(needed) >= size, others=others)
+            yield _Unit(needed, is_first=False, gang=key, missing=size - len(needed), others=others)
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
         yield from (_Unit((each,), is_first=each.uid in lifts) for each in members)
@@ -194,7 +212,7 @@ def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
         if not held or unit.is_first:
             continue
         is_over = any(key in each.demand for key in over for each in held)
-        if is_over or unit.is_blocked or not unit.is_complete or any(map(missing.of, unit.waiters)):
+        if is_over or unit.is_blocked or unit.missing or any(map(missing.of, unit.waiters)):
             gone += [each.id for each in held]
             together = positive_difference(together, total(each.demand for each in held))
             over = [each.key for each in exceeds(together, ledger.hard)]
@@ -244,11 +262,11 @@ class _Line:
             self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.is_first
         held = self._held(unit.waiters) if standing is Standing.TOO_MANY else None
         most = LIFTS_LIMIT * len(held) // held.size if held else 0
-        place = Place(standing, number, unit.demand, most)
+        place = Place(standing, number, unit.demand, unit.gang, unit.missing, most)
         self.places.update((each.uid, place) for each in unit.waiters)
         if unit.others and standing is Standing.STARTING:
             self._number += 1
-            place = Place(Standing.BEHIND, self._number)
+            place = Place(Standing.BEHIND, self._number, unit.others[0].demand)
         self.places.update((each.uid, place) for each in unit.others)
 
     def _standing(self, unit: _Unit) -> Standing:
@@ -257,7 +275,7 @@ class _Line:
             standing = unit.obstacle
         elif not lacking:
             standing = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
-        elif not unit.is_complete:
+        elif unit.missing:
             standing = Standing.INCOMPLETE
         elif (never := self._never_fits(unit)) is not None:
             standing = never

@@ -2,7 +2,7 @@
 
 A pod says in its metadata where its gang is looked up. Of a PodGroup, the smallest number of members counts. Otherwise the first
 object in the chain of controllers counts whose pods run together by section `workloadKinds` of a GPUResourceMapping, or one above
-it that starts all of its pods together: a JobSet. Kinds that start in stages are no gangs.
+it that starts all of its pods together: a JobSet. Pods of kinds that start in stages form no gang.
 
 Only pods that request GPUs count, since no other pod waits.
 """
@@ -220,4 +220,4 @@ class Gangs:
 
 
 def _key(source: GangSource) -> str:
-    return f"{source.group}/{source.kind}/{source.name}/{source.part}"
+    return f"{source.kind}/{source.name}/{source.part}".rstrip("/")

@@ -252,6 +252,7 @@ class WaitingLine:
         except (errors.Unreachable, errors.Unavailable) as error:
             # Nobody denied it: the API server or a webhook does not answer. The pod keeps its place, and what is held for it.
             log.warning("%s/%s: its scheduling gate is not removed yet: %s", pod.namespace, pod.name, error)
+            self._reports.delayed(pod)
             self._again(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, error)

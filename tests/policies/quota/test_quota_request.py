@@ -8,17 +8,20 @@ import pytest
 from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.pods.fingerprint import Fingerprints
 from policies.quota.amounts import texts
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
 from policies.quota.demand import Catalogues, Demand, UnclassifiedPods
-from policies.quota.ledger.decide import VerdictReason
+from policies.quota.ledger.decide import Line, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import (
     QuotaRequest,
     decide_alone,
+    demand_input,
     quota_request_for_claim,
     quota_request_for_pod,
 )
+from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container, pod, quota_ledger, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
@@ -169,6 +172,69 @@ def test_what_is_free_is_known_without_demand(after: JSON, before: JSON | None, 
     stored = None if before is None else view(before)
 
     assert quota_request_for_pod("review", view(after), stored, OLD).is_free is is_free
+
+
+WAITING: JSON = {"schedulingGates": [{"name": GATE}]}
+OTHER_GATE: JSON = {"schedulingGates": [{"name": "example.com/other"}]}
+STORED = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}}
+
+
+def gpu_pod(gpus: str = "2", **spec: Any) -> JSON:
+    return {**pod(gpu_container(gpus), **{"nodeSelector": {"accelerator": T4}, **spec}), **STORED}
+
+
+@cases(
+    ("after", "before", "line", "want"),
+    created_under_the_gate=(gpu_pod(**WAITING), None, Line.BEHIND, ("u", None, Line.JOINS)),
+    whoever_creates_it=(gpu_pod(**WAITING), None, Line.APART, ("u", None, Line.JOINS)),
+    under_another_gate=(gpu_pod(**OTHER_GATE), None, Line.BEHIND, ("u", "2", Line.BEHIND)),
+    one_that_never_waits=(gpu_pod(), None, Line.APART, ("u", "2", Line.APART)),
+    the_controller_removes_the_gate=(gpu_pod(), gpu_pod(**WAITING), Line.LIFTS, ("u/lift/review", "2", Line.LIFTS)),
+    its_owner_does=(gpu_pod(), gpu_pod(**WAITING), Line.BEHIND, ("u/review", "2", Line.BEHIND)),
+    the_controller_changes_something_else=(
+        gpu_pod("3"), gpu_pod("2"), Line.LIFTS, ("u/review", "1", Line.BEHIND)
+    ),
+    it_grows_under_the_gate=(gpu_pod("3", **WAITING), gpu_pod(**WAITING), Line.BEHIND, ("u/review", None, Line.BEHIND)),
+    it_grows_as_the_gate_goes=(gpu_pod("3"), gpu_pod(**WAITING), Line.LIFTS, ("u/lift/review", "3", Line.LIFTS)),
+)  # fmt: skip
+def test_a_pod_under_our_gate_demands_nothing_until_the_gate_is_removed(
+    after: JSON, before: JSON | None, line: Line, want: tuple[str, str | None, Line]
+) -> None:
+    stored = None if before is None else view(before)
+    asked = quota_request_for_pod("review", view(after), stored, OLD, line=line)
+
+    found = asked.on(ledger(catalogue_version(OLD)), {})
+
+    assert (found.reservation.id, texts(found.reservation.demand).get("gpus"), found.line) == want
+    assert found.reservation.version == (7 if before else 0)
+
+
+@cases(
+    ("document", "mode"),
+    no_class=(gpu_pod(nodeSelector={}, **WAITING), UnclassifiedPods.DENY),
+    parts_on_its_own_node=(on_node(GPU | PART), UnclassifiedPods.TOTAL_ONLY),
+)
+def test_what_is_denied_is_denied_under_our_gate_too(document: JSON, mode: UnclassifiedPods) -> None:
+    document = {**document, "spec": {**document["spec"], **WAITING}}
+
+    found = quota_request_for_pod("review", view(document), None, OLD).on(
+        ledger(catalogue_version(OLD, mode)), {}
+    )
+
+    assert found.denials
+    assert found.reservation.demand == {}
+
+
+@cases(
+    ("one", "other", "is_same"),
+    our_gate=(gpu_pod(), gpu_pod(**WAITING), False),
+    another_gate=(gpu_pod(), gpu_pod(**OTHER_GATE), True),
+)
+def test_our_gate_is_part_of_what_demand_depends_on(one: JSON, other: JSON, is_same: bool) -> None:
+    assert (demand_input(view(one)) == demand_input(view(other))) is is_same
+    assert quota_request_for_pod("review", view(one), view(other), OLD).is_free is is_same
+    seen = Fingerprints(["*"])
+    assert seen.of(view(one)) != seen.of(view(other))
 
 
 @cases(

@@ -191,19 +191,7 @@ def test_the_groups_of_a_leaderworkerset_are_gangs_of_their_own(server: ApiServe
     found = [gangs.find("team", each) for each in (GROUP_2, leader, other)]
     assert found[0] is not None
     assert found[0] == found[1]
-    assert found[2] == KnownGang(found[0].key.replace("/2", "/1"), 4)
-
-
-def test_jobs_of_two_groups_are_two_gangs(server: ApiServer) -> None:
-    volcano = at("batch.volcano.sh/v1alpha1", "jobs", "train")
-    server.answer = answering({JOB: job(4), volcano: made({"tasks": [{"replicas": 4, "template": GPU}]})})
-    gangs = gangs_of(server)
-    found = [
-        gangs.find("team", each)
-        for each in (JOB_SOURCE, GangSource("batch.volcano.sh/v1alpha1", "Job", "train"))
-    ]
-    assert None not in found
-    assert found[0] != found[1]
+    assert [found[0].key, found[2]] == ["LeaderWorkerSet/serve/2", KnownGang("LeaderWorkerSet/serve/1", 4)]
 
 
 def test_a_gang_is_read_again_after_a_while(server: ApiServer, clock: Clock) -> None:

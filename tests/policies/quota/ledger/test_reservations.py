@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policies.quota.amounts import Vector, total
 from policies.quota.ledger.decide import ReservationRequest
-from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, _remembered
+from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, _remembered, lift_id
 from tests.cases import cases
 
 ids = st.uuids().map(str)
@@ -21,10 +21,14 @@ vectors = st.dictionaries(keys, st.fractions(min_value=Fraction(1, 99), max_valu
 def reservations(draw: st.DrawFn) -> Reservation:
     demand, catalogue = draw(vectors), draw(st.sampled_from(["", "5e1f/TotalOnly"]))
     if draw(st.booleans()):
+        waits = Reservation(draw(ids), {}, name="pods/train-0", catalogue=catalogue)
+        return draw(st.sampled_from([waits, Reservation(lift_id(draw(ids)), demand, catalogue=catalogue)]))
+    if draw(st.booleans()):
         name = draw(st.sampled_from(["", "pods/train-0", "resourceclaims/large.one"]))
         return Reservation(draw(ids), demand, name=name, catalogue=catalogue)
     version = draw(st.integers(0, 2**63))
-    return Reservation(f"{draw(ids)}/{draw(ids)}", demand, version, catalogue=catalogue)
+    key = draw(st.sampled_from([f"{draw(ids)}/{draw(ids)}", lift_id(draw(ids), draw(ids))]))
+    return Reservation(key, demand, version, catalogue=catalogue)
 
 
 @given(st.lists(reservations(), unique_by=lambda reservation: reservation.id))
@@ -53,6 +57,40 @@ def test_equal_demands_share_a_line() -> None:
     )
 
 
+def test_pods_that_wait_have_lines_of_their_own() -> None:
+    demand = {"gpus": Fraction(1)}
+    written = Reservations.of(
+        Reservation("a", {}, name="pods/train-0"),
+        Reservation("b", {}, catalogue="5e1f/TotalOnly"),
+        Reservation("c/lift", demand),
+        Reservation("d/lift", demand),
+        Reservation("e/lift/r", demand, 4711),
+    )
+    assert written.text == (
+        "waiting | a:pods/train-0\nwaiting @5e1f/TotalOnly | b\ngpus=1 | c/lift d/lift\ngpus=1 >4711 | e/lift/r"
+    )
+    assert written.waiting == 2
+    assert {uid: each.id for uid, each in written.lifts.items()} == {
+        "c": "c/lift",
+        "d": "d/lift",
+        "e": "e/lift/r",
+    }
+    assert written.expiring_ids == ("a", "b", "e/lift/r")
+
+
+@cases(
+    ("key", "want"),
+    a_creation=("a", (False, False, "a")),
+    an_update=("a/r", (False, False, "a")),
+    held=("a/lift", (True, False, "a")),
+    the_removal_of_a_gate=("a/lift/r", (False, True, "a")),
+)
+def test_an_id_says_what_is_reserved(key: str, want: tuple[bool, bool, str]) -> None:
+    reservation = Reservation(key, {"gpus": Fraction(1)})
+
+    assert (reservation.is_lift, reservation.is_begun_lift, reservation.object_uid) == want
+
+
 def test_a_thousand_pods_of_a_job_take_37_characters_each_and_their_names() -> None:
     keys = ("gpus", "classes/nvidia-a100", "resources/nvidia.com/gpu")
     demand = dict.fromkeys(keys, Fraction(1))
@@ -71,6 +109,9 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
 @cases(
     ("line", "others"),
     no_ids=("gpus=1", ""),
+    nobody_who_waits=("waiting | ", ""),
+    waiting_beside_an_amount=("waiting gpus=1 | a", ""),
+    waiting_in_another_word=("waits | a", ""),
     a_uid_with_a_space=("gpus=1 | x x", ""),
     an_id_of_another_line=("gpus=2 | a", "gpus=1 | a"),
     an_empty_id=("gpus=1 | a  b", ""),
