@@ -220,7 +220,7 @@ class WaitingLine:
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
-                gangs[known.key] = Gang(known.size, gang.running + (not pod.waits))
+                gangs[known.key] = Gang(known.size, gang.running + pod.holds_quota)
         return keys, gangs
 
     def _obstacle(self, pod: PodRecord, gang: Gang | None) -> Standing | None:

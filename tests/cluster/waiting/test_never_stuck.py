@@ -301,3 +301,17 @@ def test_a_resource_quota_that_counts_pods_that_wait_gets_a_warning(team: Team) 
 
     assert status == 201
     assert any("pods also count pods that wait in line for quota" in each for each in warnings), warnings
+
+
+def test_a_deleted_pod_whose_finalizer_stays_holds_nobody_up(team: Team) -> None:
+    first, second = team.queue()
+    path = team.path("pods", first)
+    accepted(team.client.patch(path, {"metadata": {"finalizers": ["example.com/stays"]}}))
+    team.delete_pod(first)
+
+    team.delete_pod("holder")
+
+    assert team.starts(second, seconds=SOON)
+    assert team.waits(first), "it never starts"
+    accepted(team.client.patch(path, {"metadata": {"finalizers": None}}))
+    assert eventually(lambda: team.client.get(path)[0] == 404)

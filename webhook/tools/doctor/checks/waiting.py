@@ -33,7 +33,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 def _waiting(raw: msgspec.Raw) -> _Waiting | None:
     pod, metadata = decode_pod(raw), decode_metadata(raw)
-    if not waits(pod) or pod.is_terminal or pod.metadata is None:
+    if not waits(pod) or pod.is_terminal or pod.metadata is None or metadata.deletion_timestamp:
         return None
     return _Waiting(metadata.namespace, metadata.name, pod.metadata.creation_timestamp)
 
