@@ -1,4 +1,4 @@
-"""A controller is killed while it removes the gates of a gang. Another one goes on: the gang starts whole, before anybody else."""
+"""A controller is killed while it removes the gates of a gang. Another one goes on: the gang starts whole, and before others."""
 
 from collections.abc import Iterator
 
