@@ -26,7 +26,6 @@ def run(plane: ControlPlane, *arguments: str) -> Result:
 
 def words(result: Result) -> str:
     """Return what is printed, without times and lines."""
-    assert all(len(line) <= 80 for line in result.output.splitlines()), result.output
     return TIME.sub("TIME", " ".join(result.output.split()))
 
 
