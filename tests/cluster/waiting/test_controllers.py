@@ -74,6 +74,10 @@ def names(found: list[dict[str, Any]]) -> list[str]:
     return [pod["metadata"]["name"] for pod in found]
 
 
+def running(line: Line, app: str) -> list[str]:
+    return names([pod for pod in pods(line, app) if pod["status"]["phase"] == "Running"])
+
+
 def uids(found: list[dict[str, Any]]) -> list[str]:
     return [pod["metadata"]["uid"] for pod in found]
 
@@ -186,6 +190,21 @@ def test_the_deadline_of_a_job_runs_while_it_waits_and_that_of_a_pod_does_not(cl
     assert "startTime" not in pod["status"]  # from which a kubelet counts
     cluster.delete_pod("holder")
     assert waiting(cluster, "patient", 0)
+
+
+def test_the_next_pod_of_a_job_goes_before_others(cluster: Line) -> None:
+    """It replaces the one that completed."""
+    in_force(cluster, {"gpus": "1"})
+    create(cluster, job("sweep", completions=3, parallelism=1))
+    assert waiting(cluster, "sweep", 0)
+    cluster.pod("other", tolerations=TOLERATIONS)
+    assert cluster.waits("other")
+    for _ in range(3):
+        assert eventually(lambda: running(cluster, "sweep"))
+        assert cluster.waits("other")
+        (name,) = running(cluster, "sweep")
+        cluster.set_phase(name, "Succeeded")
+    assert cluster.starts("other")
 
 
 def test_a_budget_counts_a_pod_that_waits_as_missing_and_lets_it_be_evicted(cluster: Line) -> None:
