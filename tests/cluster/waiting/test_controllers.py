@@ -1,5 +1,6 @@
 """What the controllers of Kubernetes make of pods that wait in line: docs/queue.md, on the real ones."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -192,19 +193,22 @@ def test_the_deadline_of_a_job_runs_while_it_waits_and_that_of_a_pod_does_not(cl
     assert waiting(cluster, "patient", 0)
 
 
-def test_the_next_pod_of_a_job_goes_before_others(cluster: Line) -> None:
-    """It replaces the one that completed."""
+def test_the_next_pod_of_a_job_goes_to_the_front_of_the_line(cluster: Line) -> None:
+    """It comes a second after the one that completed, when a pod in line has started."""
     in_force(cluster, {"gpus": "1"})
-    create(cluster, job("sweep", completions=3, parallelism=1))
+    create(cluster, job("sweep", completions=2, parallelism=1))
+    assert eventually(lambda: running(cluster, "sweep"))
+    for name in ("first", "second"):
+        cluster.pod(name, tolerations=TOLERATIONS, metadata={"labels": {"app": name}})
+        assert cluster.waits(name)
+        time.sleep(1.1)  # a creationTimestamp has whole seconds
+    (done,) = running(cluster, "sweep")
+    cluster.set_phase(done, "Succeeded")
+    assert eventually(lambda: running(cluster, "first"))
+    assert waiting(cluster, "sweep", 1)
+    cluster.set_phase("first", "Succeeded")
     assert waiting(cluster, "sweep", 0)
-    cluster.pod("other", tolerations=TOLERATIONS)
-    assert cluster.waits("other")
-    for _ in range(3):
-        assert eventually(lambda: running(cluster, "sweep"))
-        assert cluster.waits("other")
-        (name,) = running(cluster, "sweep")
-        cluster.set_phase(name, "Succeeded")
-    assert cluster.starts("other")
+    assert cluster.waits("second")
 
 
 def test_a_budget_counts_a_pod_that_waits_as_missing_and_lets_it_be_evicted(cluster: Line) -> None:
