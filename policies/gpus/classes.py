@@ -136,12 +136,6 @@ class ClassCatalogue:
     def named(self, names: Collection[str]) -> tuple[GPUClass, ...]:
         return tuple(self._classes[name] for name in sorted(names) if name in self._classes)
 
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._classes)
-
-    def families(self) -> tuple[str, ...]:
-        return tuple(sorted(self._families))
-
     def family(self, name: str) -> tuple[GPUClass, ...]:
         return self._families.get(name, ())
 

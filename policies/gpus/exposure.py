@@ -14,6 +14,9 @@ _HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.
 DOCKER_RESOURCE = "DOCKER_RESOURCE_"
 """Prefix of variables (swarm's generic resources) that AMD's runtime reads as AMD_VISIBLE_DEVICES."""
 
+GPU_STACK_PATHS = ("/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/pod-resources/")
+"""Device plugins register in the first; exporters read the second. The variable in their images shows them all GPUs."""
+
 _OF_VENDORS = of_all(lambda vendor: vendor.node_paths)
 NODE_PATHS = (
     *_OF_VENDORS,
@@ -21,9 +24,7 @@ NODE_PATHS = (
     "/dev/char/",
     # Cards that are passed through to virtual machines.
     "/dev/vfio/",
-    # Device plugins register in the first; exporters read the second.
-    "/var/lib/kubelet/device-plugins/",
-    "/var/lib/kubelet/pod-resources/",
+    *GPU_STACK_PATHS,
     # Device plugins and DRA drivers also register here (`pluginwatcher` of the kubelet). Sockets of DRA drivers.
     "/var/lib/kubelet/plugins_registry/",
     "/var/lib/kubelet/plugins/",
@@ -47,14 +48,9 @@ NODE_PATHS = (
 OTHER_ROOT = r"^/proc/($|(self|thread-self|[0-9]+)/($|task/([0-9]+/)?$|(.+/)?(root|cwd|fd)/))"
 """Links below a process to any directory of the node, and their parent directories. The kubelet and the runtime follow them."""
 
-GPU_STACK_PATHS = ("/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/pod-resources/")
-"""Mounted by device plugins and exporters. The variable in their images shows them all GPUs."""
-
 DEVICE_LIST = "nvidia-container-devices"
-"""NVIDIA's runtime reads mounts below /var/run/nvidia-container-devices as a list of GPUs (`visibleDevicesFromMounts`).
-
-It cleans the path first, but every spelling of the path has this name in it.
-"""
+"""NVIDIA's runtime reads a mount below /var/run/nvidia-container-devices, however it is spelt, as a list of GPUs
+(`visibleDevicesFromMounts`)."""
 
 DEVICE_ANNOTATIONS = (
     r"^(([^/]+\.)?cdi\.k8s\.io|(cdi-)?devices\.nri\.io|devices\.crio\.io|io\.kubernetes\.cri-o\.Devices)(/|$)"
@@ -104,11 +100,6 @@ def canonical(path: str) -> str:
     """Return the path without `.`, `..` and double slashes, with /run for /var/run, and with a slash at its end."""
     cleaned = cleaned_path(path).rstrip("/") + "/"
     return cleaned.removeprefix("/var") if cleaned.startswith("/var/run/") else cleaned
-
-
-def is_device_list(mount_path: str) -> bool:
-    """Whether NVIDIA's runtime reads a mount at this path as a list of GPUs."""
-    return DEVICE_LIST in mount_path
 
 
 def names_devices(annotation: str) -> bool:

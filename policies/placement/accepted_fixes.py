@@ -52,19 +52,13 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         written, container, mapping = finding.fix[-1], amount.place.container, self.bounds.resource_mapping
         name = str(path_parts(written.path)[-1])
         resource, quantity = mapping.resource(name), readable(written.value)
-        if (
-            resource is None
-            or mapping.misspelt(name)
-            or not self._is_seen(amount)
-            or quantity is None
-            or not quantity.is_whole
-            or quantity.nano <= 0
-        ):
+        if resource is None or quantity is None or not quantity.is_whole or quantity.nano <= 0:
             return False
-        if name != amount.resource.name and (name in container.limits or name in container.requests):
+        is_set = name != amount.resource.name and (name in container.limits or name in container.requests)
+        is_limited = ".limits[" in written.path or amount.resource.name in container.limits
+        if is_set or mapping.misspelt(name) or (is_extended(name) and not is_limited):
             return False
-        is_limited = ".limits[" in finding.fix[-1].path or amount.resource.name in container.limits
-        if not is_limited and is_extended(name):
+        if not self._is_seen(amount):
             return False
         if resource != amount.resource and not self._may_replace(amount):
             return False

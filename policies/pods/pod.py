@@ -266,11 +266,6 @@ class Metadata(View, frozen=True):
     finalizers: tuple[str, ...] | None = None
 
     @property
-    def is_owned(self) -> bool:
-        """Whether a controller made the object, according to its owner references."""
-        return any(owner.controller for owner in self.owner_references or ())
-
-    @property
     def controlled_by(self) -> str:
         """The controller of the object, such as `Job/train`; "" if it has none. For a pod of a Deployment that is the Deployment.
 
@@ -292,14 +287,11 @@ class Metadata(View, frozen=True):
         return int(text) if text.isascii() and text.isdigit() else 0
 
 
-ContainerList = Literal["containers", "initContainers"]
-
-
 class ContainerPlace(msgspec.Struct, frozen=True):
     """A container and its place in the pod, such as `spec.initContainers[0]`."""
 
     container: Container
-    list_name: ContainerList
+    list_name: Literal["containers", "initContainers"]
     index: int
 
     @property

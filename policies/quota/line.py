@@ -47,25 +47,38 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Standing(Enum):
-    """Why a pod waits, in words for people."""
+    """Why a pod waits, as the reason in the status of the GPUQuota."""
 
-    STARTING = "it starts now"
-    NEXT = "next in line: it waits until the quota has room"
-    BEHIND = "others are before it in line"
-    INCOMPLETE = "its gang is incomplete"
-    OTHER_GATE = "it has another scheduling gate"
-    DENIED = "the removal of its gate was denied"
-    TOO_LARGE = "it exceeds the whole quota"
-    ON_HOLD = "the queue is on hold"
+    STARTING = "Starting"
+    """Quota is held for it, and its gate is being removed."""
+    NEXT = "Next"
+    """It starts when the quota has room."""
+    BEHIND = "Behind"
+    """Others are before it in line."""
+    INCOMPLETE = "Incomplete"
+    """Pods of its gang do not exist yet."""
+    OTHER_GATE = "OtherGate"
+    """It has a scheduling gate of somebody else, too."""
+    DENIED = "Denied"
+    """The removal of its gate was denied."""
+    TOO_LARGE = "TooLarge"
+    """It exceeds the whole quota."""
+    ON_HOLD = "OnHold"
+    """`spec.queue.hold` of the GPUQuota is true."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The place of a pod in line, from 1; 0 if it has none. A gang has one place."""
+    """The place of a pod in line, from 1; 0 if it has none. A gang has one place.
+
+    `needed` is what must be free for it, of a gang the demand of all its pods. `gang` is the key of a gang that waits whole, and
+    `missing` the number of its pods that do not exist yet.
+    """
 
     standing: Standing
     number: int = 0
     needed: Vector = {}
-    """What must be free for it, of a gang the demand of all its pods."""
+    gang: str = ""
+    missing: int = 0
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -77,11 +90,12 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class _Unit(msgspec.Struct, frozen=True, dict=True):
-    """A single pod, or the pods of a gang that wait."""
+    """A single pod, or the pods of a gang that waits whole, of which so many do not exist yet."""
 
     waiters: tuple[Waiter, ...]
     is_first: bool
-    is_complete: bool = True
+    gang: str = ""
+    missing: int = 0
 
     @property
     def obstacle(self) -> Standing | None:
@@ -145,7 +159,7 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         gang = gangs[key]
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
-            yield _Unit(tuple(members), is_first=False, is_complete=len(members) >= gang.size)
+            yield _Unit(tuple(members), is_first=False, gang=key, missing=max(gang.size - len(members), 0))
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
         yield from (_Unit((each,), is_first=each.uid in lifts) for each in members)
@@ -178,7 +192,7 @@ def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
         if not held or unit.is_first:
             continue
         is_over = any(key in each.demand for key in over for each in held)
-        if is_over or unit.obstacle or not unit.is_complete or any(map(missing.of, unit.waiters)):
+        if is_over or unit.obstacle or unit.missing or any(map(missing.of, unit.waiters)):
             gone += [each.id for each in held]
             together = positive_difference(together, total(each.demand for each in held))
             over = [each.key for each in exceeds(together, ledger.hard)]
@@ -226,7 +240,7 @@ class _Line:
             self._number = number = self._number + 1
             is_starved = min(each.since for each in unit.waiters) < self._starved_before
             self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.is_first
-        place = Place(standing, number, unit.demand)
+        place = Place(standing, number, unit.demand, unit.gang, unit.missing)
         self.places.update((each.uid, place) for each in unit.waiters)
 
     def _standing(self, unit: _Unit) -> Standing:
@@ -235,7 +249,7 @@ class _Line:
             standing = unit.obstacle
         elif not lacking:
             standing = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
-        elif not unit.is_complete:
+        elif unit.missing:
             standing = Standing.INCOMPLETE
         elif self._is_too_large(unit):
             standing = Standing.TOO_LARGE

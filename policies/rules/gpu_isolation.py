@@ -153,7 +153,7 @@ def mounts(pod: Pod) -> Iterator[Finding]:
     """Deny mounts that NVIDIA's runtime reads as GPUs, and files of the node that lead to GPUs, past every count."""
     for place in pod.places:
         for index, mount in enumerate(place.container.volume_mounts or ()):
-            if exposure.is_device_list(mount.mount_path):
+            if exposure.DEVICE_LIST in mount.mount_path:
                 path = f"{place.path}.volumeMounts[{index}]"
                 yield _exposed(
                     path=f"{path}.mountPath",

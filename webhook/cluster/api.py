@@ -38,9 +38,9 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 _NAMELESS = frozenset({"", ".", ".."})
 
 DEEPEST = 100
-"""Levels of JSON that are read; a deeper value reads as null, and no field of an API is that deep. The API server accepts
-10,000 levels (`sigs.k8s.io/json`), Python some 1,000. A user who may create a ResourceClaimTemplate can store such JSON in the
-parameters of a driver, and it must not make a whole list unreadable."""
+"""Levels of JSON that are read; a deeper value reads as null. No field of an API is that deep. The API server accepts
+10,000 levels (`sigs.k8s.io/json`), Python some 1,000. A user who may create a ResourceClaimTemplate can store such JSON
+in the parameters of a driver, and it must not make a whole list unreadable."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 T = TypeVar("T")

@@ -314,14 +314,11 @@ class Informer(MergedCollection[K]):
         few = resource.metadata_only or resource.in_full or resource.field_selector
         if few or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
-
         listed = self._api.identities(resource.path(namespace))
-        versions: list[ObjectVersion[K]] = [
-            _object_version(each, each.namespace, None) for each in listed.items
-        ]
-        compared = [
-            seen if self.is_known(seen) else each for seen, each in zip(versions, listed.items, strict=True)
-        ]
+        compared: list[ObjectVersion[K] | Identity] = []
+        for each in listed.items:
+            seen: ObjectVersion[K] = _object_version(each, each.namespace, None)
+            compared.append(seen if self.is_known(seen) else each)
         return int(listed.resource_version), compared
 
     def _with_bodies(

@@ -59,6 +59,7 @@ class LeaderElector:
         self.identity = identity
         self._api = api
         self._namespace, self._name = namespace, name
+        self._leases = api_path(API, "namespaces", namespace, "leases")
         self._path = lease_path(namespace, name)
         self._timings = timings or LeaseTimings()
         self._lease: _Lease | None = None
@@ -123,9 +124,7 @@ class LeaderElector:
         timeout = self._timings.renew / 2
         try:
             if before is None:
-                written = self._api.post(
-                    api_path(API, "namespaces", self._namespace, "leases"), body, timeout=timeout
-                )
+                written = self._api.post(self._leases, body, timeout=timeout)
             else:
                 written = self._api.put(self._path, body, timeout=timeout)
         except (errors.Conflict, errors.AlreadyExists):

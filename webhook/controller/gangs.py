@@ -2,7 +2,7 @@
 
 A pod says in its metadata where its gang is looked up. Of a PodGroup, the smallest number of members counts. Otherwise the last
 object in the chain of controllers counts, if section `workloadKinds` of a GPUResourceMapping says that its pods run together.
-Only pods that request GPUs count, since no other pod waits. The pods of a kind that starts in stages start each by itself.
+Only pods that request GPUs count, since no other pod waits. Pods of kinds that start in stages form no gang.
 """
 
 import logging

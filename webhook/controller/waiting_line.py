@@ -218,7 +218,7 @@ class WaitingLine:
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
-                gangs[known.key] = Gang(known.size, gang.running + (not pod.waits))
+                gangs[known.key] = Gang(known.size, gang.running + pod.holds_quota)
         return keys, gangs
 
     def _obstacle(self, pod: PodRecord) -> Standing | None:
@@ -248,6 +248,7 @@ class WaitingLine:
         except (errors.Unreachable, errors.Unavailable) as error:
             # Nobody denied it: the API server or a webhook does not answer. The pod keeps its place, and what is held for it.
             log.warning("%s/%s: its scheduling gate is not removed yet: %s", pod.namespace, pod.name, error)
+            self._reports.delayed(pod)
             self._again(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, error)

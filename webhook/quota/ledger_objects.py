@@ -1,4 +1,4 @@
-"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded, encoded, and the store of them.
+"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: JSON and store.
 
 The only field is the ledger as JSON text. So a write is cheap for the API server: it validates no schema and compares no managed
 fields. An unreadable ledger raises `LedgerObjectError`, because it must not count as an empty one.
@@ -139,7 +139,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 class ClusterStore:
     """The ledgers in the namespace `installation`, swapped by resourceVersion: of several writers the first succeeds.
 
-    A namespace has no quota if it has neither a ledger nor a GPUQuota. A GPUQuota without a ledger was never counted, and denies.
+    Without ledger and GPUQuota, a namespace has no quota. A GPUQuota without a ledger was never counted, and denies.
     """
 
     reservations_limit = LIMIT
@@ -192,10 +192,8 @@ class ClusterStore:
         """Delete an unreadable ledger if there is no GPUQuota; return whether it was deleted. Raises as `delete` does."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), PLURAL, seconds)
-            if (
-                found is None
-                or self._get(documents.quota_path(namespace), documents.PLURAL, seconds) is not None
-            ):
+            quota = found and self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            if found is None or quota is not None:
                 return False
             version = decode_identity(found).resource_version
         self.delete(namespace, version, seconds)
@@ -227,6 +225,5 @@ def _as_ledger_errors(done: str) -> Iterator[None]:
         raise LedgerError(str(error), transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)
-        raise LedgerError(
-            f"the ledger of the quota could not be {done}: {error}", transient=transient
-        ) from None
+        problem = f"the ledger of the quota could not be {done}: {error}"
+        raise LedgerError(problem, transient=transient) from None

@@ -36,7 +36,6 @@ _SHED_LOG_SECONDS = 60.0
 
 logger = logging.getLogger("gpu_admission.server")
 
-
 _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 
 
@@ -145,8 +144,7 @@ class Dispatcher:
                     self._held -= 1
                     yield connection
 
-    def _work(self, waiting: "_Waiting") -> None:
-        """Be one of the threads."""
+    def _work(self, waiting: _Waiting) -> None:
         while True:
             connection, request = waiting.get()
             self._answer(connection, request)

@@ -156,9 +156,8 @@ class Poller:
             self._refuse(connection, refused.response)
         except ssl.SSLCertVerificationError as error:
             if self._callers:
-                self._callers.count(
-                    connection, "not verified", f"whose client certificate: {error.verify_message}"
-                )
+                problem = f"whose client certificate: {error.verify_message}"
+                self._callers.count(connection, "not verified", problem)
             # The alert that says so would be lost with what the client sends meanwhile.
             connection.say_goodbye()
             self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)

@@ -39,15 +39,7 @@ from webhook.serving.handling import (
 )
 from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.pod_reviews import restore_pod, review_pod
-from webhook.serving.review import (
-    OUT_OF_TIME,
-    TIMEOUT,
-    UNAVAILABLE,
-    AdmissionRequest,
-    AdmissionResponse,
-    Cause,
-    subject_of,
-)
+from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause, subject_of
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
 
@@ -75,11 +67,11 @@ class Admission(msgspec.Struct, frozen=True):
             what = (
                 f"the labels of namespace {request.namespace}, which select its policy; try again: {unknown}"
             )
-            result = _rejected(request, UNAVAILABLE, "ServiceUnavailable", f"cannot read {what}")
+            result = _rejected(request, responses.UNAVAILABLE, "ServiceUnavailable", f"cannot read {what}")
         except UnreadableObject as error:
             result = _rejected(request, 400, "BadRequest", f"cannot read the object: {error}")
         except DeadlineExceeded:
-            result = _rejected(request, TIMEOUT, "Timeout", f"{OUT_OF_TIME}; try again")
+            result = _rejected(request, responses.TIMEOUT, "Timeout", f"{responses.OUT_OF_TIME}; try again")
         self.recorder.record(review, result, perf_counter() - clock)
         return result.response
 
@@ -152,7 +144,7 @@ def review_templates(review: Review) -> ReviewResult:
         return _unchecked(request, f"could not read the pod template: {error}")
     except DeadlineExceeded:
         # As if it had not answered at all: these webhooks have failurePolicy Ignore, and the pods are checked themselves.
-        return _unchecked(request, OUT_OF_TIME)
+        return _unchecked(request, responses.OUT_OF_TIME)
     decisions = [*chain.from_iterable(each.decisions for each in pods), *advice]
     if policy.templates is TemplateMode.ENFORCE:
         response = responses.decided(request.uid, decisions, subject=subject_of(request))

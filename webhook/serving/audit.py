@@ -33,15 +33,12 @@ from webhook.serving.review import FORBIDDEN, INVALID, TIMEOUT, UNAVAILABLE, Adm
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
 """The most that is queued. A line usually has 1 KiB. While a disk is stuck, the lines being written take as much memory again."""
-
 LONGEST_LINE = 64 * 1024
 """Bytes. A longer line loses its longest fields, and `omitted` names them."""
-
 LONGEST_FIELD = 256
 """Most characters of a field that the request sets. No name in Kubernetes is longer."""
 LONGEST_TEXT = 2048
 """Most characters of a message, remedy, path or contact of a finding."""
-
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 
@@ -188,9 +185,8 @@ def audit_line(
         line["creation"] = creation
     if result.decisions and (request_of_quota := result.decisions[0].request) is not None:
         line |= _quota_fields(review, result, result.decisions[0], request_of_quota)
-    if findings := [
-        _finding_fields(violation) for decision in result.decisions for violation in decision.violations
-    ]:
+    violations = (violation for decision in result.decisions for violation in decision.violations)
+    if findings := list(map(_finding_fields, violations)):
         line["findings"] = findings
     if result.decisions:
         line |= _decision_fields(result.decisions[0], is_patched=verdict == "patched")

@@ -63,19 +63,9 @@ def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]
         words = (word.partition("=") for word in warning.removeprefix(PREFIX).split(" "))
         fields = defaultdict(str, {name: value for name, _, value in words})
         if warning.startswith(PREFIX) and fields["nonce"] == nonce:
-            enforces, injects = (
-                tuple(filter(None, fields[name].split(","))) for name in ("enforces", "injects")
-            )
-            trace = CanaryTrace(
-                nonce=nonce,
-                phase=fields["phase"],
-                patched=fields["patched"] == "yes",
-                enforces=enforces,
-                injects=injects,
-                version=fields["version"],
-                replica=fields["replica"],
-            )
-            traces.append(trace)
+            rules = {name: tuple(filter(None, fields[name].split(","))) for name in ("enforces", "injects")}
+            trace = {"phase": "", **fields, **rules, "patched": fields["patched"] == "yes"}
+            traces.append(msgspec.convert(trace, CanaryTrace))
     return traces
 
 

@@ -7,7 +7,6 @@ after the first denial of an owner, then once a window.
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from policies.printable import printable
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.quota.documents import quota_reference
-from webhook.serving.engine import Decision, Outcome
+from webhook.serving.engine import Outcome
 from webhook.serving.handling import Review, ReviewResult
 
 log = logging.getLogger("gpu_admission.denials")
@@ -59,7 +58,11 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
     owner = result.metadata.controlled_by if result.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
-    reason, quota_uid = _denied_by_quota(result.decisions)
+    reason = quota_uid = ""
+    outcome = result.decisions[0].reservation if result.decisions else None
+    if outcome is not None and outcome.ledger is not None:  # the quota is only asked if nothing else denies
+        reason = next((finding.reason.value for finding in result.decisions[0].findings(Outcome.DENIED)), "")
+        quota_uid = outcome.ledger.quota_uid if reason else ""
     return Denial(
         namespace=request.namespace,
         owner=printable(owner),
@@ -67,15 +70,6 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
         reason=reason,
         quota_uid=quota_uid,
     )
-
-
-def _denied_by_quota(decisions: Sequence[Decision]) -> tuple[str, str]:
-    """Return the reason and the quota's uid of the Event. The quota is only asked if nothing else denies."""
-    outcome = decisions[0].reservation if decisions else None
-    if outcome is None or outcome.ledger is None:
-        return "", ""
-    reason = next((finding.reason.value for finding in decisions[0].findings(Outcome.DENIED)), "")
-    return reason, outcome.ledger.quota_uid if reason else ""
 
 
 class _Gathered:

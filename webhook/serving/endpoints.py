@@ -1,4 +1,4 @@
-"""The HTTP endpoints: health and readiness by Flask, and the two of admission, which the HTTP server calls without Flask.
+"""The HTTP endpoints: health and readiness by Flask, and the two of admission, which the server calls directly.
 
 They are the hot path: with Flask's routing, request and response objects around them, some 70 µs more a request were
 measured, a fifth of everything that the server does for a pod, and 84 µs with gunicorn's. What is wrong with a request and
@@ -82,8 +82,7 @@ class AdmissionEndpoints:
                 return text(500, INTERNAL_ERROR)
             # Details go to the log by uid, never to the user: they could quote the object.
             remedy = f"report it to the platform team; see its log for request uid {reviewed.uid}"
-            problem = f"{INTERNAL_ERROR}: {remedy}"
-            response = review.rejected(reviewed.uid, 500, "InternalError", problem)
+            response = review.rejected(reviewed.uid, 500, "InternalError", f"{INTERNAL_ERROR}: {remedy}")
         return Response(200, JSON, review.encode_response(response))
 
     def _refused(self, code: int, message: str) -> Response:

@@ -1,4 +1,4 @@
-"""Evaluation of workloads in reviews, and of stored pods and workloads as if they were created now, without a reservation.
+"""Evaluation of workloads in reviews, and of stored objects as if they were created now, without a reservation.
 
 A stored pod is evaluated as its author submitted it (`policies.pods.injected`), by /mutate and then, changed, by /validate.
 A workload is evaluated by its templates and as a whole. What is DENIED there would be denied to its pods.
@@ -123,11 +123,9 @@ def _templates(
 def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
     """Yield the pods of templates, without those that are too long to be read."""
     for each in pods:
-        admitted = each.decisions[0].pod
+        place, admitted = each.place, each.decisions[0].pod
         if admitted is not None:
-            yield WorkloadPods(
-                each.place.path, each.submitted, each.place.count, admitted, denied=each.is_refused
-            )
+            yield WorkloadPods(place.path, each.submitted, place.count, admitted, denied=each.is_refused)
 
 
 class Verdict(Enum):

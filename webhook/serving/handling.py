@@ -45,9 +45,9 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         self, engine: Engine, request: AdmissionRequest, now: datetime, deadline: float
     ) -> Evaluator:
         """Return what evaluates the object of a request; it looks things up by `deadline`, a moment of `monotonic`."""
-        quota = None
-        if self.quota is not None:
-            quota = self.quota.of(request.namespace, deadline, dry_run=bool(request.dry_run))
+        quota = (
+            self.quota.of(request.namespace, deadline, dry_run=bool(request.dry_run)) if self.quota else None
+        )
         return Evaluator(
             engine=engine,
             now=now,

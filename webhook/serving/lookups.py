@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from time import monotonic
+from typing import Any
 
 import msgspec
 
@@ -35,7 +36,7 @@ class NamespaceUnknown(Exception):  # noqa: N818 - no bug
 
 class NamespaceRecord(msgspec.Struct, frozen=True):
     uid: str
-    name: str
+    key: str
     labels: Labels
     namespace: str = CLUSTER
 
@@ -45,6 +46,14 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
     return NamespaceRecord(metadata.uid, metadata.name, metadata.sorted_labels)
 
 
+def _update(records: dict[Any, Any], before: Any, after: Any) -> None:
+    """Keep the record of the watch under its key; another object may have the name of a deleted one."""
+    if after is not None:
+        records[after.key] = after
+    elif records.get(before.key) == before:
+        del records[before.key]
+
+
 class Namespaces:
     """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold.
 
@@ -52,9 +61,9 @@ class Namespaces:
     """
 
     def __init__(self, api: ApiClient, changed: Callable[[str], object] = lambda _name: None) -> None:
-        self._api, self._changed_name = api, changed
+        self._api, self._changed = api, changed
         self._by_name: dict[str, NamespaceRecord] = {}
-        self.informer = Informer(api, RESOURCE, namespace_record, self._changed)
+        self.informer = Informer(api, RESOURCE, namespace_record, self._namespace_changed)
 
     def labels_of(self, name: str, deadline: float) -> Labels:
         """Return the labels; those of a namespace that the watch lacks are read by `deadline`. Raises NamespaceUnknown."""
@@ -74,14 +83,12 @@ class Namespaces:
         """Return the labels of every namespace, None before they were listed."""
         if not self.informer.synced:
             return None
-        return {record.name: record.labels for record in self.informer.all()}
+        return {record.key: record.labels for record in self.informer.all()}
 
-    def _changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
+    def _namespace_changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
+        _update(self._by_name, before, after)
         if after is not None:
-            self._by_name[after.name] = after
-            self._changed_name(after.name)
-        elif before is not None and self._by_name.get(before.name) == before:
-            del self._by_name[before.name]
+            self._changed(after.key)
 
 
 class ClaimWatch:
@@ -93,8 +100,9 @@ class ClaimWatch:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._records: dict[ClaimName, ClaimRecord] = {}
+        changed = partial(_update, self._records)
         self._watches = {
-            kind: DynamicResourceWatch(api, plural, partial(_kept, kind), self._changed)
+            kind: DynamicResourceWatch(api, plural, partial(_kept_claim, kind), changed)
             for kind, plural in CLAIM_PLURALS.items()
         }
 
@@ -134,14 +142,8 @@ class ClaimWatch:
 
         return device_classes
 
-    def _changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
-        if after is not None:
-            self._records[after.key] = after
-        elif before is not None and self._records.get(before.key) == before:
-            del self._records[before.key]
 
-
-def _kept(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
+def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
     record = claim_record(kind, raw)
     return None if record.made_for_pod else record
 

@@ -211,8 +211,8 @@ def decided(
 ) -> AdmissionResponse:
     """Return the response for the decisions on a pod or claim, or on each of a workload's templates.
 
-    `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`. A response that `only_advises` allows the
-    object, but warns of what its pods would meet.
+    `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`. A response that `only_advises` allows
+    the object, but warns of what its pods would meet.
     """
     denials = found(decisions, Outcome.DENIED)
     patched = decisions if patch and not denials else ()

@@ -12,7 +12,7 @@ from tests.cluster.waiting.line import Line
 from tests.cluster.waiting.machines import TOLERATIONS, node, running_pods
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
-from webhook.quota.documents import WaitingPodStatus
+from webhook.quota.documents import PlaceInLine
 
 pytestmark = pytest.mark.usefixtures("_node")
 WAITING_JOBS = 20
@@ -83,7 +83,7 @@ def uids(found: list[dict[str, Any]]) -> list[str]:
     return [pod["metadata"]["uid"] for pod in found]
 
 
-def next_in_line(line: Line) -> list[WaitingPodStatus]:
+def next_in_line(line: Line) -> list[PlaceInLine]:
     shown = line.status().waiting
     return list(shown.next) if shown else []
 

@@ -1,11 +1,15 @@
-"""The line and the ledger together, in random histories of one namespace: a small API server, serve and the controller.
+"""The line and the ledger together, in random histories of one namespace: a small API server, serve and two controllers.
 
-Pods come, grow, end and are deleted, `hard` changes, and the removal of a gate fails. After every step:
+Pods come, with the gate and without, grow, end and are deleted, `hard` changes, and what was admitted fails. Each controller
+counts and takes turns by a list of its own, which may be old. After every step:
 
-  - what is used or reserved grew only within `hard`;
+  - what is admitted fits, and what is stored without the gate is in `used` or reserved;
+  - nobody comes without the gate while somebody waits;
   - nobody is before those for whom quota is newly held, but pods that cannot start;
   - a gang is held whole, until one of its pods has started;
-  - what an admitted removal of a gate reserves stays, until its pod is counted.
+  - what an admitted removal of a gate reserves stays, until its pod is counted, and what is held for the rest of its gang.
+
+At the end, whoever fits runs, and nothing else is reserved.
 """
 
 import random
@@ -13,12 +17,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.quota.amounts import GPUS, Vector, exceeds, total
-from policies.quota.ledger.decide import Line, ReservationRequest, decide
+from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Reconciled, StoredObject, reconcile
+from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.line import Gang, Standing, Turn, Waiter, take_turn
 from policies.quota.waiting import QueueSpec
@@ -29,14 +34,15 @@ CATALOGUE = "c"
 A100 = "classes/nvidia-a100"
 
 
-class Pod:
-    def __init__(self, number: int, draw: random.Random) -> None:
-        self.uid = f"pod-{number:03}"
-        self.gpus, self.is_a100 = draw.choice([1, 1, 2, 4]), draw.random() < 0.3
-        self.since = f"2026-01-01T00:00:{number // 2:02}Z"
-        self.priority = draw.choice([0, 0, 0, 10])
-        self.gang = draw.choice(["", "", "", "one", "two"])
-        self.waits, self.version = True, 1
+class Pod(Struct, frozen=True):
+    uid: str
+    gpus: int
+    is_a100: bool
+    since: str
+    priority: int
+    gang: str
+    waits: bool
+    version: int
 
     @property
     def demand(self) -> Vector:
@@ -48,146 +54,232 @@ class Pod:
         return -self.priority, self.since, self.uid
 
 
-class World:
-    """All of it at one revision: lists are never stale here, which the protocol's model and `tests/cluster` have."""
+class Listed(Struct, frozen=True):
+    """What a list showed, what the watch had shown as deleted, and the ids of what could not be stored any more when it began."""
 
+    pods: Mapping[str, Pod]
+    gone: frozenset[str]
+    expired: frozenset[str]
+    revision: int
+
+
+class World:
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)  # noqa: S311 - the same in every run
         self.pods: dict[str, Pod] = {}
-        self.made = 0
-        self.revision = 1
+        self.gone: set[str] = set()
+        self.made, self.revision = 0, 1
         self.in_flight: dict[str, Pod] = {}
-        """Removals of gates that serve admitted, by the id of their reservation."""
+        """What serve admitted, by the id of its reservation: the pod as it will be stored."""
+        self.failed: set[str] = set()
         self.ledger = quota_ledger(
             hard=self.hard, used={GPUS: Fraction(0), A100: Fraction(0)}, class_catalogue=CATALOGUE
         )
+        self.lists = [self.list(), self.list()]
 
     @property
     def hard(self) -> Vector:
         return {GPUS: Fraction(self.draw.choice([0, 4, 8])), A100: Fraction(self.draw.choice([2, 4]))}
 
+    # ---- users and the API server
+
     def step(self) -> None:
-        act = self.draw.choice([self.come, self.come, self.end, self.end, self.grow, self.change, self.store])
-        act()
-        self.count()
-        turn = self.turn()
-        for uid in turn.lifts:
+        acts = [self.come, self.come, self.come, self.end, self.end, self.grow, self.change, self.store]
+        self.draw.choice(acts)()
+        number = self.draw.randrange(2)
+        if self.draw.random() < 0.7:
+            self.lists[number] = self.list()
+        for uid in self.count_and_turn(self.lists[number]).lifts:
             if self.draw.random() < 0.8:
-                self.lift(self.pods[uid])
+                self.lift(self.lists[number].pods[uid])
         if self.draw.random() < 0.8:
             self.store()
+        self.check_known()
 
     def come(self) -> None:
-        pod = Pod(self.made, self.draw)
         self.made += 1
-        reservation = Reservation(pod.uid, {}, name=f"pods/{pod.uid}")
-        self.decide(reservation, Line.JOINS)
-        self.pods[pod.uid] = pod
-        self.revision += 1
+        pod = Pod(
+            uid=f"pod-{self.made:03}",
+            gpus=self.draw.choice([1, 1, 2, 4]),
+            is_a100=self.draw.random() < 0.3,
+            since=f"2026-01-01T00:00:{self.made // 2:02}Z",
+            priority=self.draw.choice([0, 0, 0, 10]),
+            gang=self.draw.choice(["", "", "", "one", "two"]),
+            waits=self.draw.random() < 0.7,
+            version=1,
+        )
+        somebody_waits = any(each.waits for each in (*self.pods.values(), *self.in_flight.values()))
+        reservation = Reservation(pod.uid, {} if pod.waits else pod.demand, name=f"pods/{pod.uid}")
+        if self.admit(reservation, Line.JOINS if pod.waits else Line.BEHIND, pod):
+            assert pod.waits or not somebody_waits, "nobody passes the line"
 
     def end(self) -> None:
         if self.pods:
-            gone = self.pods.pop(self.draw.choice(sorted(self.pods)))
-            self.in_flight = {key: pod for key, pod in self.in_flight.items() if pod is not gone}
+            self.gone.add(self.pods.pop(self.draw.choice(sorted(self.pods))).uid)
             self.revision += 1
 
     def grow(self) -> None:
         waiting = [uid for uid, pod in sorted(self.pods.items()) if pod.waits]
         if waiting:
             pod = self.pods[self.draw.choice(waiting)]
-            pod.is_a100, pod.version = True, pod.version + 1
-            self.revision += 1
+            self.write(replace(pod, is_a100=True, version=pod.version + 1))
 
     def change(self) -> None:
         self.ledger = replace(self.ledger, hard=self.hard)
 
-    def store(self) -> None:
-        """Store the removals of gates that were admitted, or lose them."""
+    def store(self, failures: float = 0.2) -> None:
+        """Store what was admitted, or lose it."""
         for key, pod in self.in_flight.items():
-            _, version = key.rsplit("-", 1)
-            if self.draw.random() < 0.8 and int(version) == pod.version:
-                pod.waits, pod.version = False, pod.version + 1
+            if self.comes(key, pod) and self.draw.random() >= failures:
+                self.write(pod)
             else:
-                pod.version += 1
-            self.revision += 1
+                self.failed.add(key)
         self.in_flight.clear()
 
-    def lift(self, pod: Pod) -> None:
-        key = lift_id(pod.uid, f"request-{pod.version}")
-        if self.decide(Reservation(key, pod.demand, pod.version), Line.LIFTS):
-            self.in_flight[key] = pod
+    def write(self, pod: Pod) -> None:
+        self.pods[pod.uid] = pod
+        self.revision += 1
 
-    def decide(self, reservation: Reservation, line: Line) -> bool:
+    def comes(self, key: str, pod: Pod) -> bool:
+        """Whether it can still be stored: a creation, or an update of the version that was reviewed."""
+        stored = self.pods.get(pod.uid)
+        return key == pod.uid or (stored is not None and stored.version == pod.version - 1)
+
+    # ---- serve
+
+    def lift(self, known: Pod) -> None:
+        """Remove the gate, as a controller does that knows this version of the pod."""
+        if self.pods.get(known.uid) == known:
+            self.made += 1
+            key = lift_id(known.uid, f"request-{self.made}")
+            pod = replace(known, waits=False, version=known.version + 1)
+            self.admit(Reservation(key, known.demand, known.version), Line.LIFTS, pod)
+
+    def admit(self, reservation: Reservation, line: Line, pod: Pod) -> bool:
         before = self.ledger
         request = ReservationRequest(reservation=reservation, catalogues=frozenset({CATALOGUE}), line=line)
         decided = decide(before, [request])
         self.ledger = decided.ledger
         assert not grown(before, self.ledger)
-        return decided.verdicts[0].allowed
+        if decided.verdicts[0].reason is not VerdictReason.RESERVED:
+            return False
+        self.in_flight[reservation.id] = pod
+        over = exceeds(self.committed(), before.hard)
+        assert not any(each.key in reservation.demand for each in over), "what is admitted fits"
+        return True
 
-    def count(self) -> None:
+    def committed(self) -> Vector:
+        """Return the demand of what runs, and of what will."""
+        coming = [pod for key, pod in self.in_flight.items() if self.comes(key, pod)]
+        return total(pod.demand for pod in (*self.pods.values(), *coming) if not pod.waits)
+
+    def check_known(self) -> None:
+        known = total((self.ledger.used or {}, self.ledger.reserved))
+        assert not exceeds(self.committed(), {key: known.get(key, Fraction(0)) for key in (GPUS, A100)})
+        assert self.ledger.all_waiting >= sum(pod.waits for pod in self.pods.values())
+
+    # ---- controllers
+
+    def list(self) -> Listed:
+        return Listed(dict(self.pods), frozenset(self.gone), frozenset(self.failed), self.revision)
+
+    def count_and_turn(self, listed: Listed) -> Turn:
         stored = {
             pod.uid: StoredObject(
                 {} if pod.waits else pod.demand, waits=pod.waits, version=pod.version, name=f"pods/{pod.uid}"
             )
-            for pod in self.pods.values()
+            for pod in listed.pods.values()
         }
-        named = {each.object_uid for each in self.ledger.reservations}
         listing = Listing(
             used=total(each.demand for each in stored.values()),
             waiting=sum(each.waits for each in stored.values()),
-            objects={uid: stored.get(uid, StoredObject({}, terminal=True)) for uid in named},
-            revisions=Revisions(pods=self.revision),
+            objects={**stored, **dict.fromkeys(listed.gone, StoredObject({}, terminal=True))},
+            revisions=Revisions(pods=listed.revision),
             catalogue=CATALOGUE,
         )
-        reconciled = reconcile(self.ledger, listing, frozenset())
-        assert isinstance(reconciled, Reconciled)
+        reconciled = reconcile(self.ledger, listing, listed.expired)
+        if isinstance(reconciled, Refused):
+            assert reconciled is Refused.OLDER
+            return Turn(self.ledger, (), {})
         assert not grown(self.ledger, reconciled.ledger)
-        self.ledger = reconciled.ledger
+        turn = self.turn(reconciled.ledger, listed)
+        started = {pod.gang for pod in listed.pods.values() if not pod.waits} - {""}
+        rest = [uid for uid in self.ledger.reservations.lifts if uid in stored and stored[uid].waits]
+        lost = [uid for uid in rest if uid not in turn.ledger.reservations.lifts]
+        assert not [uid for uid in lost if listed.pods[uid].gang in started], (
+            "a gang that has started keeps it"
+        )
+        self.ledger = turn.ledger
+        return turn
 
-    def turn(self) -> Turn:
-        before, waiting = self.ledger, [pod for pod in self.pods.values() if pod.waits]
+    def turn(self, before: QuotaLedger, listed: Listed) -> Turn:
         gangs = {
-            name: Gang(2, sum(pod.gang == name and not pod.waits for pod in self.pods.values()))
+            name: Gang(2, sum(pod.gang == name and not pod.waits for pod in listed.pods.values()))
             for name in ("one", "two")
         }
         waiters = [
             Waiter(uid=pod.uid, demand=pod.demand, since=pod.since, priority=pod.priority, gang=pod.gang)
-            for pod in waiting
+            for pod in listed.pods.values()
+            if pod.waits
         ]
         turn = take_turn(before, waiters, gangs, QueueSpec())
-        self.ledger = turn.ledger
-        assert not grown(before, self.ledger)
-        self.check_order(before, turn)
-        self.check_held(turn, gangs)
+        assert not grown(before, turn.ledger)
+        check_order(before, turn, listed.pods)
+        check_held(turn, gangs, listed.pods)
         kept = {each.id for each in before.reservations if each.is_begun_lift}
-        assert kept <= {each.id for each in self.ledger.reservations}
-        again = take_turn(self.ledger, waiters, gangs, QueueSpec())
-        assert again.ledger == self.ledger, "nothing more happens until something changes"
+        assert kept <= {each.id for each in turn.ledger.reservations}
+        again = take_turn(turn.ledger, waiters, gangs, QueueSpec())
+        assert again.ledger == turn.ledger, "nothing more happens until something changes"
         return turn
 
-    def check_order(self, before: QuotaLedger, turn: Turn) -> None:
-        held = turn.ledger.reservations.lifts.keys() - before.reservations.lifts.keys()
-        behind = [
-            uid
-            for uid, place in turn.places.items()
-            if place.standing in {Standing.NEXT, Standing.BEHIND} and not self.pods[uid].gang
-        ]
-        new = [self.pods[uid] for uid in held if not self.pods[uid].gang]
-        assert not [uid for uid in behind for pod in new if self.pods[uid].place < pod.place]
+    def come_to_rest(self) -> None:
+        """Let controllers go on until nothing happens any more."""
+        self.store()
+        turn = self.count_and_turn(self.list())
+        for _ in range(STEPS):
+            for uid in turn.lifts:
+                self.lift(self.pods[uid])
+            self.store(failures=0)
+            turn = self.count_and_turn(self.list())
+            self.check_known()
+        used = total(pod.demand for pod in self.pods.values() if not pod.waits)
+        assert total((self.ledger.used or {},)) == used
+        assert self.ledger.all_waiting == sum(pod.waits for pod in self.pods.values())
+        gangs_that_run = {pod.gang for pod in self.pods.values() if not pod.waits}
+        for each in self.ledger.reservations:
+            assert each.is_lift
+            assert self.pods[each.object_uid].gang in gangs_that_run
+        together = total((used, self.ledger.reserved))
+        for uid in turn.places:
+            place, lift = turn.places[uid], self.ledger.reservations.lifts.get(uid)
+            if place.standing is Standing.NEXT:
+                over = exceeds(total((together, place.needed)), self.ledger.hard)
+                assert lift or [each for each in over if each.key in place.needed], "whoever fits runs"
 
-    def check_held(self, turn: Turn, gangs: Mapping[str, Gang]) -> None:
-        lifts = turn.ledger.reservations.lifts
-        for name, gang in gangs.items():
-            of_gang = [uid for uid, pod in self.pods.items() if pod.gang == name and pod.waits]
-            held = [uid for uid in of_gang if uid in lifts]
-            has_begun = any(lifts[uid].is_begun_lift for uid in held)
-            assert gang.running or has_begun or len(held) in {0, len(of_gang)}, "whole or not at all"
-            assert gang.running or has_begun or not held or len(held) >= gang.size
-        for uid in turn.lifts:
-            assert lifts[uid].is_lift
-            held_demand = lifts[uid].demand
-            assert all(held_demand.get(key, 0) >= amount for key, amount in self.pods[uid].demand.items())
+
+def check_order(before: QuotaLedger, turn: Turn, pods: Mapping[str, Pod]) -> None:
+    held = turn.ledger.reservations.lifts.keys() - before.reservations.lifts.keys()
+    behind = [
+        uid
+        for uid, place in turn.places.items()
+        if place.standing in {Standing.NEXT, Standing.BEHIND} and not pods[uid].gang
+    ]
+    new = [pods[uid] for uid in held if not pods[uid].gang]
+    assert not [uid for uid in behind for pod in new if pods[uid].place < pod.place]
+
+
+def check_held(turn: Turn, gangs: Mapping[str, Gang], pods: Mapping[str, Pod]) -> None:
+    lifts = turn.ledger.reservations.lifts
+    for name, gang in gangs.items():
+        of_gang = [uid for uid, pod in pods.items() if pod.gang == name and pod.waits]
+        held = [uid for uid in of_gang if uid in lifts]
+        has_begun = any(lifts[uid].is_begun_lift for uid in held)
+        assert gang.running or has_begun or len(held) in {0, len(of_gang)}, "whole or not at all"
+        assert gang.running or has_begun or not held or len(held) >= gang.size
+    for uid in turn.lifts:
+        assert lifts[uid].is_lift
+        held_demand = lifts[uid].demand
+        assert all(held_demand.get(key, 0) >= amount for key, amount in pods[uid].demand.items())
 
 
 def grown(before: QuotaLedger, after: QuotaLedger) -> list[str]:
@@ -203,5 +295,6 @@ def test_the_line_in_random_histories(part: int) -> None:
         world = World(seed)
         for _ in range(STEPS):
             world.step()
+        world.come_to_rest()
         started += sum(not pod.waits for pod in world.pods.values())
     assert started > HISTORIES / 20

@@ -67,10 +67,10 @@ def test_one_that_was_deleted_is_read_again(tmp_path: Path) -> None:
     )
     again = Answer(json.dumps(namespace("known", team="later")).encode())
     with running(tmp_path, lambda _request: again) as (namespaces, _):
-        namespaces._changed(None, anew)
-        namespaces._changed(first, None)
+        namespaces.informer._changed(None, anew)
+        namespaces.informer._changed(first, None)
         assert namespaces.labels_of("known", 0.0) == anew.labels, "the deletion is that of the one before"
-        namespaces._changed(anew, None)
+        namespaces.informer._changed(anew, None)
         assert namespaces.labels_of("known", monotonic() + 20) == (("team", "later"),)
 
 

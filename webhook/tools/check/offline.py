@@ -201,7 +201,7 @@ class Run:
         by = replace(self._by, quota_of=lambda _namespace: quota)
         decision = None if target else self._autoscaler(manifest, policy, by)
         decisions = [decision or by.check_workload(policy, workload, is_update=stored is not None)]
-        if quota is not None and target is None and not workload.metadata.is_owned:
+        if quota is not None and target is None and not workload.metadata.controlled_by:
             requested = demands(workload, configuration, quota.granted.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
@@ -280,7 +280,7 @@ class Run:
         for place, pod in manifest.pods:
             if manifest.is_pod:
                 # The demand of an owned pod is that of its owner.
-                counted = not (pod.metadata and pod.metadata.is_owned)
+                counted = not (pod.metadata and pod.metadata.controlled_by)
                 if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
                     counted = self._stored(manifest, quota) is None
                 decisions = by.create(policy, pod, by_daemonset=False, counted=counted)

@@ -176,7 +176,7 @@ def _pinning(catalogue: ClassCatalogue) -> tuple[Named, ...]:
         ("pins", "variables.selectors.size() > 0 || variables.affinityPins"),
         (
             "pinned",
-            f"{texts(catalogue.names())}.filter(c,\n"
+            f"{texts(each.name for each in catalogue)}.filter(c,\n"
             "  variables.selectors.all(classes, c in classes) &&\n"
             "  (!variables.affinityPins || variables.terms.exists(t,\n"
             "    t.all(e, e.values.exists(value, c in variables.labels[e.key][value])))))",
@@ -190,7 +190,8 @@ def _label_classes(catalogue: ClassCatalogue) -> str:
     for key in sorted(catalogue.label_keys):
         labels = (label for each in catalogue for label in each.node_labels if label.key == key)
         values = {value for label in labels for value in label.values}
-        named = {value: classes_of_label(key, value, catalogue) for value in {*values, *catalogue.families()}}
+        values |= {each.family for each in catalogue}
+        named = {value: classes_of_label(key, value, catalogue) for value in values}
         entries = ",\n    ".join(
             f"{text(value)}: {texts(sorted(classes))}" for value, classes in sorted(named.items()) if classes
         )
