@@ -69,11 +69,11 @@ code, where they are one write. Not modelled: the order in line, since safety do
 #define HARD 1
 #define OWNER_LIFTS 1
 #define NEWCOMER 1
+#define DELETIONS 0
 #endif
 #ifdef GANGS             /* a gang of two, two GPUs; pods are deleted */
 #define GANG 2
 #define HARD 2
-#define OWNER_LIFTS 1
 #endif
 #ifdef BESIDE            /* a gang of two, a pod beside it, two GPUs */
 #define PODS 3
