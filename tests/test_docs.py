@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from policies.pods import annotations
+from policies.quota.waiting import GATE
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.cases import cases
@@ -268,7 +269,7 @@ def named(pattern: str) -> set[tuple[str, str]]:
 
 
 def test_no_unknown_annotation_or_label_is_named() -> None:
-    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1"), RULE_LABEL}
+    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1"), RULE_LABEL, GATE}
 
     assert [each for each in named(r"(gpu-admission\.dev/[a-z][a-z-]*)") if each[0] not in known] == []
 

@@ -185,7 +185,7 @@ def controller(
     )
     if running is None:
         return
-    REGISTRY.register(LedgerCollector(running.observed.ledgers, running.conditions))
+    REGISTRY.register(LedgerCollector(running.observed.ledgers, running.statuses))
     REGISTRY.register(WatchCollector(running.informers))
     try:
         listener = listen(host, port)

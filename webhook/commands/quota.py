@@ -12,6 +12,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
+from policies.quota.shortage import amounts_in_words
 from webhook.cluster import errors
 from webhook.commands.options import (
     ClusterChoice,
@@ -24,14 +25,16 @@ from webhook.commands.output import Screen, amount_or_unknown, counted, fail, pr
 from webhook.configuration.loader import Configuration
 from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
-from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.documents import QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
 
-NAMESPACE_COLUMN = 26
+NAMESPACE_COLUMN = 20
+CELLS = (("USED", 7), ("WAITING", 9), ("PENDING", 9), ("RESERVED", 9), ("HARD", 8))
+"""Columns of GPUs, with their widths."""
 NAME_COLUMN = 30
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
@@ -148,14 +151,16 @@ def print_table(
     most = len(quotas) if problems else MAX_QUOTAS
     width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:most])])
     line = partial(_line, width)
-    screen.line(line("NAMESPACE", "STATUS", ("USED", "PENDING", "RESERVED", "HARD"), "FULL"), "bold")
+    screen.line(line("NAMESPACE", "STATUS", [name for name, _ in CELLS], "FULL"), "bold")
     for each in quotas[:most]:
         full = ", ".join(unit(row.key) for row in each.rows if row.held >= row.hard)
-        screen.line(line(each.namespace, each.state.value, _cells(each.row), full), STATES[each.state])
+        cells = _cells(each.row, each.waiting_gpus)
+        screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
     if rest := quotas[most:]:
         screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
-    screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row)), "bold")
+    waiting = sum((each.summary.waiting_gpus for each in found.reports), NOTHING)
+    screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row, waiting)), "bold")
     screen.omitted(found.omitted)
 
 
@@ -165,16 +170,17 @@ def others(quotas: Sequence[QuotaSummary]) -> str:
     return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
 
 
-def _cells(row: QuotaRow | None) -> tuple[str, ...]:
-    """Return the cells of a row of GPUs, of a quota that does not limit them `-`."""
+def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
+    """Return the cells of a row of GPUs, of a quota that does not limit them `-`. `waiting`: what pods in line need."""
     if row is None:
-        return ("-",) * 4
-    amounts = (row.used, None if row.used is None else row.pending, row.reserved, row.hard)
+        return ("-",) * len(CELLS)
+    amounts = (row.used, waiting, None if row.used is None else row.pending, row.reserved, row.hard)
     return tuple(amount_or_unknown(each) for each in amounts)
 
 
 def _line(width: int, name: str, state: str, cells: Sequence[str], full: str = "") -> str:
-    return f"{name:<{width}} {state:<10} {''.join(f'{each:>9}' for each in cells)}  {full}".rstrip()
+    amounts = "".join(f"{each:>{column}}" for each, (_, column) in zip(cells, CELLS, strict=True))
+    return f"{name:<{width}} {state:<10} {amounts}  {full}".rstrip()
 
 
 def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
@@ -197,6 +203,8 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
         for condition in record.status.conditions:
             if (condition.status == TRUE) != (condition.type == READY):
                 warn(f"{condition.type.lower()}: {condition.message}")
+        if summary.waiting is not None:
+            _waiting(screen, summary.waiting, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
     screen.omitted(found.omitted)
@@ -232,6 +240,29 @@ def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
     return min(max(int(amount / hard * cells), int(amount > NOTHING)), cells - 1)
 
 
+def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
+    """Print the line of the pods that wait for quota."""
+    screen.line(f"  {in_line(waiting, now)}:", "yellow")
+    for each in waiting.next:
+        needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message
+        text = f"{each.place or '-':>2}  {each.title}{since_text(each.since, now)}: {needs}"
+        screen.paragraph(text, indent=4, hanging=4)
+    if rest := waiting.pods - sum(each.pods for each in waiting.next):
+        screen.line(f"        and {counted(rest, 'pod')} more")
+
+
+def in_line(waiting: WaitingPods, now: datetime) -> str:
+    """Return how many pods wait, for what, and since when the first one: `2 pods wait in line for 9 GPUs since 07:13 UTC`."""
+    waits = "waits" if waiting.pods == 1 else "wait"
+    gpus = waiting.demand.get(GPUS, NOTHING)
+    needs = f" for {format_amount(gpus)} {unit(GPUS, gpus)}" if gpus else ""
+    return f"{counted(waiting.pods, 'pod')} {waits} in line{needs}{since_text(waiting.since, now)}"
+
+
+def since_text(moment: str, now: datetime) -> str:
+    return since(datetime.fromisoformat(moment) if moment else None, now)
+
+
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
     """Print what each object holds of the dimensions that are limited, or of resources where only they are certain."""
     pending = [each for each in objects if each.pending_since]
@@ -259,8 +290,9 @@ def document(found: QuotaReports) -> dict[str, Any]:
 
     `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
     used is null before the first count), conditions[], holders (largest, by dimension), pending[] (owner, pods, held, since),
-    and, of one requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no
-    controller writes the status, null while one does. `omitted`: missing rights.
+    waiting (as in the status of the GPUQuota; null if nobody waits), and, of one requested namespace, objects[] (kind, name,
+    node, demand, pendingSince). `figuresUntil`: since when no controller writes the status, null while one does. `omitted`:
+    missing rights.
     """
     return {
         "quotas": [_document(each) for each in found.reports],
@@ -282,6 +314,7 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "conditions": status.conditions,
             "holders": status.holders,
             "pending": plain(report.summary.pending),
+            "waiting": plain(status.waiting),
         }
     if objects is not None:
         found["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")  # sorted amounts

@@ -36,7 +36,17 @@ from webhook.commands.output import (
     print_json,
     since,
 )
-from webhook.commands.quota import BAR, LEGEND, STATES, bar, bar_and_amounts, others, row_style, stale_figures
+from webhook.commands.quota import (
+    BAR,
+    LEGEND,
+    STATES,
+    bar,
+    bar_and_amounts,
+    in_line,
+    others,
+    row_style,
+    stale_figures,
+)
 from webhook.tools.audit import Counts
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.doctor.cluster import Names
@@ -227,6 +237,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         _totals(screen, status)
     if status.quotas or not problems:
         _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
+    _waiting(screen, status)
     _pending(screen, status)
     _classes(screen, status)
     _denials(screen, status)
@@ -307,6 +318,23 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
     if rest := quotas[most:]:
         screen.paragraph(others(rest), indent=2)
         _row(screen, quota_totals(rest).row)
+
+
+def _waiting(screen: Screen, status: ClusterStatus) -> None:
+    quotas = status.waiting
+    if not quotas:
+        return
+    _heading(screen, "waiting in line for quota")
+    order = "the longest first; gpu-admission quota -n NAMESPACE lists a line"
+    screen.paragraph(order, indent=2, style="dim")
+    for each in quotas[:MAX_PENDING]:
+        if each.waiting is not None:
+            first = next(iter(each.waiting.next), None)
+            who = f": {first.title} {first.message}" if first else ""
+            text = f"{each.namespace} {in_line(each.waiting, status.at)}{who}"
+            screen.paragraph(text, indent=2, style="yellow")
+    if len(quotas) > MAX_PENDING:
+        screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")
 
 
 def _pending(screen: Screen, status: ClusterStatus) -> None:

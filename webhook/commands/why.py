@@ -22,7 +22,10 @@ from webhook.tools.why.problems import Problem, Problems, read_problems
 
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
 """Answers for which the command exits with 0."""
-STYLES = {Answer.REFUSED: "red", Answer.PENDING: "yellow", Answer.GATED: "yellow", Answer.UNKNOWN: "yellow"}
+STYLES = {
+    Answer.REFUSED: "red",
+    **dict.fromkeys((Answer.PENDING, Answer.GATED, Answer.WAITING, Answer.UNKNOWN), "yellow"),
+}
 OBSTACLES = frozenset({Source.POLICY, Source.QUOTA, Source.NODES})
 """What a remedy does not remove together: a pod must pass them in this order."""
 COLUMN = 11

@@ -20,21 +20,21 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER, Condition
+from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import Configuration
 from webhook.controller.gangs import Gangs
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, ledger_record, ledgers
+from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, PodRecord, ledger_record, ledgers
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkQueue
-from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
 
@@ -92,7 +92,12 @@ class Controller:
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
-        self._reports = WaitingReports(self._events.put, metrics)
+        self._reports = WaitingReports(
+            self._events.put,
+            metrics,
+            self._log_started,
+            lambda namespace: self._statuses.changed(namespace),  # noqa: PLW0108 - made below
+        )
         self._statuses = QuotaStatusWriter(
             api,
             self.quotas,
@@ -172,8 +177,8 @@ class Controller:
             self._queue.add(namespace)
         self.unmapped_resources.configure(configuration)
 
-    def conditions(self) -> dict[str, tuple[Condition, ...]]:
-        return {record.namespace: record.status.conditions for record in self.quotas.all()}
+    def statuses(self) -> dict[str, QuotaStatus]:
+        return {record.namespace: record.status for record in self.quotas.all()}
 
     def informers(self) -> dict[str, Informer[Any]]:
         own = {each.resource.plural: each for each in (self.quotas, self.ledger_objects)}
@@ -264,6 +269,10 @@ class Controller:
     def _began(self, digest: str, holding: Holding) -> None:
         if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.counted(holding)
+
+    def _log_started(self, pod: PodRecord) -> None:
+        if self._usage is not None:
+            self._usage.started(pod)
 
     def _ended(self, digest: str, holding: Holding) -> None:
         own = self.usage_cache.own

@@ -59,14 +59,6 @@ class ControllerMetrics:
             "gpu_admission_controller_events_lost",
             "Events of the controller on GPUQuotas that could not be written.",
         )
-        self.waiting_pods = gauge(
-            "gpu_admission_quota_waiting_pods", "Pods that wait in line for quota.", ["namespace"]
-        )
-        self.waiting_gpus = gauge(
-            "gpu_admission_quota_waiting_gpus",
-            "Whole-GPU equivalents that the pods in line need.",
-            ["namespace"],
-        )
         self.wait_seconds = Histogram(
             "gpu_admission_quota_wait_seconds",
             "How long pods waited for quota until their scheduling gates were removed.",
@@ -76,15 +68,12 @@ class ControllerMetrics:
         self.lifts_denied = counter(
             "gpu_admission_quota_lifts_denied",
             "Removals of scheduling gates that were denied or failed; repeated.",
+            ["namespace"],
         )
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
     def forget(self, namespace: str) -> None:
-        for each in (self.confirmed, self.expired, self.unreadable, self.recount_time):
-            each.remove(namespace)
-
-    def forget_waiting(self, namespace: str) -> None:
-        for each in (self.waiting_pods, self.waiting_gpus):
+        for each in (self.confirmed, self.expired, self.unreadable, self.recount_time, self.lifts_denied):
             each.remove(namespace)
 
 

@@ -230,7 +230,7 @@ class UsageCounter:
     ) -> None:
         ends = _is_counted(before) and not _is_counted(after)
         # What the controller holds for a pod that waits is free once that pod is gone.
-        frees = ends or (isinstance(before, PodRecord) and before.waits and after is None)
+        frees = ends or (_waits(before) and not _waits(after) and not _is_counted(after))
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and ends else None
         namespaces = self._summed(change, before, after)
@@ -258,6 +258,10 @@ class UsageCounter:
         vector = self.sums.demand(record)
         kind = "Pod" if isinstance(record, PodRecord) else "ResourceClaim"
         return Holding(kind, record, demand_fields(vector, self.catalogues.classes)) if vector else None
+
+
+def _waits(record: CountedRecord | None) -> bool:
+    return isinstance(record, PodRecord) and record.waits
 
 
 def _is_counted(record: CountedRecord | None) -> bool:

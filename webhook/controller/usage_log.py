@@ -1,5 +1,6 @@
 """Audit lines about the usage of pods and claims: when an object is first counted, each hour while it holds, at its end.
 
+A pod that waited for quota has one more line, since it holds nothing before.
 So `gpu-admission usage` knows the time of each use, even if no line says that it ended: no controller may have run at that time.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import CountedRecord
+from webhook.controller.records import CountedRecord, PodRecord
 
 HELD_SECONDS = 3600.0
 """Between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
@@ -47,6 +48,10 @@ class UsageLog:
     def released(self, holding: Holding) -> None:
         if self._leads():
             self._line(holding, "released")
+
+    def started(self, pod: PodRecord) -> None:
+        """Write that a pod which waited for quota lost its scheduling gate: from now on it holds its demand."""
+        self._line(Holding("Pod", pod, {}), "started")
 
     def run(self, holdings: Callable[[], Iterable[Holding]], stopping: threading.Event) -> None:
         """Write a line for each holding when this process begins to lead, and then once a period, until `stopping`."""

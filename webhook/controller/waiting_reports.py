@@ -1,38 +1,77 @@
 """What people see of the line: the status of the GPUQuota, Events on the pods that wait, and metrics."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 
-from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, total_of_shared
+from policies.finding import truncate
+from policies.quota.amounts import (
+    GPUS,
+    NOTHING,
+    Vector,
+    format_amount,
+    positive_difference,
+    total_of_shared,
+    unit,
+)
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line import Place, Standing, Turn
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster.events import NORMAL, EventRecord, Regarding
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.records import PodRecord
-from webhook.quota.documents import WaitingPods, WaitingPodStatus
+from webhook.quota.documents import PlaceInLine, WaitingPods
 
 REPEAT_SECONDS = 600.0
 """Between two Events on a pod whose reason to wait stays the same."""
-NEXT_SHOWN = 10
-"""Pods that the status names."""
+PLACES_SHOWN = 10
+"""Places in line that the status has."""
+HOLDERS_NAMED = 3
+LONGEST_DENIAL = 256
 
 QUEUED, GRANTED, NOT_STARTED = "QuotaQueued", "QuotaGranted", "QuotaNotStarted"
 """Reasons of Events: a pod waits, its gate was removed, its gate could not be removed."""
 
 _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+_MESSAGES = {
+    Standing.STARTING: "it starts now",
+    Standing.INCOMPLETE: "{} do not exist yet",
+    Standing.UNREAD_GANG: "how many pods its gang{} needs could not be read yet",
+    Standing.OTHER_GATE: "it has another scheduling gate, and joins the line when that is removed",
+    Standing.DENIED: "the removal of its scheduling gate was denied: {}",
+    Standing.TOO_LARGE: "it exceeds the whole quota: it needs {}",
+    Standing.TOO_MANY: "its gang {} can start together",
+    Standing.ON_HOLD: "the queue is on hold: spec.queue.hold of the GPUQuota is true",
+}
+_BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})
+_MOVING = frozenset({*_BLOCKED, Standing.STARTING})
+"""A pod that only moves up in line gets no new Event."""
+_COMING = frozenset({Standing.INCOMPLETE, Standing.UNREAD_GANG})
+"""The pods of a gang come one after another: an Event says that some are missing only after REPEAT_SECONDS."""
 
 
 class WaitingReports:
-    """For any number of threads. `write_event` queues an Event and never waits."""
+    """For any number of threads.
 
-    def __init__(self, write_event: Callable[[EventRecord], object], metrics: ControllerMetrics) -> None:
+    `write_event` queues an Event and never waits. `log_started` writes that a gate was removed to the audit log. `changed` is
+    called with a namespace whose status is out of date.
+    """
+
+    def __init__(
+        self,
+        write_event: Callable[[EventRecord], object],
+        metrics: ControllerMetrics,
+        log_started: Callable[[PodRecord], object],
+        changed: Callable[[str], object],
+    ) -> None:
         self._write_event, self._metrics = write_event, metrics
+        self._log_started, self._changed = log_started, changed
         self._lock = threading.Lock()
         self._said: dict[str, dict[str, tuple[Standing, float]]] = {}
         """By namespace and uid: why a pod waits, and when its next Event is due (monotonic)."""
+        self._denials: dict[str, str] = {}
+        """By uid: why the gate of a pod could not be removed."""
         self._shown: dict[str, WaitingPods] = {}
 
     def shown(self, namespace: str, ledger: QuotaLedger) -> WaitingPods | None:
@@ -46,39 +85,51 @@ class WaitingReports:
     ) -> None:
         """Report the places of all pods that wait in a namespace."""
         places, pods = turn.places, {pod.uid: pod for pod in waiting}
+        due = self._due(namespace, places)
+        units: dict[str, list[PodRecord]] = {}
+        for uid, pod in sorted(pods.items(), key=lambda each: _order(places[each[0]], each[1])):
+            units.setdefault(places[uid].gang or uid, []).append(pod)
         demand = total_of_shared(demands.values())
         keys = turn.ledger.dimensions
-        in_order = sorted(pods, key=lambda uid: (places[uid].number or len(pods) + 1, pods[uid].since))
-        self._shown[namespace] = WaitingPods(
+        shown = WaitingPods(
             pods=len(pods),
+            since=min((pod.since for pod in pods.values()), default=""),
             demand={key: amount for key, amount in demand.items() if key in keys},
-            next=tuple(_status(pods[uid], places[uid]) for uid in in_order[:NEXT_SHOWN]),
+            next=tuple(self._place(unit, turn) for unit in list(units.values())[:PLACES_SHOWN]),
         )
-        self._metrics.waiting_pods.labels(namespace).set(len(pods))
-        self._metrics.waiting_gpus.labels(namespace).set(float(demand.get(GPUS, NOTHING)))
-        for uid in self._due(namespace, places):
-            self._event(pods[uid], QUEUED, _sentence(places[uid], turn.ledger))
+        if shown != self._shown.get(namespace):
+            self._shown[namespace] = shown
+            self._changed(namespace)
+        for uid in due:
+            place = places[uid]
+            members = len(units[place.gang or uid])
+            self._event(pods[uid], QUEUED, f"waiting for quota: {self._message(uid, members, turn)}")
 
     def nobody(self, namespace: str) -> None:
         """Forget a namespace in which nobody waits."""
         with self._lock:
-            self._said.pop(namespace, None)
-        if self._shown.pop(namespace, None) is not None:
-            self._metrics.forget_waiting(namespace)
+            self._forget_denials(self._said.pop(namespace, {}))
+        self._shown.pop(namespace, None)
 
     def started(self, pod: PodRecord) -> None:
         """Report that the gate of a pod was removed."""
         seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(pod.since)).total_seconds())
         self._metrics.wait_seconds.observe(seconds)
-        self._event(
-            pod, GRANTED, f"waited for quota for {_duration(seconds)}; its scheduling gate is removed", NORMAL
-        )
+        self._log_started(pod)
+        waited = f"waited for quota for {_duration(seconds)}; its scheduling gate is removed"
+        self._event(pod, GRANTED, waited, NORMAL)
+
+    def delayed(self, pod: PodRecord) -> None:
+        """Report that the API server did not answer when the gate of a pod was to be removed."""
+        self._metrics.lifts_denied.labels(pod.namespace).inc()
 
     def denied(self, pod: PodRecord, problem: str) -> None:
         """Report that the gate of a pod could not be removed."""
-        self._event(
-            pod, NOT_STARTED, f"it is its turn, but its scheduling gate could not be removed: {problem}"
-        )
+        self._metrics.lifts_denied.labels(pod.namespace).inc()
+        with self._lock:
+            self._denials[pod.uid] = truncate(problem, LONGEST_DENIAL)
+        message = f"it is its turn, but its scheduling gate could not be removed: {problem}"
+        self._event(pod, NOT_STARTED, message)
 
     def _due(self, namespace: str, places: Mapping[str, Place]) -> list[str]:
         now = monotonic()
@@ -88,47 +139,90 @@ class WaitingReports:
             due = []
             for uid, place in places.items():
                 known = before.get(uid)
-                is_new = known is None or (known[0] is not place.standing and place.standing not in _MOVING)
-                if (is_new or (known and known[1] <= now)) and place.standing is not Standing.STARTING:
+                is_new = known is None or (
+                    known[0] is not place.standing and (known[0] in _COMING or place.standing not in _MOVING)
+                )
+                if is_new and place.standing in _COMING:
+                    known = place.standing, now + REPEAT_SECONDS
+                elif (is_new or (known and known[1] <= now)) and place.standing is not Standing.STARTING:
                     due.append(uid)
                     known = place.standing, now + REPEAT_SECONDS
                 said[uid] = known or (place.standing, now + REPEAT_SECONDS)
             self._said[namespace] = said
+            self._forget_denials(before.keys() - said.keys())
         return due
+
+    def _forget_denials(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self._denials.pop(uid, None)
+
+    def _place(self, unit: Sequence[PodRecord], turn: Turn) -> PlaceInLine:
+        first = unit[0]
+        place = turn.places[first.uid]
+        return PlaceInLine(
+            name=first.name,
+            gang=place.gang,
+            pods=len(unit),
+            place=place.number,
+            since=first.since,
+            demand=_limited(place.needed, turn.ledger),
+            reason=place.standing.value,
+            message=self._message(first.uid, len(unit), turn),
+        )
+
+    def _message(self, uid: str, members: int, turn: Turn) -> str:
+        """Return why a pod waits: `3rd in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/train 8`."""
+        place, ledger = turn.places[uid], turn.ledger
+        needed = _limited(place.needed, ledger)
+        if place.standing in _BLOCKED:
+            return _in_line(place.number, needed, ledger)
+        if place.standing is Standing.INCOMPLETE:
+            detail = f"{place.missing} of the {members + place.missing} pods of its gang {place.gang}"
+        elif place.standing is Standing.UNREAD_GANG:
+            detail = f" {place.gang}" if place.gang else ""
+        elif place.standing is Standing.TOO_MANY:
+            detail = f"{place.gang} has {members} pods, of which at most {place.most}"
+        elif place.standing is Standing.DENIED:
+            detail = self._denials.get(uid, "")
+        else:
+            detail = _too_large(needed, ledger)
+        return _MESSAGES[place.standing].format(detail)
 
     def _event(self, pod: PodRecord, reason: str, message: str, kind: str = "Warning") -> None:
         regarding = Regarding("v1", "Pod", pod.name, pod.uid, pod.namespace)
         self._write_event(EventRecord(regarding=regarding, reason=reason, message=message, kind=kind))
 
 
-_MOVING = frozenset({Standing.NEXT, Standing.BEHIND, Standing.STARTING})
-"""A pod that only moves up in line gets no new Event."""
+def _order(place: Place, pod: PodRecord) -> tuple[object, ...]:
+    """Sort those that start now, then by place, then those without one; the oldest first."""
+    return place.standing is not Standing.STARTING, not place.number, place.number, pod.since, pod.name
 
 
-def _status(pod: PodRecord, place: Place) -> WaitingPodStatus:
-    return WaitingPodStatus(
-        name=pod.name,
-        place=place.number,
-        since=pod.since,
-        gpus=format_amount(place.needed.get(GPUS, NOTHING)),
-        reason=place.standing.value,
+def _limited(needed: Vector, ledger: QuotaLedger) -> Vector:
+    return {key: amount for key, amount in needed.items() if key in ledger.hard}
+
+
+def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
+    granted = {key: ledger.hard[key] for key in positive_difference(needed, ledger.hard)}
+    return f"{amounts_in_words(needed)}" + (
+        f", the quota grants {amounts_in_words(granted)}" if granted else ""
     )
 
 
-def _sentence(place: Place, ledger: QuotaLedger) -> str:
-    """Return why a pod waits: `waiting for quota: 3rd in line, needs 8 GPUs, 5 of 16 free`."""
-    needed = {key: amount for key, amount in place.needed.items() if key in ledger.hard}
-    where = f"{place.number}{_ordinal(place.number)} in line" if place.number else place.standing.value
-    facts = [where, f"needs {amounts_in_words(needed)}"] if needed else [where]
-    used, reserved = ledger.used or {}, ledger.reserved
-    for key in sorted(needed, key=lambda key: (key != GPUS, key))[:1]:
-        hard = ledger.hard[key]
-        free = max(hard - used.get(key, NOTHING) - reserved.get(key, NOTHING), NOTHING)
-        facts.append(f"{format_amount(free)} of {format_amount(hard)} free")
-        holders = ", ".join(f"{each.name} {each.amount}" for each in ledger.holders.get(key, ())[:3])
-        if holders:
-            facts.append(f"largest holders: {holders}")
-    return f"waiting for quota: {', '.join(facts)}"
+def _in_line(number: int, needed: Vector, ledger: QuotaLedger) -> str:
+    where = "next in line" if number == 1 else f"{number}{_ordinal(number)} in line"
+    if not needed:
+        return where
+    used, reserved, hard = ledger.used or {}, ledger.reserved, ledger.hard
+    free = {
+        key: max(hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING), NOTHING) for key in needed
+    }
+    # The dimension that lacks room says what must become free.
+    key = min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
+    of = f"{format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
+    held = ", ".join(f"{each.name} {each.amount}" for each in ledger.holders.get(key, ())[:HOLDERS_NAMED])
+    largest = f"; largest holders: {held}" if held else ""
+    return f"{where}, needs {amounts_in_words(needed)}, {format_amount(free[key])} of {of} free{largest}"
 
 
 def _ordinal(number: int) -> str:

@@ -29,22 +29,41 @@ def quota_reference(namespace: str, uid: str) -> Regarding:
     return Regarding(API_VERSION, QUOTA, NAME, uid, namespace)
 
 
-class WaitingPodStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that waits in line. `place` is 0 if it has none. `gpus` is what must be free for it, or for its whole gang."""
+class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod that waits in line, or the pods of a gang that wait together.
+
+    name: of the pod, of a gang that of its first one. gang: its key, such as `Job/train`. pods: how many of them wait. place:
+    from 1; 0 where it has none. since: the creation of the first pod. demand: what must be free for all of them. reason and
+    message: why they wait, as in Conditions.
+    """
 
     name: str
+    gang: str = ""
+    pods: int = 1
     place: int = 0
     since: str = ""
-    gpus: str = ""
+    demand: Vector = {}
     reason: str = ""
+    message: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Its pod or gang as kind and name."""
+        return self.gang or f"Pod/{self.name}"
+
+    @property
+    def title(self) -> str:
+        """Who waits: `Job/train (8 pods)`, `Pod/notebook`."""
+        return f"{self.owner} ({self.pods} pods)" if self.gang else self.owner
 
 
-class WaitingPods(msgspec.Struct, frozen=True, kw_only=True):
-    """The pods that wait in line: how many, what they need, and the first ones."""
+class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The pods that wait in line: how many, since when the first one, what they need, and the first places."""
 
     pods: int
+    since: str = ""
     demand: Vector = {}
-    next: tuple[WaitingPodStatus, ...] = ()
+    next: tuple[PlaceInLine, ...] = ()
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

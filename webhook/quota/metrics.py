@@ -1,14 +1,16 @@
 """Prometheus metrics of quotas. Series are few: only administrators create quotas, and one has few dimensions."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from policies.quota.amounts import GPUS
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from webhook.cluster.objects import Condition
+from webhook.quota.documents import QuotaStatus
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -50,16 +52,16 @@ class QuotaMetrics:
 class LedgerCollector(Collector):
     """Limits, usage and reservations of ledgers. Every scrape reads them: in serve from memory, in the controller from watches.
 
-    Both callables return their values by namespace. Without a cluster, a quota has no conditions.
+    Both callables return their values by namespace. Without a cluster, a quota has no status.
     """
 
     def __init__(
         self,
         ledgers: Callable[[], Mapping[str, QuotaLedger]],
-        conditions: Callable[[], Mapping[str, Iterable[Condition]]] = dict,
+        statuses: Callable[[], Mapping[str, QuotaStatus]] = dict,
     ) -> None:
         self._ledgers = ledgers
-        self._conditions = conditions
+        self._statuses = statuses
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         per_dimension = ("namespace", "dimension")
@@ -78,6 +80,17 @@ class LedgerCollector(Collector):
             "1 for each condition of the quota that is true, 0 for each that is not.",
             labels=["namespace", "condition"],
         )
+        waiting_pods = GaugeMetricFamily(
+            "gpu_admission_quota_waiting_pods", "Pods that wait in line for quota.", labels=["namespace"]
+        )
+        waiting_gpus = GaugeMetricFamily(
+            "gpu_admission_quota_waiting_gpus", "GPUs that the pods in line need.", labels=["namespace"]
+        )
+        waiting_since = GaugeMetricFamily(
+            "gpu_admission_quota_waiting_since_timestamp_seconds",
+            "Creation of the pod that has waited in line for longest; 0: nobody waits.",
+            labels=["namespace"],
+        )
         for namespace, ledger in self._ledgers().items():
             held = ledger.reserved_shown
             for key in ledger.dimensions:
@@ -87,7 +100,13 @@ class LedgerCollector(Collector):
                 if key in ledger.hard:
                     hard.add_metric((namespace, key), float(ledger.hard[key]))
             reservations.add_metric((namespace,), len(ledger.reservations))
-        for namespace, conditions in self._conditions().items():
-            for each in conditions:
+        for namespace, status in self._statuses().items():
+            for each in status.conditions:
                 condition.add_metric((namespace, each.type), float(each.status == "True"))
+            waiting = status.waiting
+            since = datetime.fromisoformat(waiting.since).timestamp() if waiting and waiting.since else 0.0
+            waiting_pods.add_metric((namespace,), waiting.pods if waiting else 0)
+            waiting_gpus.add_metric((namespace,), float(waiting.demand.get(GPUS, 0)) if waiting else 0.0)
+            waiting_since.add_metric((namespace,), since)
         yield from (used, reserved, hard, reservations, condition)
+        yield from (waiting_pods, waiting_gpus, waiting_since)

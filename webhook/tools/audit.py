@@ -1,4 +1,4 @@
-"""GPU-hours from audit logs, added up as a stream: each pod and claim from its creation to its end.
+"""GPU-hours from audit logs, added up as a stream: each pod and claim from its creation to its end, less its wait for quota.
 
 A line of the controller says since when its object exists. A `released` object ended at that line. A `held` one lasted until the
 last line of the controller that wrote it, which would have written `released`, unless the next `held` lines of that controller
@@ -110,7 +110,7 @@ def _opened(name: str) -> AbstractContextManager[BinaryIO]:
 
 
 MAX_REMEMBERED = 200_000
-"""Authors of pods and of their owners, and released objects, each: some 50 MB in all. The oldest are forgotten."""
+"""Of authors of pods and of their owners, released objects, and pods that waited: some 50 MB in all. The oldest are forgotten."""
 UNKNOWN_CLASS = "(class not known)"
 UNKNOWN_USER = "(not in the log)"
 
@@ -177,6 +177,8 @@ class Usage:
         self._last_held: dict[str, float] = {}
         """By controller: its last line, and its last `held` of an object that was not new."""
         self._released = Recent[str, None]()
+        self._started = Recent[str, float]()
+        """When the scheduling gate of a pod was removed that waited for quota: it held nothing before."""
         self._authors = Recent[str, str]()
         self._owners = Recent[tuple[str, str], str]()
         self._admitted = Recent[str, None]()
@@ -210,7 +212,8 @@ class Usage:
 
     def finish(self) -> None:
         """Add what was not released."""
-        for held in self._held.values():
+        for uid, held in self._held.items():
+            held.since = max(held.since, self._started.get(uid, held.since))
             if held.last >= self._last_held.get(held.replica, held.last) - SWEEP_SECONDS:
                 held.last = self._last_line[held.replica]
             self.open_ended += self._add(held)
@@ -231,10 +234,13 @@ class Usage:
 
     def _counted(self, line: AuditLine) -> None:
         uid = line.object_uid
+        if line.verdict == "started":
+            self._started[uid] = seconds_of(line.time)
         if not line.demand or not line.since or uid in self._released:
             return
         gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)
-        held = Held(seconds_of(line.since), seconds_of(line.time), line.replica, gpus, group)
+        since = max(seconds_of(line.since), self._started.get(uid, float("-inf")))
+        held = Held(since, seconds_of(line.time), line.replica, gpus, group)
         self._admitted.pop(uid, None)
         _raise(self._last_line, held)
         if line.verdict != "released":

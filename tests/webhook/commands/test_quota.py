@@ -5,17 +5,51 @@ from fractions import Fraction
 
 import pytest
 
+from policies.quota.amounts import Hard
+from policies.quota.spec import QuotaSpec
 from tests.cases import cases
 from webhook.commands import quota as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReport, QuotaReports, bar
-from webhook.quota.documents import QuotaRecord
+from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
-HEAD = "NAMESPACE                  STATUS          USED  PENDING RESERVED     HARD  FULL"
+HEAD = "NAMESPACE            STATUS        USED  WAITING  PENDING RESERVED    HARD  FULL"
 GPUS = QuotaRow(key="gpus", hard=Fraction(8), used=Fraction(2), reserved=Fraction(1), pending=Fraction(1, 7))
 ALL_PENDING = QuotaRow(key="classes/nvidia-a100", hard=Fraction(4), used=Fraction(4), pending=Fraction(4))
+LINE = WaitingPods(
+    pods=16,
+    since="2026-11-22T06:02:00Z",
+    demand={"gpus": Fraction(9)},
+    next=(
+        PlaceInLine(
+            name="notebook",
+            place=1,
+            since="2026-11-22T06:02:00Z",
+            demand={"gpus": Fraction(1)},
+            reason="Next",
+            message="next in line, needs 1 GPU, 0 of 8 free; largest holders: Job/llama 8",
+        ),
+        PlaceInLine(
+            name="train-0",
+            gang="Job/train",
+            pods=4,
+            place=2,
+            since="2026-11-21T23:00:00Z",
+            demand={"gpus": Fraction(4)},
+            reason="Behind",
+            message="2nd in line, needs 4 GPUs, 0 of 8 free; largest holders: Job/llama 8",
+        ),
+        PlaceInLine(
+            name="gated",
+            since="2026-11-22T06:30:00Z",
+            demand={"gpus": Fraction(1)},
+            reason="OtherGate",
+            message="it has another scheduling gate, and joins the line when that is removed",
+        ),
+    ),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +58,15 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def summary(
-    name: str, *rows: QuotaRow, state: QuotaState = QuotaState.READY, held_up: bool = False
+    name: str,
+    *rows: QuotaRow,
+    state: QuotaState = QuotaState.READY,
+    held_up: bool = False,
+    waiting: WaitingPods | None = None,
 ) -> QuotaSummary:
-    return QuotaSummary(namespace=name, state=state, rows=rows or (GPUS,), is_held_up=held_up)
+    return QuotaSummary(
+        namespace=name, state=state, rows=rows or (GPUS,), is_held_up=held_up, waiting=waiting
+    )
 
 
 def table(
@@ -48,7 +88,7 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
     assert table(
         capsys,
         summary("team-a"),
-        summary("full", GPUS, ALL_PENDING),
+        summary("full", GPUS, ALL_PENDING, waiting=LINE),
         summary("by-class", ALL_PENDING),
         summary("new", uncounted, state=QuotaState.NOT_COUNTED),
         until=AT,
@@ -56,11 +96,11 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
         "figures are from 2026-11-22 07:13 UTC: no controller has led since, and what",
         "  came or went later is not counted; gpu-admission doctor says how to fix it",
         HEAD,
-        "new                        NotCounted         ?        ?        0        4",
-        "by-class                   Ready              -        -        -        -  nvidia-a100",
-        "full                       Ready              2     0.14        1        8  nvidia-a100",
-        "team-a                     Ready              2     0.14        1        8",
-        "all 4                                         4     0.29        2       20",
+        "new                  NotCounted       ?        0        ?        0       4",
+        "by-class             Ready            -        -        -        -       -  nvidia-a100",
+        "full                 Ready            2        9     0.14        1       8  nvidia-a100",
+        "team-a               Ready            2        0     0.14        1       8",
+        "all 4                                 4        9     0.29        2      20",
         "",
         "you may not list nodes: what depends on it is not shown",
     ]
@@ -82,7 +122,7 @@ def test_500_namespaces_fit_on_a_screen(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[-5:-2] == [
         "and 460 namespaces more, 20 with problems (--problems shows them); -n shows one,",
         "  -o json all",
-        "all 500                                    1000    71.43      500     4000",
+        "all 500                            1000        0    71.43      500    4000",
     ]
     assert len(table(capsys, *quotas, problems=True)) == 1 + 60 + 3
 
@@ -98,3 +138,28 @@ def test_500_namespaces_fit_on_a_screen(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_a_bar_shows_what_runs_and_what_does_not(used: str, pending: str, reserved: str, want: str) -> None:
     assert bar(Fraction(used), Fraction(reserved), Fraction(8), 8, Fraction(pending)) == want
+
+
+def test_the_line_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+    record = QuotaRecord(
+        namespace="team",
+        uid="",
+        version="",
+        spec=QuotaSpec(hard=Hard(gpus=8)),
+        status=QuotaStatus(used={"gpus": Fraction(8)}, waiting=LINE),
+    )
+    report = QuotaReport(record, summary("team", waiting=LINE), [])
+
+    command.print_text(Screen(), QuotaReports([report], None, []), AT)
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("  16 pods wait in line for 9 GPUs since 06:02 UTC:")
+    assert lines[at + 1 : at + 7] == [
+        "     1  Pod/notebook since 06:02 UTC: next in line, needs 1 GPU, 0 of 8 free;",
+        "        largest holders: Job/llama 8",
+        "     2  Job/train (4 pods) since 2026-11-21 23:00 UTC: needs 4 GPUs",
+        "     -  Pod/gated since 06:30 UTC: it has another scheduling gate, and joins the",
+        "        line when that is removed",
+        "        and 10 pods more",
+    ]
+    document = command.document(QuotaReports([report], None, []))
+    assert document["quotas"][0]["waiting"]["next"][1]["gang"] == "Job/train"

@@ -19,6 +19,7 @@ from webhook.commands import main
 from webhook.commands import status as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import bar
+from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.reading import status_reader
@@ -317,6 +318,35 @@ def test_of_many_pending_owners_those_that_wait_longest_are_shown(capsys: pytest
         *(f"  team-{n} Job/{n}, 2 GPUs, 1 pod since 07:13 UTC" for n in range(4)),
         "  and 5 owners more; -o json has all",
     ]
+
+
+def line(pods: int, since: str, *places: PlaceInLine) -> WaitingPods:
+    return WaitingPods(pods=pods, since=since, demand={"gpus": amount("18")}, next=places)
+
+
+def test_namespaces_in_which_pods_wait_in_line_the_longest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8"
+    first = PlaceInLine(name="train-0", gang="Job/train", pods=8, place=1, message=message)
+    short, long, one = quotas(3)
+    found = status(
+        quotas=(
+            msgspec.structs.replace(short, waiting=line(9, "2026-11-22T07:13:00Z", first)),
+            msgspec.structs.replace(long, waiting=line(1, "2026-11-21T23:50:00Z")),
+            one,
+        )
+    )
+    lines = printed(found, capsys).splitlines()
+    start = lines.index("waiting in line for quota")
+    assert lines[start + 1 : start + 6] == [
+        "  the longest first; gpu-admission quota -n NAMESPACE lists a line",
+        "  team-001 1 pod waits in line for 18 GPUs since 2026-11-21 23:50 UTC",
+        "  team-000 9 pods wait in line for 18 GPUs since 07:13 UTC: Job/train (8 pods)",
+        "    next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8",
+        "",
+    ]
+    shown = plain(found)["quotas"]
+    assert shown[0]["waiting"]["next"][0]["gang"] == "Job/train"
+    assert shown[2]["waiting"] is None
 
 
 def test_of_many_findings_the_first_errors_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

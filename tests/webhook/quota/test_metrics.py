@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import quota_ledger
 from webhook.cluster.objects import Condition
+from webhook.quota.documents import QuotaStatus, WaitingPods
 from webhook.quota.metrics import LedgerCollector
 
 INVENTED = {"resources/example.com/invented": Fraction(1), "classes/nvidia-t4": Fraction(1)}
@@ -41,8 +42,25 @@ def test_conditions_are_those_that_people_see() -> None:
     at = "2027-01-01T12:00:00Z"
     shown = Condition("Ready", "True", "Stale", "", at), Condition("Exceeded", "False", "", "", at)
     registry = CollectorRegistry()
-    registry.register(LedgerCollector(dict, lambda: {"team": shown}))
+    registry.register(LedgerCollector(dict, lambda: {"team": QuotaStatus(conditions=shown)}))
 
     name = "gpu_admission_quota_condition"
     assert registry.get_sample_value(name, {"namespace": "team", "condition": "Ready"}) == 1
     assert registry.get_sample_value(name, {"namespace": "team", "condition": "Exceeded"}) == 0
+
+
+def test_a_namespace_in_which_nobody_waits_has_zeros() -> None:
+    waiting = WaitingPods(pods=9, since="2027-01-01T12:00:00Z", demand={"gpus": Fraction(18)})
+    statuses = {"team": QuotaStatus(waiting=waiting), "idle": QuotaStatus()}
+    registry = CollectorRegistry()
+    registry.register(LedgerCollector(dict, lambda: statuses))
+
+    names = ("pods", "gpus", "since_timestamp_seconds")
+    found = {
+        namespace: [
+            registry.get_sample_value(f"gpu_admission_quota_waiting_{name}", {"namespace": namespace})
+            for name in names
+        ]
+        for namespace in statuses
+    }
+    assert found == {"team": [9, 18, 1798804800], "idle": [0, 0, 0]}

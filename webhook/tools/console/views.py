@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
     **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
-    **dict.fromkeys((QuotaState.STALE, Answer.PENDING, Answer.GATED, DoctorSeverity.WARNING), "warn"),
+    **dict.fromkeys(
+        (QuotaState.STALE, Answer.PENDING, Answer.GATED, Answer.WAITING, DoctorSeverity.WARNING), "warn"
+    ),
     **dict.fromkeys((QuotaState.EXCEEDED, QuotaState.NOT_COUNTED), "bad"),
     **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
     **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
@@ -79,6 +81,11 @@ def day(moment: datetime) -> str:
     """Return the time of day, with the day unless it is today."""
     local = moment.astimezone()
     return f"{local:{'%H:%M' if local.date() == datetime.now().astimezone().date() else '%Y-%m-%d %H:%M'}}"
+
+
+def moment(text: str) -> datetime:
+    """Return a time of a status."""
+    return datetime.fromisoformat(text)
 
 
 def number(value: float) -> str:

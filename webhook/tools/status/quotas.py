@@ -87,6 +87,7 @@ def quota_status(
         ),
         holders=_holders(holders.items()),
         pending=tuple(pending or ()),
+        waiting=record.status.waiting,
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
     )
 
@@ -180,7 +181,7 @@ def holders_of_quota(
 
     def read(raw: msgspec.Raw) -> None:
         pod = reader.read_pod(raw)
-        if pod is None or pod.is_terminal:
+        if pod is None or not pod.holds_quota:
             return
         demand = _demand(reader, pod, unclassified_pods, nodes)
         counted[pod.uid, pod.extended_claim] = demand
@@ -244,7 +245,7 @@ def pending_owners(
     reader = RecordReader(configuration)
     owners: dict[tuple[str, str], list[tuple[Vector, str]]] = defaultdict(list)
     for pod in api.list(PODS.path(namespace), reader.read_pod, query=PENDING).items:
-        if pod.namespace in quotas:
+        if pod.namespace in quotas and pod.holds_quota:
             held = _demand(reader, pod, quotas[pod.namespace], nodes)
             if held:
                 owners[pod.namespace, pod.holder].append((held, pod.since))

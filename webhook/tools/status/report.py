@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING
+from webhook.quota.documents import WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.status.capacity import ClassCapacity
 
@@ -108,6 +109,7 @@ class QuotaSummary(Shown, frozen=True):
 
     holders: the largest ones in the status of the quota: at most five for each row.
     pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
+    waiting: the pods that wait in line, as in the status of the quota; None if there are none.
     denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
     """
 
@@ -118,6 +120,7 @@ class QuotaSummary(Shown, frozen=True):
     holders: tuple[QuotaHolder, ...] = ()
     pending: tuple[PendingOwner, ...] = ()
     is_held_up: bool = False
+    waiting: WaitingPods | None = None
     denied: int | None = None
     denied_since: datetime | None = None
 
@@ -141,6 +144,10 @@ class QuotaSummary(Shown, frozen=True):
     @property
     def pending_gpus(self) -> Fraction:
         return sum((each.gpus for each in self.pending), NOTHING)
+
+    @property
+    def waiting_gpus(self) -> Fraction:
+        return self.waiting.demand.get(GPUS, NOTHING) if self.waiting else NOTHING
 
 
 class ClassStatus(Shown, frozen=True):
@@ -267,6 +274,12 @@ class ClusterStatus(Shown, frozen=True):
     def denied_since(self) -> datetime | None:
         """The time of the first denial that was seen."""
         return min((each.first for each in self.denials or ()), default=None)
+
+    @property
+    def waiting(self) -> tuple[QuotaSummary, ...]:
+        """The quotas for which pods wait in line, that with the longest wait first."""
+        found = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
+        return tuple(quota for _, _, quota in sorted(found, key=lambda each: each[:2]))
 
     @property
     def pending(self) -> tuple[PendingOwner, ...]:

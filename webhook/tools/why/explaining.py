@@ -18,12 +18,14 @@ from policies.policy import EffectivePolicy
 from policies.quota.amounts import Vector, total
 from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
+from webhook.quota.documents import PlaceInLine
 from webhook.serving.engine import POD, Engine, Outcome
 from webhook.serving.evaluation import EvaluatedPod, Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
@@ -32,9 +34,10 @@ from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import stated_quota
 from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.explanation import Explanation, PodState, RuleSentence
+from webhook.tools.why.explanation import Cause, Explanation, PodState, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
 from webhook.tools.why.fit import classes_for, in_words, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
@@ -220,8 +223,13 @@ class _Case:
             rule_denials = tuple(each.finding for each in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             no_node = tuple(each for each in warned if each.reason in NO_NODE)
+        is_held = is_stored and not waits(pod)
+        quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, is_held=is_held)
+        needed = {row.key: row.requested for row in quota.rows} if quota else {}
+        place, line = self._line(situation, pod, needed)
         situation = msgspec.structs.replace(
             situation,
+            line=line,
             rule_denials=rule_denials,
             no_node=no_node,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
@@ -244,7 +252,8 @@ class _Case:
             verdicts=tuple(_sentences(evaluation)),
             requested=requested,
             classes=classes,
-            quota=quota_fit(pod, self.quota, self.index, configuration, is_held=is_stored),
+            quota=quota,
+            line=place,
             nodes=fits,
             pods=tuple(map(_pod_state, ordered[:MAX_PODS])),
             pods_total=len(situation.pods),
@@ -252,6 +261,26 @@ class _Case:
             events=tuple(observed_events(situation.events)),
             omitted=tuple(self.reader.omitted),
         )
+
+    def _line(
+        self, situation: Situation, explained: Pod, needed: Vector
+    ) -> tuple[PlaceInLine | None, tuple[str, Cause] | None]:
+        """Return the best place in line of the object's pods that wait for quota, and why that pod waits."""
+        waiting = {pod.metadata.name: pod for pod in situation.current if pod.waits_in_line}
+        if not waiting:
+            return None, None
+        status = self.quota.status.waiting if self.quota else None
+        place = next((each for each in (status.next if status else ()) if each.name in waiting), None)
+        name = place.name if place else next(iter(waiting))
+        if place is None:  # it may be in a gang, which has the name of another pod
+            author, document = read_author(
+                self.reader, self.kinds, self.namespace, self.served, self.document
+            )
+            owners = {f"{self.served.kind}/{self.name}", f"{author.kind}/{decode_metadata(document).name}"}
+            pod = explained if waits(explained) else Pod(metadata=waiting[name].metadata)
+            place = place_in_line(status, gang_keys(pod, owners))
+        contact = self.policy.contact if self.policy else PLATFORM_TEAM
+        return place, (name, line_cause(waiting[name], self.quota, place, needed, contact))
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have nodes which take pods."""

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
+from webhook.quota.documents import PlaceInLine
 from webhook.tools.status.report import QuotaRow, QuotaState, Shown
 
 
@@ -16,6 +17,8 @@ class Answer(Enum):
     """Pods exist, and are on no node, or do not start there."""
     GATED = "gated"
     """Pods exist, and wait for something to remove their scheduling gates."""
+    WAITING = "waiting"
+    """Pods exist, and wait in line for quota."""
     STOPPED = "stopped"
     """It makes no pods as it is written: suspended, scaled to zero, or only a template."""
     ENDED = "ended"
@@ -27,6 +30,8 @@ class Answer(Enum):
 class Source(Enum):
     POLICY = "policy"
     QUOTA = "quota"
+    LINE = "line"
+    """The line of the pods that wait for quota."""
     EVENT = "event"
     CONTROLLER = "controller"
     SCHEDULER = "scheduler"
@@ -111,6 +116,7 @@ class Explanation(Shown, frozen=True):
 
     requested: by one pod, by resource name. classes: on which it can run; empty where it pins none.
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
+    line: the place in line of the first of its pods that wait for quota; None if none waits, or the quota does not name it.
     pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
     nodes: the GPU nodes of its classes; None where they cannot be read.
     omitted: what the caller may not read.
@@ -128,6 +134,7 @@ class Explanation(Shown, frozen=True):
     requested: dict[str, Fraction] = msgspec.field(default_factory=dict)
     classes: tuple[str, ...] = ()
     quota: QuotaFit | None = None
+    line: PlaceInLine | None = None
     nodes: tuple[NodeFit, ...] | None = None
     pods: tuple[PodState, ...] = ()
     pods_total: int = 0

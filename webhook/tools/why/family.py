@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.pod import Metadata, Named, OwnerReference
+from policies.quota.waiting import GATE
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
@@ -107,9 +108,14 @@ class StoredPod(msgspec.Struct, frozen=True):
         return tuple(gate.name for gate in self.spec.scheduling_gates or ())
 
     @property
+    def waits_in_line(self) -> bool:
+        """Whether it waits in line for quota."""
+        return GATE in self.gates and not self.is_terminating
+
+    @property
     def unscheduled(self) -> str:
         """What the scheduler says of a pod that it finds no node for, "" of any other."""
-        if self.spec.node_name:
+        if self.spec.node_name or self.waits_in_line:
             return ""
         found = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
         said = next((each.get("message", "") for each in found if each["status"] == "False"), "")

@@ -33,7 +33,7 @@ from webhook.tools.why.reasons import (
     true_condition,
 )
 
-_WORST = (Answer.REFUSED, Answer.PENDING, Answer.GATED)
+_WORST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 
 
 class Problem(Shown, frozen=True):
@@ -210,7 +210,7 @@ def _explained(problems: Iterable[Problem], pods: Iterable[StoredPod], now: date
 
 def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
     """Yield the pods that do not run for longer than PENDING_AFTER, by owner, with what is true for most of them."""
-    by_owner: dict[tuple[str, str, bool], list[tuple[datetime, str, str]]] = defaultdict(list)
+    by_owner: dict[tuple[str, str, Answer], list[tuple[datetime, str, str]]] = defaultdict(list)
     for pod in pods:
         meta = pod.metadata
         # A pod that is being deleted is a problem once its grace period is over.
@@ -218,14 +218,16 @@ def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
         cause = None if pod.has_ended else pod_cause(pod, now)
         if cause is not None and since is not None and now - since > PENDING_AFTER:
             owner = meta.controlled_by or f"Pod/{meta.name}"
-            by_owner[meta.namespace or "", owner, bool(pod.gates)].append((since, meta.name, cause.message))
-    for (namespace, owner, is_gated), found in by_owner.items():
+            gated = Answer.GATED if pod.gates else Answer.PENDING
+            answer = Answer.WAITING if pod.waits_in_line else gated
+            by_owner[meta.namespace or "", owner, answer].append((since, meta.name, cause.message))
+    for (namespace, owner, answer), found in by_owner.items():
         messages = [message for _, _, message in found]
         message = max(messages, key=messages.count)
         name, alike = min(name for _, name, said in found if said == message), messages.count(message)
         more = f" (and {alike - 1} more)" if alike > 1 else ""
         yield Problem(
-            answer=Answer.GATED if is_gated else Answer.PENDING,
+            answer=answer,
             namespace=namespace,
             owner=owner,
             count=len(found),

@@ -62,6 +62,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
     quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
     no_node: warnings of the rules that a pod would find no node.
+    line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node. other_kinds: other classes that have nodes and that the namespace may use.
@@ -75,6 +76,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: Sequence[Finding] | None = ()
     quota_denials: Sequence[Finding] = ()
     no_node: Sequence[Finding] = ()
+    line: tuple[str, Cause] | None = None
     zero: str = ""
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
@@ -232,6 +234,9 @@ def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
     sources, living = {reason.source for reason in reasons}, situation.current
     if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
         return Answer.REFUSED
+    idle = [pod for pod in living if not pod.is_running]
+    if idle and all(pod.waits_in_line for pod in idle):
+        return Answer.WAITING
     if living and all(pod.gates for pod in living):
         return Answer.GATED
     if any(not pod.is_running for pod in living):
@@ -348,7 +353,11 @@ def _last(event: ClusterEvent) -> float:
 def _pod_reasons(situation: Situation) -> Iterator[Cause]:
     """Yield why pods do not run. A reason names one pod, and how many more it is true for."""
     pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
-    for pod in situation.current:
+    name, place = situation.line or ("", None)
+    for pod in sorted(situation.current, key=lambda each: each.metadata.name != name):
+        if place is not None and pod.waits_in_line:
+            pods_by_reason[place].append(pod)
+            continue
         reason = _claim_denial(pod, situation) or pod_cause(pod, situation.now)
         if reason is not None:
             pods_by_reason[reason].append(pod)
@@ -375,7 +384,9 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
         return None
     if pod.is_terminating:
         return terminating_cause(pod, now)
-    if pod.gates:
+    if pod.waits_in_line:
+        source, message = Source.LINE, "waits in line for quota"
+    elif pod.gates:
         message = f"waits for its scheduling gates to be removed: {', '.join(pod.gates)}"
         remedy = "see the controller that sets them"
     elif pod.unscheduled:

@@ -36,6 +36,13 @@ def count(verdict: str, pod: str, since: float, at: float, gpus: str = "1", **tw
     }
 
 
+def waited(pod: str, since: float, at: float) -> LINE:
+    """Return the line about a pod that waited for quota, and whose scheduling gate was removed."""
+    line = count("started", pod, since, at)
+    del line["demand"]
+    return line
+
+
 def validated(pod: str, at: float, **tweaks: Any) -> LINE:
     """Return the line of the webhook about a new pod with a demand of one GPU."""
     return {

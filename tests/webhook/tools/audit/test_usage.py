@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cases import cases
-from tests.webhook.tools.audit.lines import LINE, count, moment, validated, written
+from tests.webhook.tools.audit.lines import LINE, count, moment, validated, waited, written
 from webhook.commands.usage import usage
 from webhook.tools.audit import LONGEST_LINE
 
@@ -58,6 +58,12 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
         [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],
         "2",
     ),
+    a_pod_that_waited_for_quota_from_its_start=(
+        [waited("a", 0, 60), count("held", "a", 0, 60, first=True), count("released", "a", 0, 90)],
+        "1/2",
+    ),
+    a_pod_that_waited_and_runs=([count("held", "a", 0, 70), waited("a", 0, 60)], "1/6"),
+    nothing_for_a_pod_that_never_held=([waited("a", 0, 60)], "0"),
     nothing_for_what_was_only_admitted=([validated("a", 0)], "0"),
     admission_and_release_once=([validated("a", 0), count("released", "a", 0, 60)], "1"),
     the_sum_of_parts_exactly=(

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cases import cases
 from webhook.cluster.api import ApiClient
+from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
 from webhook.tools.console.app import create_app
@@ -314,3 +315,45 @@ def test_a_correction_that_the_rules_accept_may_wait_for_the_quota(
 
     assert "The rules accept Job/0 with this change:" in text
     assert text.count(f"With it, the quota has no room now: {no_room}.") == want
+
+
+LINE = WaitingPods(
+    pods=9,
+    since="2026-11-22T06:02:00Z",
+    demand={"gpus": Fraction(9)},
+    next=(
+        PlaceInLine(
+            name="train-0",
+            gang="Job/train",
+            pods=8,
+            place=1,
+            since="2026-11-22T06:02:00Z",
+            demand={"gpus": Fraction(8)},
+            reason="Next",
+            message="next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/<llama> 8",
+        ),
+    ),
+)
+
+
+@cases(
+    ("path", "part", "link"),
+    overview=("/", "waiting", '<a class="name" href="/quotas/team-001"'),
+    of_a_namespace=(
+        "/quotas/team-001",
+        "line",
+        '<a class="name" href="/why?object=Job/train&amp;namespace=team-001"',
+    ),
+)
+def test_who_waits_in_line_and_what_frees_it(path: str, part: str, link: str) -> None:
+    text = shown(path, {}, status((quota(1, waiting=LINE), quota(2))))
+    card = text.partition(f'id="{part}"')[2].partition("</section>")[0]
+
+    assert link in card
+    assert "next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/&lt;llama&gt; 8" in card
+    assert "9 GPUs" in card
+
+
+def test_where_nobody_waits_there_is_no_line() -> None:
+    assert 'id="waiting"' not in shown("/", {}, status((quota(2),)))
+    assert 'id="line"' not in shown("/quotas/team-002", {}, status((quota(2),)))

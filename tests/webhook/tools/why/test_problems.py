@@ -268,3 +268,15 @@ def test_a_pod_whose_claim_is_denied_is_one_problem_until_it_has_the_claim() -> 
             "Pod has-it is on Node t4-0, whose kubelet has not started it yet",
         ),
     ]
+
+
+def test_pods_that_wait_in_line_come_last_and_as_one_problem() -> None:
+    gated = [
+        pod(name, "07:00:00", by="train", spec={"schedulingGates": [{"name": "gpu-admission.dev/quota"}]})
+        for name in ("train-0", "train-1")
+    ]
+    problems = found(pods=[*gated, pod("late", "08:00:00", conditions=[UNSCHEDULED])]).problems
+    assert [(each.answer.value, each.owner, each.count, each.message) for each in problems] == [
+        ("pending", "Pod/late", 1, "Pod late finds no node: 0/3 nodes are available"),
+        ("waiting", "Job/train", 2, "Pod train-0 (and 1 more) waits in line for quota"),
+    ]

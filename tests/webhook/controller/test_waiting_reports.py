@@ -1,0 +1,325 @@
+"""What people see of the pods that wait in line: the status of the GPUQuota, Events, metrics, and a line of the audit log."""
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from policies.quota.amounts import Vector
+from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.line import Gang, Standing, Waiter, take_turn
+from policies.quota.waiting import QueueSpec
+from tests.builders import quota_ledger, uid
+from tests.cases import cases
+from tests.webhook.controller.clock import Clock
+from webhook.cluster.events import EventRecord
+from webhook.cluster.objects import timestamp
+from webhook.controller import waiting_reports
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.records import Blueprint, PodRecord, WaitingPod
+from webhook.controller.waiting_reports import REPEAT_SECONDS, WaitingReports
+from webhook.quota.documents import PlaceInLine, WaitingPods
+
+LEDGER = quota_ledger(
+    hard={"gpus": Fraction(16), "classes/nvidia-a100": Fraction(4)},
+    used={"gpus": Fraction(11), "classes/nvidia-a100": Fraction(2)},
+    holders={
+        "gpus": (Holder("Job/llama", "8"), Holder("Deployment/chat", "3")),
+        "classes/nvidia-a100": (Holder("Deployment/chat", "2"),),
+    },
+    class_catalogue="c",
+    waiting=1,
+)
+AT = "2026-11-26T15:00:{:02}Z"
+
+
+def pod(name: str, second: int = 0) -> PodRecord:
+    return PodRecord(
+        uid=name,
+        namespace="team",
+        name=name,
+        holder=f"Pod/{name}",
+        version=1,
+        since=AT.format(second),
+        blueprint=Blueprint(b"", {}),
+        node_name="",
+        is_terminal=False,
+        extended_claim="",
+        waiting=WaitingPod(0, has_other_gate=False, priority=0),
+    )
+
+
+def waiter(name: str, gpus: int = 8, second: int = 0, **fields: Any) -> Waiter:
+    return Waiter(uid=name, demand={"gpus": Fraction(gpus)}, since=AT.format(second), **fields)
+
+
+AT_ONCE = QueueSpec()
+
+
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = Clock()
+        monkeypatch.setattr(waiting_reports, "monotonic", self.clock)
+        self.events: list[EventRecord] = []
+        self.started: list[PodRecord] = []
+        self.changed: list[str] = []
+        self.registry = CollectorRegistry()
+        self.reports = WaitingReports(
+            self.events.append, ControllerMetrics(self.registry), self.started.append, self.changed.append
+        )
+
+    def turn(
+        self,
+        *waiters: Waiter,
+        gangs: dict[str, Gang] | None = None,
+        queue: QueueSpec = AT_ONCE,
+        **ledger: Any,
+    ) -> WaitingPods | None:
+        """Take a turn, and return what the status shows then."""
+        counted = replace(LEDGER, **ledger)
+        pods = [replace(pod(each.uid), since=each.since) for each in waiters]
+        demands = {each.uid: each.demand for each in waiters}
+        self.reports.turn("team", pods, demands, take_turn(counted, waiters, gangs or {}, queue))
+        return self.reports.shown("team", counted)
+
+    def said(self) -> list[tuple[str, str, str]]:
+        """Return the Events since the last call."""
+        found = [(each.regarding.name, each.reason, each.message) for each in self.events]
+        self.events.clear()
+        return found
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def demand(gpus: int) -> Vector:
+    return {"gpus": Fraction(gpus)}
+
+
+def test_the_status_names_the_places_in_line_and_a_gang_once(world: World) -> None:
+    members = [waiter(f"train-{number}", 2, 5, gang="Job/train") for number in range(4)]
+
+    shown = world.turn(
+        waiter("first", second=1), *members, waiter("late", 1, 9), gangs={"Job/train": Gang(4)}
+    )
+    assert shown == WaitingPods(
+        pods=6,
+        since=AT.format(1),
+        demand=demand(17),
+        next=(
+            PlaceInLine(
+                name="first",
+                place=1,
+                since=AT.format(1),
+                demand=demand(8),
+                reason="Next",
+                message="next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8, Deployment/chat 3",
+            ),
+            PlaceInLine(
+                name="train-0",
+                gang="Job/train",
+                pods=4,
+                place=2,
+                since=AT.format(5),
+                demand=demand(8),
+                reason="Behind",
+                message="2nd in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8, Deployment/chat 3",
+            ),
+            PlaceInLine(
+                name="late",
+                place=3,
+                since=AT.format(9),
+                demand=demand(1),
+                reason="Behind",
+                message="3rd in line, needs 1 GPU, 5 of 16 free; largest holders: Job/llama 8, Deployment/chat 3",
+            ),
+        ),
+    )
+
+
+def test_those_that_start_come_first_and_those_without_a_place_last(world: World) -> None:
+    shown = world.turn(
+        waiter("gated", second=1, obstacle=Standing.OTHER_GATE), waiter("fits", 5, 2), waiter("next", 1, 3)
+    )
+    assert shown is not None
+    assert [(each.name, each.place, each.reason) for each in shown.next] == [
+        ("fits", 0, "Starting"),
+        ("next", 1, "Next"),
+        ("gated", 0, "OtherGate"),
+    ]
+
+
+def test_the_status_has_ten_places(world: World) -> None:
+    shown = world.turn(*(waiter(f"pod-{number:02}", second=number) for number in range(12)))
+
+    assert shown is not None
+    assert (shown.pods, [each.place for each in shown.next]) == (12, list(range(1, 11)))
+
+
+ONE = waiter("one")
+CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fraction(3)})
+
+
+@cases(
+    ("waiters", "fields", "message"),
+    by_the_dimension_that_lacks_room=(
+        [CLASS],
+        {},
+        "next in line, needs 3 GPUs (nvidia-a100), 2 of 4 nvidia-a100 free; largest holders: Deployment/chat 2",
+    ),
+    without_holders=([ONE], {"holders": {}}, "next in line, needs 8 GPUs, 5 of 16 free"),
+    nothing_free_above_the_quota=(
+        [ONE],
+        {"holders": {}, "used": {"gpus": Fraction(20), "classes/nvidia-a100": Fraction(0)}},
+        "next in line, needs 8 GPUs, 0 of 16 free",
+    ),
+    too_large=(
+        [waiter("one", 24)],
+        {},
+        "it exceeds the whole quota: it needs 24 GPUs, the quota grants 16 GPUs",
+    ),
+    on_hold=(
+        [ONE],
+        {"queue": QueueSpec(hold=True)},
+        "the queue is on hold: spec.queue.hold of the GPUQuota is true",
+    ),
+    other_gate=(
+        [waiter("one", obstacle=Standing.OTHER_GATE)],
+        {},
+        "it has another scheduling gate, and joins the line when that is removed",
+    ),
+    incomplete_gang=(
+        [waiter("one", gang="Job/train")],
+        {"gangs": {"Job/train": Gang(4)}},
+        "3 of the 4 pods of its gang Job/train do not exist yet",
+    ),
+    gang_of_unknown_size=(
+        [waiter("one", gang="PodGroup/train", obstacle=Standing.UNREAD_GANG)],
+        {"gangs": {"PodGroup/train": Gang(0)}},
+        "how many pods its gang PodGroup/train needs could not be read yet",
+    ),
+    starts=([waiter("one", 1)], {}, "it starts now"),
+)
+def test_why_a_pod_waits(world: World, waiters: list[Waiter], fields: dict[str, Any], message: str) -> None:
+    shown = world.turn(*waiters, **fields)
+
+    assert shown is not None
+    assert [each.message for each in shown.next] == [message]
+    world.clock.now += REPEAT_SECONDS
+    world.turn(*waiters, **fields)
+    events = (
+        {("one", "QuotaQueued", f"waiting for quota: {message}")} if message != "it starts now" else set()
+    )
+    assert {*world.said()} == events
+
+
+@cases(
+    ("number", "place"),
+    second=(2, "2nd in line"),
+    third=(3, "3rd in line"),
+    fourth=(4, "4th in line"),
+    eleventh=(11, "11th in line"),
+    twenty_first=(21, "21st in line"),
+)
+def test_the_number_of_a_place(world: World, number: int, place: str) -> None:
+    world.turn(*(waiter(f"pod-{each:02}", second=each) for each in range(1, number + 1)))
+
+    said = {name: message for name, _, message in world.said()}
+    assert said[f"pod-{number:02}"].startswith(f"waiting for quota: {place}, needs 8 GPUs")
+
+
+def test_a_pod_gets_an_event_at_entry_for_a_new_reason_and_every_ten_minutes(world: World) -> None:
+    ahead, behind = waiter("ahead", second=1), waiter("behind", second=2)
+    world.turn(ahead, behind)
+    assert [name for name, *_ in world.said()] == ["ahead", "behind"]
+    world.turn(behind)
+    assert world.said() == []  # it only moved up
+
+    world.turn(replace(behind, obstacle=Standing.OTHER_GATE))
+    assert [name for name, *_ in world.said()] == ["behind"]
+    world.clock.now += REPEAT_SECONDS - 1
+    world.turn(replace(behind, obstacle=Standing.OTHER_GATE))
+    assert world.said() == []
+    world.clock.now += 1
+    world.turn(replace(behind, obstacle=Standing.OTHER_GATE))
+    assert [name for name, *_ in world.said()] == ["behind"]
+
+
+def test_an_incomplete_gang_gets_an_event_after_ten_minutes(world: World) -> None:
+    first, second = (waiter(name, gang="Job/train") for name in ("first", "second"))
+    gangs = {"Job/train": Gang(3)}
+    world.turn(first, gangs=gangs)
+    world.clock.now += REPEAT_SECONDS - 1
+    world.turn(first, second, gangs=gangs)
+    assert world.said() == []
+    world.clock.now += 1
+    world.turn(first, second, gangs=gangs)
+    missing = "waiting for quota: 1 of the 3 pods of its gang Job/train do not exist yet"
+    assert world.said() == [("first", "QuotaQueued", missing)]
+
+    world.turn(first, second, waiter("third", gang="Job/train"), gangs=gangs, hard={"gpus": Fraction(24)})
+    assert [message for *_, message in world.said()] == [
+        "waiting for quota: next in line, needs 24 GPUs, 13 of 24 free; largest holders: Job/llama 8, Deployment/chat 3"
+    ] * 3
+
+
+def test_a_gang_with_too_many_pods_is_told_how_many_can_start_together(world: World) -> None:
+    waiters = [waiter(uid(str(number)), 1, gang="Job/train") for number in range(5000)]
+    shown = world.turn(*waiters, gangs={"Job/train": Gang(5000)}, hard={"gpus": Fraction(5000)}, used={})
+    assert shown is not None
+    assert shown.next[0].message == (
+        "its gang Job/train has 5000 pods, of which at most 4680 can start together"
+    )
+
+
+def test_a_status_is_due_when_it_differs(world: World) -> None:
+    world.turn(ONE)
+    world.turn(ONE)
+    assert world.changed == ["team"]
+    world.turn(replace(ONE, obstacle=Standing.OTHER_GATE))
+    assert world.changed == ["team", "team"]
+
+
+def test_a_removed_gate_is_an_event_a_wait_and_a_line_of_the_audit_log(world: World) -> None:
+    created = datetime.now(UTC) - timedelta(hours=2, minutes=5)
+    world.reports.started(replace(pod("train"), since=timestamp(created)))
+
+    assert world.said() == [
+        ("train", "QuotaGranted", "waited for quota for 2 h 5 min; its scheduling gate is removed")
+    ]
+    assert [each.name for each in world.started] == ["train"]
+    name = "gpu_admission_quota_wait_seconds"
+    assert world.registry.get_sample_value(f"{name}_sum") == pytest.approx(7500, abs=20)
+
+
+def test_a_denied_removal_is_an_event_a_count_and_the_reason_in_the_status(world: World) -> None:
+    world.reports.denied(pod("one"), "admission webhook x denied the request: no")
+    assert world.said() == [
+        (
+            "one",
+            "QuotaNotStarted",
+            "it is its turn, but its scheduling gate could not be removed: "
+            "admission webhook x denied the request: no",
+        )
+    ]
+    labels = {"namespace": "team"}
+    assert world.registry.get_sample_value("gpu_admission_quota_lifts_denied_total", labels) == 1
+
+    shown = world.turn(replace(ONE, obstacle=Standing.DENIED))
+    assert shown is not None
+    assert shown.next[0].message == (
+        "the removal of its scheduling gate was denied: admission webhook x denied the request: no"
+    )
+
+
+def test_a_line_that_nobody_stands_in_shows_nothing(world: World) -> None:
+    world.turn(ONE)
+    world.reports.nobody("team")
+
+    assert world.reports.shown("team", replace(LEDGER, waiting=0)) is None
+    assert world.reports.shown("team", LEDGER) == WaitingPods(pods=1)  # of a count that no turn followed yet

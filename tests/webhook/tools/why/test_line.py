@@ -1,0 +1,191 @@
+"""Why a pod waits in line for quota, by what the status of the GPUQuota says, and what lets it start."""
+
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from policies.finding import PLATFORM_TEAM
+from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.quota.amounts import Hard
+from policies.quota.spec import QuotaSpec
+from policies.quota.waiting import GATE
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.tools.why.situations import situation
+from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
+from webhook.tools.why.explanation import Answer, Source
+from webhook.tools.why.family import StoredPod
+from webhook.tools.why.line import gang_keys, line_cause, place_in_line
+from webhook.tools.why.reasons import answer_of
+
+GPUS = {"gpus": Fraction(8)}
+NEEDS = "needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8"
+FIRST = PlaceInLine(name="first", place=1, demand=GPUS, reason="Next", message=f"next in line, {NEEDS}")
+TRAIN = PlaceInLine(
+    name="train-0",
+    gang="Job/train",
+    pods=8,
+    place=2,
+    demand=GPUS,
+    reason="Behind",
+    message=f"2nd in line, {NEEDS}",
+)
+LATER = tuple(
+    PlaceInLine(name=f"pod-{place}", place=place, demand=GPUS, reason="Behind", message=f"{place}th in line")
+    for place in (3, 4, 5)
+)
+LINE = WaitingPods(pods=37, next=(FIRST, TRAIN, *LATER))
+RAISE = f"ask {PLATFORM_TEAM} to raise spec.hard.gpus of the GPUQuota"
+
+
+def gated(name: str = "train-0", *gates: str) -> StoredPod:
+    spec = {"schedulingGates": [{"name": each} for each in (GATE, *gates)]}
+    blocked = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+    document: JSON = {
+        "metadata": {"name": name, "creationTimestamp": "2026-11-22T08:10:00Z"},
+        "spec": spec,
+        "status": {"phase": "Pending", "conditions": [blocked]},
+    }
+    return msgspec.convert(document, StoredPod)
+
+
+def quota(waiting: WaitingPods | None) -> QuotaRecord:
+    spec = QuotaSpec(hard=Hard(gpus=16))
+    return QuotaRecord(namespace="team", uid="", version="", spec=spec, status=QuotaStatus(waiting=waiting))
+
+
+def place(reason: str, message: str, **fields: Any) -> PlaceInLine:
+    return PlaceInLine(name="train-0", demand=GPUS, reason=reason, message=message, **fields)
+
+
+@cases(
+    ("found", "message", "remedy"),
+    next_in_line=(
+        FIRST,
+        f"next in line, {NEEDS}",
+        f"it starts when enough of the quota is released: end what is not needed, or {RAISE}",
+    ),
+    a_gang_behind_another_one=(
+        TRAIN,
+        f"2nd in line, {NEEDS}; before it: Pod/first",
+        f"it starts after those before it: end what is not needed, or {RAISE}",
+    ),
+    behind_many=(
+        LATER[2],
+        "5th in line; before it: Pod/first, Job/train (8 pods) and 2 more",
+        f"it starts after those before it: end what is not needed, or {RAISE}",
+    ),
+    starting=(place("Starting", "it starts now"), "it starts now", ""),
+    incomplete=(
+        place("Incomplete", "2 of the 8 pods of its gang Job/train do not exist yet", gang="Job/train"),
+        "2 of the 8 pods of its gang Job/train do not exist yet",
+        "create the missing pods: gpu-admission why Job/train says why they are missing",
+    ),
+    other_gate=(
+        place("OtherGate", "it has another scheduling gate"),
+        "it has another scheduling gate",
+        "see the controller that sets example.com/gate",
+    ),
+    denied=(
+        place("Denied", "the removal of its scheduling gate was denied: no"),
+        "the removal of its scheduling gate was denied: no",
+        "correct what the denial says: the controller tries again each minute",
+    ),
+    too_large=(
+        place("TooLarge", "it exceeds the whole quota"),
+        "it exceeds the whole quota",
+        f"request less, or {RAISE}",
+    ),
+    on_hold=(
+        place("OnHold", "the queue is on hold"),
+        "the queue is on hold",
+        f"ask {PLATFORM_TEAM}, who set it in GPUQuota default",
+    ),
+    for_a_reason_of_a_later_version=(place("Sleeping", "it sleeps"), "it sleeps", ""),
+    not_among_the_first=(None, "behind the first 5 places, needs 8 GPUs; 37 pods wait", f"wait, or {RAISE}"),
+)
+def test_why_it_waits_and_what_helps(found: PlaceInLine | None, message: str, remedy: str) -> None:
+    cause = line_cause(gated("train-0", "example.com/gate"), quota(LINE), found, GPUS, PLATFORM_TEAM)
+
+    before, _, said = cause.message.partition(": ")
+    gang = " with the other pods of its gang Job/train" if found and found.gang else ""
+    assert before == f"waits in line for quota since 2026-11-22T08:10:00Z{gang}"
+    assert (said, cause.remedy, cause.source) == (message, remedy, Source.LINE)
+
+
+@cases(
+    ("record", "message"),
+    without_a_quota=(None, "its namespace has no GPUQuota that you may read"),
+    before_its_first_count=(quota(None), "the controller has not given it a place yet"),
+)
+def test_without_a_line_a_controller_may_be_missing(record: QuotaRecord | None, message: str) -> None:
+    cause = line_cause(gated(), record, None, GPUS, PLATFORM_TEAM)
+
+    assert cause.message.endswith(f": {message}")
+    assert cause.remedy == f"if it stays so, ask {PLATFORM_TEAM} whether a controller runs"
+
+
+def pod(owner: str, **metadata: Any) -> Pod:
+    kind, _, name = owner.partition("/")
+    owners = (OwnerReference(api_version="batch/v1", kind=kind, name=name, controller=True),) if owner else ()
+    return Pod(metadata=Metadata(owner_references=owners, **metadata))
+
+
+INDEXED = {"annotations": {"batch.kubernetes.io/job-completion-index": "0"}}
+GROUPED = {"annotations": {"scheduling.k8s.io/group-name": "train"}}
+
+
+@cases(
+    ("explained", "owners", "gang"),
+    by_its_controller=(pod("Job/train", **INDEXED), set(), "Job/train"),
+    by_the_object_above=(pod("Job/train-workers-0", **INDEXED), {"JobSet/train"}, "JobSet/train"),
+    by_its_group_in_a_leader_worker_set=(
+        pod("StatefulSet/chat-1", labels={"leaderworkerset.sigs.k8s.io/group-index": "1"}),
+        {"LeaderWorkerSet/chat"},
+        "LeaderWorkerSet/chat/1",
+    ),
+    by_its_pod_group=(pod("Job/other", **GROUPED), {"Job/other"}, "PodGroup/train"),
+)
+def test_a_pod_finds_the_place_of_its_gang(explained: Pod, owners: set[str], gang: str) -> None:
+    wanted = msgspec.structs.replace(TRAIN, gang=gang)
+    others = msgspec.structs.replace(TRAIN, gang="Job/other")
+    line = WaitingPods(pods=16, next=(others, wanted))
+
+    assert place_in_line(line, gang_keys(explained, owners)) == wanted
+
+
+def test_a_pod_without_a_controller_is_in_no_gang() -> None:
+    assert place_in_line(LINE, gang_keys(pod(""), set())) is None
+
+
+def test_pods_that_wait_are_one_reason_and_no_node_is_blamed() -> None:
+    pods = [gated("train-1"), gated("train-0")]
+    cause = line_cause(pods[1], quota(LINE), TRAIN, GPUS, PLATFORM_TEAM)
+
+    answer, summary, reasons = answer_of(situation(pods=pods, wanted=2, line=("train-0", cause), nodes=()))
+    assert answer is Answer.WAITING
+    assert len(reasons) == 1
+    assert summary.startswith("0 of 2 pods run: Pod train-0 (and 1 more) waits in line for quota since ")
+
+
+@cases(
+    ("pods", "want"),
+    beside_running_ones=(
+        [gated(), msgspec.convert({"metadata": {"name": "a"}, "status": {"phase": "Running"}}, StoredPod)],
+        Answer.WAITING,
+    ),
+    beside_pending_ones=(
+        [gated(), msgspec.convert({"metadata": {"name": "a"}, "status": {"phase": "Pending"}}, StoredPod)],
+        Answer.PENDING,
+    ),
+)
+def test_the_answer_is_waiting_if_nothing_else_is_missing(pods: list[StoredPod], want: Answer) -> None:
+    cause = line_cause(pods[0], quota(LINE), TRAIN, GPUS, PLATFORM_TEAM)
+
+    assert answer_of(situation(pods=pods, wanted=2, line=("train-0", cause)))[0] is want

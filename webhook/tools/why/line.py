@@ -1,0 +1,90 @@
+"""Why a pod waits in line for quota, and what lets it start: by the status of its GPUQuota."""
+
+from collections.abc import Collection
+
+from policies.pods.pod import Pod
+from policies.quota.amounts import Vector
+from policies.quota.line import Standing
+from policies.quota.shortage import amounts_in_words
+from policies.quota.spec import NAME, hard_field
+from policies.quota.waiting import GATE
+from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
+from webhook.tools.why.explanation import Cause, Source
+from webhook.tools.why.family import StoredPod
+from webhook.workloads.gangs import gang_source
+
+NAMED = 2
+"""Places before a pod that are named."""
+WAITS = "waits in line for quota"
+
+
+def gang_keys(pod: Pod, owners: Collection[str]) -> frozenset[str]:
+    """Return the keys that the gang of a pod may have. `owners`: the objects above it, as kind and name."""
+    source = gang_source(pod)
+    if source is None:
+        return frozenset()
+    names = {f"{source.kind}/{source.name}", *(() if source.is_group else owners)}
+    return frozenset(f"{name}/{source.part}".rstrip("/") for name in names)
+
+
+def place_in_line(waiting: WaitingPods | None, gangs: Collection[str]) -> PlaceInLine | None:
+    """Return the place of a gang; None if the status, which has the first places, lacks it."""
+    return next((each for each in (waiting.next if waiting else ()) if each.gang in gangs), None)
+
+
+def line_cause(
+    pod: StoredPod, quota: QuotaRecord | None, place: PlaceInLine | None, needed: Vector, contact: str
+) -> Cause:
+    """Return why the pod waits, without its name. `needed`: its own demand on the quota."""
+    waiting = quota.status.waiting if quota else None
+    since = f"{WAITS} since {pod.metadata.creation_timestamp}"
+    keys = sorted(place.demand if place else needed)
+    more = f"ask {contact} to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'} of the GPUQuota"
+    if place is None:
+        message, remedy = _without_place(quota, waiting, needed), f"wait, or {more}"
+        if waiting is None:
+            remedy = f"if it stays so, ask {contact} whether a controller runs"
+        return Cause(source=Source.LINE, message=f"{since}: {message}", remedy=remedy)
+    gang = f" with the other pods of its gang {place.gang}" if place.gang else ""
+    return Cause(
+        source=Source.LINE,
+        message=f"{since}{gang}: {place.message}{_before(place, waiting)}",
+        remedy=_remedy(pod, place, more, contact),
+        reason=place.reason,
+    )
+
+
+def _without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Vector) -> str:
+    if quota is None:
+        return "its namespace has no GPUQuota that you may read"
+    if waiting is None:
+        return "the controller has not given it a place yet"
+    behind = max((each.place for each in waiting.next), default=0)
+    needs = f", needs {amounts_in_words(needed)}" if needed else ""
+    return f"behind the first {behind} places{needs}; {waiting.pods} pods wait"
+
+
+def _before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
+    """Return who is before it in line."""
+    before = [each for each in (waiting.next if waiting else ()) if 0 < each.place < place.place]
+    if not before:
+        return ""
+    named = ", ".join(each.title for each in before[:NAMED])
+    return f"; before it: {named}" + (f" and {len(before) - NAMED} more" if len(before) > NAMED else "")
+
+
+def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str) -> str:
+    others = ", ".join(gate for gate in pod.gates if gate != GATE)
+    remedies = {
+        Standing.STARTING: "",
+        Standing.NEXT: f"it starts when enough of the quota is released: end what is not needed, or {more}",
+        Standing.BEHIND: f"it starts after those before it: end what is not needed, or {more}",
+        Standing.INCOMPLETE: f"create the missing pods: gpu-admission why {place.gang} says why they are missing",
+        Standing.UNREAD_GANG: f"create {place.gang} if there is none; the log of the controller says what is wrong",
+        Standing.OTHER_GATE: f"see the controller that sets {others}",
+        Standing.DENIED: "correct what the denial says: the controller tries again each minute",
+        Standing.TOO_LARGE: f"request less, or {more}",
+        Standing.TOO_MANY: "use fewer pods with more GPUs each",
+        Standing.ON_HOLD: f"ask {contact}, who set it in GPUQuota {NAME}",
+    }
+    return next((text for standing, text in remedies.items() if standing.value == place.reason), "")
