@@ -93,6 +93,7 @@ class Reason(StrEnum):
     LEDGER_UNREACHABLE = "LedgerUnreachable", "the ledger of the quota could not be read or written"
     LEDGER_UNREADABLE = "LedgerUnreadable", "the ledger of the quota has reservations that cannot be read"
     LEDGER_FULL = "LedgerFull", "the ledger of the quota cannot hold more reservations"
+    CHARGED_WHILE_WAITING = "ChargedWhileWaiting", "a ResourceQuota also counts pods that wait in line"
     INEFFECTIVE_QUOTA = (
         "IneffectiveQuota",
         "a key of a ResourceQuota or GPUQuota has no effect, or is invalid",
@@ -268,7 +269,7 @@ _REASONS = {
     "gpu-isolation": _INJECTED
     | {Reason.EXPOSED_GPUS, Reason.PRIVILEGED_CONTAINER, Reason.TOLERATES_GPU_TAINT, Reason.DEVICE_VARIABLE},
     "gpu-quota": {Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT, Reason.QUOTA_MISSING}
-    | {Reason.QUOTA_QUEUED, Reason.OTHERS_WAIT, Reason.QUEUE_FULL}
+    | {Reason.QUOTA_QUEUED, Reason.OTHERS_WAIT, Reason.QUEUE_FULL, Reason.CHARGED_WHILE_WAITING}
     | {Reason.QUOTA_NOT_COUNTED, Reason.QUOTA_RECALCULATING, Reason.INEFFECTIVE_QUOTA}
     | {Reason.LEDGER_UNREACHABLE, Reason.LEDGER_UNREADABLE, Reason.LEDGER_FULL}
     | {Reason.UNCOUNTABLE_DEVICES, Reason.UNCLASSIFIED_POD, Reason.PROTECTED_CLAIM}

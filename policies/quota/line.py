@@ -40,7 +40,10 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A gang needs `size` pods. `running` of those that exist have no gate."""
+    """A gang needs `size` pods; more line up singly. `running` of those that exist have no gate.
+
+    With size 0, which could not be read, its pods have the obstacle UNREAD_GANG.
+    """
 
     size: int
     running: int = 0
@@ -57,12 +60,16 @@ class Standing(Enum):
     """Others are before it in line."""
     INCOMPLETE = "Incomplete"
     """Pods of its gang do not exist yet."""
+    UNREAD_GANG = "UnreadGang"
+    """How many pods its gang needs could not be read yet."""
     OTHER_GATE = "OtherGate"
     """It has a scheduling gate of somebody else, too."""
     DENIED = "Denied"
     """The removal of its gate was denied."""
     TOO_LARGE = "TooLarge"
     """It exceeds the whole quota."""
+    TOO_MANY = "TooMany"
+    """Its gang has more pods than can start together."""
     ON_HOLD = "OnHold"
     """`spec.queue.hold` of the GPUQuota is true."""
 
@@ -70,8 +77,8 @@ class Standing(Enum):
 class Place(msgspec.Struct, frozen=True):
     """The place of a pod in line, from 1; 0 if it has none. A gang has one place.
 
-    `needed` is what must be free for it, of a gang the demand of all its pods. `gang` is the key of a gang that waits whole, and
-    `missing` the number of its pods that do not exist yet.
+    `needed` is what must be free for it, of a gang the demand of all its pods. `gang` is the key of a gang that waits whole,
+    `missing` the number of its pods that do not exist yet, and `most` how many could start together if it has too many.
     """
 
     standing: Standing
@@ -79,6 +86,7 @@ class Place(msgspec.Struct, frozen=True):
     needed: Vector = {}
     gang: str = ""
     missing: int = 0
+    most: int = 0
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -90,12 +98,16 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class _Unit(msgspec.Struct, frozen=True, dict=True):
-    """A single pod, or the pods of a gang that waits whole, of which so many do not exist yet."""
+    """A single pod, or the pods of a gang that waits whole, of which so many do not exist yet.
+
+    The `others` of a gang line up singly once it has started.
+    """
 
     waiters: tuple[Waiter, ...]
     is_first: bool
     gang: str = ""
     missing: int = 0
+    others: tuple[Waiter, ...] = ()
 
     @property
     def obstacle(self) -> Standing | None:
@@ -109,12 +121,17 @@ class _Unit(msgspec.Struct, frozen=True, dict=True):
         )
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether it cannot start. A gang whose size cannot be read may have started."""
+        return self.obstacle not in {None, Standing.UNREAD_GANG}
+
+    @property
     def goes_first(self) -> bool:
         return self.is_first or any(each.replaces for each in self.waiters)
 
     @property
     def order(self) -> tuple[object, ...]:
-        each = min(self.waiters, key=_place)
+        each = min((*self.waiters, *self.others), key=_place)
         return not self.is_first, *_place(each)
 
 
@@ -159,7 +176,9 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         gang = gangs[key]
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
-            yield _Unit(tuple(members), is_first=False, gang=key, missing=max(gang.size - len(members), 0))
+            size = gang.size or len(members)
+            needed, others = tuple(members[:size]), tuple(members[size:])
+            yield _Unit(needed, is_first=False, gang=key, missing=size - len(needed), others=others)
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
         yield from (_Unit((each,), is_first=each.uid in lifts) for each in members)
@@ -188,11 +207,12 @@ def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     over = [each.key for each in exceeds(together, ledger.hard)]
     gone: list[str] = []
     for unit in reversed(units):
+        gone += [lifts[each.uid].id for each in unit.others if each.uid in lifts]
         held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts and lifts[each.uid].is_lift]
         if not held or unit.is_first:
             continue
         is_over = any(key in each.demand for key in over for each in held)
-        if is_over or unit.obstacle or unit.missing or any(map(missing.of, unit.waiters)):
+        if is_over or unit.is_blocked or unit.missing or any(map(missing.of, unit.waiters)):
             gone += [each.id for each in held]
             together = positive_difference(together, total(each.demand for each in held))
             over = [each.key for each in exceeds(together, ledger.hard)]
@@ -229,7 +249,7 @@ class _Line:
         self._space = LIFTS_LIMIT - Reservations.of(*ledger.reservations.lifts.values()).size
         self._blocked = False
         self._number = 0
-        self._too_large: dict[int, bool] = {}
+        self._never: dict[int, Standing | None] = {}
         self.held: list[Reservation] = []
         self.places: dict[str, Place] = {}
 
@@ -240,8 +260,14 @@ class _Line:
             self._number = number = self._number + 1
             is_starved = min(each.since for each in unit.waiters) < self._starved_before
             self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.is_first
-        place = Place(standing, number, unit.demand, unit.gang, unit.missing)
+        held = self._held(unit.waiters) if standing is Standing.TOO_MANY else None
+        most = LIFTS_LIMIT * len(held) // held.size if held else 0
+        place = Place(standing, number, unit.demand, unit.gang, unit.missing, most)
         self.places.update((each.uid, place) for each in unit.waiters)
+        if unit.others and standing is Standing.STARTING:
+            self._number += 1
+            place = Place(Standing.BEHIND, self._number, unit.others[0].demand)
+        self.places.update((each.uid, place) for each in unit.others)
 
     def _standing(self, unit: _Unit) -> Standing:
         lacking = [each for each in unit.waiters if self._missing.of(each)]
@@ -251,8 +277,8 @@ class _Line:
             standing = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
         elif unit.missing:
             standing = Standing.INCOMPLETE
-        elif self._is_too_large(unit):
-            standing = Standing.TOO_LARGE
+        elif (never := self._never_fits(unit)) is not None:
+            standing = never
         elif self._queue.hold:
             standing = Standing.ON_HOLD
         elif self._blocked:
@@ -262,13 +288,16 @@ class _Line:
             standing = Standing.STARTING if self._hold(lacking, kept) else Standing.NEXT
         return standing
 
-    def _is_too_large(self, unit: _Unit) -> bool:
-        """Whether the unit can never be held. Equal pods share their demand, so it is compared once."""
+    def _never_fits(self, unit: _Unit) -> Standing | None:
+        """Return why the unit can never be held, None if it can. Equal pods share their demand, so it is compared once."""
         identity = id(unit.demand)
-        if identity not in self._too_large:
+        if identity not in self._never:
             is_over = bool(exceeds(unit.demand, self._ledger.hard))
-            self._too_large[identity] = is_over or self._held(unit.waiters).size > LIFTS_LIMIT
-        return self._too_large[identity]
+            are_too_many = not is_over and self._held(unit.waiters).size > LIFTS_LIMIT
+            self._never[identity] = (
+                Standing.TOO_LARGE if is_over else Standing.TOO_MANY if are_too_many else None
+            )
+        return self._never[identity]
 
     def _hold(self, lacking: Sequence[Waiter], kept: Vector) -> bool:
         """Hold what these pods lack, if there is room for all of them, and for what is `kept` free."""

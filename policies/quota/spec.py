@@ -21,6 +21,10 @@ RESOURCE_QUOTA = "resource-quota"
 """Rule id of findings about a ResourceQuota. No policy configures them, because administrators write ResourceQuotas."""
 
 REQUESTS, LIMITS = "requests.", "limits."
+CHARGED_AT_CREATION = frozenset(
+    ("pods", "count/pods", *(f"{of}{each}" for of in ("", REQUESTS, LIMITS) for each in ("cpu", "memory")))
+)
+"""Keys of a ResourceQuota, besides GPUs, that count every pod that has not ended, also under a scheduling gate."""
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,4 +88,23 @@ def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMappi
             path=f"spec.hard[{key}]",
             message="has no effect: a ResourceQuota counts only requests of extended resources",
             remedy=remedy,
+        )
+
+
+def charged_while_waiting(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield a warning if keys of `spec.hard` also count the pods that wait in line."""
+    charged = sorted(
+        key
+        for key in hard
+        if key in CHARGED_AT_CREATION
+        or (key.startswith(REQUESTS) and resource_mapping.resource(key.removeprefix(REQUESTS)) is not None)
+    )
+    if charged:
+        yield Finding(
+            rule=RESOURCE_QUOTA,
+            reason=Reason.CHARGED_WHILE_WAITING,
+            severity=Severity.WARNING,
+            path="spec.hard",
+            message=f"{', '.join(charged)} also count pods that wait in line for quota: beyond them, a pod is denied instead",
+            remedy="omit them, or leave room for the pods that wait",
         )

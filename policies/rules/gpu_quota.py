@@ -101,7 +101,8 @@ def check_reservation(
     elif would_wait and verdict.must_wait:
         yield queued(namespace, outcome, now)
     elif verdict.reason in _IN_LINE:
-        yield _in_line(namespace, verdict.reason, ledger)
+        joins = options.on_exceeded is OnExceeded.QUEUE and request.before is None
+        yield _in_line(namespace, verdict.reason, ledger, joins=joins)
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
@@ -140,8 +141,8 @@ def _apart(request: QuotaRequest, options: GPUQuotaOptions) -> Iterator[str]:
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
 
 
-def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger) -> Finding:
-    """Return the denial of a request because of the pods that wait in line."""
+def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, joins: bool) -> Finding:
+    """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
     found = partial(Finding, rule=RULE_ID)
     if reason is VerdictReason.QUEUE_FULL:
         message = (
@@ -157,9 +158,8 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger) -> Find
         message = f"too little of quota {namespace}/{NAME} is held for the pod to remove its scheduling gate"
         return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
     message = f"{ledger.all_waiting} pods wait in line for quota {namespace}/{NAME}, and go first"
-    return found(
-        reason=Reason.OTHERS_WAIT, message=message, remedy="create the pod again: it then waits, too"
-    )
+    remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
+    return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:

@@ -35,7 +35,9 @@ from webhook.commands.controller import controller
 from webhook.commands.serve import serve
 from webhook.configuration.loader import load_directory
 from webhook.configuration.registered_annotations import without_added
+from webhook.configuration.workload_kinds import plural
 from webhook.server.settings import ServerSettings
+from webhook.workloads.gangs import LINKS, POD_GROUPS, SCHEDULING, runs_together
 
 pytestmark = pytest.mark.usefixtures("rendering")
 PRESETS = ("first-install", "production", "eks", "gke-private", "openshift")
@@ -282,6 +284,51 @@ def test_with_cert_manager_nobody_else_writes_certificates() -> None:
 
 def roles(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*of_kind("Role", documents), *of_kind("ClusterRole", documents)]
+
+
+MADE_BY_OTHERS = {
+    ("trainer.kubeflow.org", "trainjobs"),
+    ("disaggregatedset.x-k8s.io", "disaggregatedsets"),
+    ("batch.volcano.sh", "cronjobs"),
+    ("grove.io", "podcliquesets"),
+    ("serving.kserve.io", "inferenceservices"),
+    ("serving.kserve.io", "llminferenceservices"),
+    ("ome.io", "inferenceservices"),
+    ("nvidia.com", "dynamocomponentdeployments"),
+    ("nvidia.com", "dynamographdeployments"),
+    ("apps.nvidia.com", "nimpipelines"),
+    ("apps.nvidia.com", "nimservices"),
+    ("workload.serving.volcano.sh", "modelboosters"),
+    ("orchestration.aibrix.ai", "stormservices"),
+    ("inference.llmaz.io", "services"),
+}
+"""Kinds whose pods are made by an object of another kind, which has the size of the gang, or by a Deployment."""
+
+
+def test_the_controller_may_read_how_many_pods_a_gang_needs() -> None:
+    (role,) = (
+        each
+        for each in of_kind("ClusterRole", rendered())
+        if each["metadata"]["name"] == "gpu-admission-controller"
+    )
+    readable = {
+        (group, resource)
+        for rule in role["rules"]
+        if "get" in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    kinds = load_directory(None).workload_kinds.values()
+    gangs = {(each.group, each.plural) for each in kinds if runs_together(each) and not each.templates_only}
+    groups = {(source.rpartition("/")[0], "podgroups") for _, _, source in POD_GROUPS}
+    links = {(group, plural(kind)) for group, kind in LINKS}
+
+    assert gangs >= MADE_BY_OTHERS
+    assert not readable & MADE_BY_OTHERS
+    assert (
+        gangs - MADE_BY_OTHERS | groups | links | {(SCHEDULING, "podgroups"), (SCHEDULING, "workloads")}
+        <= readable
+    )
 
 
 CERTIFICATES = {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"}

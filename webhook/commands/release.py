@@ -77,10 +77,10 @@ _POD = msgspec.json.Decoder(_Pod)
 def release(
     *, namespace: str | None, everywhere: bool, uninstall: bool, cluster: ClusterChoice, output: str
 ) -> None:
-    """Start all pods that wait in line for quota: remove their scheduling gate.
+    """Start all pods that wait in line for quota.
 
-    They start although they exceed the quota. While policies enforce it, the webhook puts the gate back: pause them first. For an
-    uninstallation, --uninstall takes the webhook away instead; `helm uninstall` does that by itself.
+    It removes their scheduling gate, so they start although they exceed the quota. While policies enforce it, the webhook puts
+    it back: pause them first. For an uninstallation, --uninstall takes the webhook away instead; `helm uninstall` does that.
 
     Exit codes: 0 no pod waits any more, 1 some still wait, 2 none was released.
     """

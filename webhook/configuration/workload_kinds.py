@@ -179,7 +179,7 @@ class WorkloadKind(_Row, frozen=True):
     templates_only: whether its objects make no pods until another object refers to them.
     stopped: path → value with which the object, or that part of it, has no pods: a suspended job. `*` is any value.
     starts_together: whether all its pods start together. Then they leave the line for quota together, as a gang does.
-    staged: path → value with which its pods start in stages. Then they leave the line for quota one by one.
+    staged: path → value with which its pods start in stages. Then they leave the line for quota one by one. `*` is any value.
     together: path of the number of pods of the whole object that must run together before any of them works.
     """
 

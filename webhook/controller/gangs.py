@@ -1,36 +1,51 @@
 """Gangs: pods that must run together, by their PodGroup or by the object that makes them.
 
-A pod says in its metadata where its gang is looked up. Of a PodGroup, the smallest number of members counts. Otherwise the last
-object in the chain of controllers counts, if section `workloadKinds` of a GPUResourceMapping says that its pods run together.
-Only pods that request GPUs count, since no other pod waits. Pods of kinds that start in stages form no gang.
+A pod says in its metadata where its gang is looked up. Of a PodGroup, the smallest number of members counts. Otherwise the first
+object in the chain of controllers counts whose pods run together by section `workloadKinds` of a GPUResourceMapping, or one above
+it that starts all of its pods together: a JobSet. Pods of kinds that start in stages form no gang.
+
+Only pods that request GPUs count, since no other pod waits.
 """
 
 import logging
 from collections.abc import Callable
 from time import monotonic
+from typing import Any
 
 import msgspec
 
-from policies.pods.pod import Metadata, View
+from policies.pods.pod import Metadata, OwnerReference, View
+from policies.pods.workload import PodCount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import plural
+from webhook.configuration.workload_kinds import WorkloadKind, plural
 from webhook.workloads.counts import is_staged
-from webhook.workloads.gangs import SCHEDULING, SOURCES, GangSource, controller_of, starts_together
+from webhook.workloads.gangs import (
+    SCHEDULING,
+    SOURCES,
+    GangSource,
+    controller_of,
+    may_lead_to_gang,
+    starts_together,
+)
 from webhook.workloads.places import workload_pods
 
 log = logging.getLogger("gpu_admission.controller")
 
 REMEMBERED_SECONDS = 30.0
 """For so long the size of a gang is not read again."""
+AGAIN_SECONDS = 2.0
+"""Until what could not be read is read again."""
+MISSING_SECONDS = 60.0
+"""A PodGroup may be created after its pods. After so long, its pods work each by itself: nothing serves their scheduler's API."""
 MAX_OWNERS = 6
 """Controllers above a pod at most: a pod of a JobSet of a TrainJob has three."""
 SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 
 
 class KnownGang(msgspec.Struct, frozen=True):
-    """The key of a gang in its namespace, and how many pods it needs."""
+    """The key of a gang in its namespace, and how many pods it needs; 0 if that could not be read yet."""
 
     key: str
     size: int
@@ -40,7 +55,66 @@ class _Object(View, frozen=True):
     metadata: Metadata = Metadata()
 
 
+class _GangPolicy(View, frozen=True):
+    min_count: int = 0
+
+
+class _Policy(View, frozen=True):
+    gang: _GangPolicy | None = None
+
+
+class _Group(View, frozen=True):
+    """The spec of a PodGroup, or a part of a Workload. `policy` is that of a Workload, `min_member` that of other schedulers."""
+
+    name: str = ""
+    min_member: int | None = None
+    scheduling_policy: _Policy | None = None
+    policy: _Policy | None = None
+
+    @property
+    def size(self) -> int:
+        policy = self.scheduling_policy or self.policy
+        return self.min_member or (policy.gang.min_count if policy and policy.gang else 0)
+
+
+class _GroupSpec(_Group, frozen=True):
+    pod_groups: tuple[_Group, ...] = ()
+
+
+class _GroupObject(_Object, frozen=True):
+    spec: _GroupSpec = _GroupSpec()
+
+
 _OBJECT = msgspec.json.Decoder(_Object)
+_GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
+
+
+class _Workload(msgspec.Struct, frozen=True):
+    """An object that has pods. `counts` are those of its pods with GPUs."""
+
+    workload_kind: WorkloadKind | None
+    data: Any
+    counts: list[PodCount]
+    controller: OwnerReference | None
+
+    @property
+    def is_staged(self) -> bool:
+        return self.workload_kind is not None and is_staged(self.workload_kind, self.data)
+
+    @property
+    def size(self) -> int:
+        """How many of its pods run together, 0 if each works by itself."""
+        if self.workload_kind is not None and starts_together(self.workload_kind, self.data):
+            return sum(count.running or 0 for count in self.counts)
+        return sum(count.gang or 0 for count in self.counts)
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What was found, until when it counts, and since when it was looked for (monotonic)."""
+
+    gang: KnownGang | None
+    until: float
+    since: float
 
 
 class Gangs:
@@ -48,73 +122,102 @@ class Gangs:
 
     def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
         self._api, self._configuration = api, configuration
-        self._known: dict[tuple[str, GangSource], tuple[KnownGang | None, float]] = {}
+        self._known: dict[tuple[str, GangSource], _Known] = {}
 
     def find(self, namespace: str, source: GangSource) -> KnownGang | None:
-        """Return the gang; None for pods that work each by itself, and where it cannot be read."""
-        found, until = self._known.get((namespace, source), (None, 0.0))
-        if monotonic() < until:
-            return found
-        try:
-            read = self._of_group if source.is_group else self._of_owner
-            found = read(namespace, source)
-        except (errors.ApiError, msgspec.MsgspecError) as error:
-            log.info("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
-            found = None
+        """Return the gang; None for pods that work each by itself."""
+        if not source.is_group and not may_lead_to_gang(source, self._configuration().workload_kinds):
+            return None
+        known, now = self._known.get((namespace, source)), monotonic()
+        if known is not None and now < known.until:
+            return known.gang
+        found, seconds = self._found(namespace, source, known, now)
         if len(self._known) >= SOURCES:
             self._known.clear()
-        self._known[namespace, source] = found, monotonic() + REMEMBERED_SECONDS
+        since = now if known is None else known.since
+        self._known[namespace, source] = _Known(found, now + seconds, since)
         return found
+
+    def _found(
+        self, namespace: str, source: GangSource, known: _Known | None, now: float
+    ) -> tuple[KnownGang | None, float]:
+        """Return the gang, and for how many seconds that counts."""
+        try:
+            read = self._of_group if source.is_group else self._of_owner
+            return read(namespace, source), REMEMBERED_SECONDS
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            log.warning("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
+            is_missing = isinstance(error, errors.NotFound) and source.is_group
+            is_final = isinstance(error, (errors.NotFound, errors.Forbidden, msgspec.MsgspecError))
+            since = now if known is None else known.since
+            if is_final and not (is_missing and now < since + MISSING_SECONDS):
+                return None, REMEMBERED_SECONDS
+            return KnownGang(_key(source), 0) if known is None else known.gang, AGAIN_SECONDS
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version
         if api_version == SCHEDULING:
             api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
-        data = msgspec.json.decode(self._read(namespace, api_version, source.kind, source.name))
-        spec = data.get("spec", {})
-        if source.kind == "Workload":
-            groups = {each.get("name"): each for each in spec.get("podGroups", [])}
-            spec = groups.get(source.part.partition("/")[0], {})
-        policy = spec.get("policy") or spec.get("schedulingPolicy") or {}
-        size = spec.get("minMember") or policy.get("gang", {}).get("minCount")
-        key = f"{source.kind}/{source.name}/{source.part}".rstrip("/")
-        return KnownGang(key, int(size)) if size else None
+        found = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))
+        parts = {each.name: each for each in found.spec.pod_groups}
+        is_workload = source.kind == "Workload"
+        group = parts.get(source.part.partition("/")[0]) if is_workload else found.spec
+        size = group.size if group is not None else 0
+        waiting = self._waiting_members(namespace, found.metadata)
+        size = size if waiting is None else min(size, waiting)
+        return KnownGang(_key(source), size) if size > 1 else None
+
+    def _waiting_members(self, namespace: str, metadata: Metadata) -> int | None:
+        """Return how many pods with GPUs the owner of a PodGroup makes; None if it has no owner, or a number is unknown.
+
+        The MPI operator counts its launcher as a member, Volcano the tasks without GPUs. Those do not wait.
+        """
+        owner = next(iter(metadata.owner_references or ()), None)
+        if owner is None:
+            return None
+        source = GangSource(owner.api_version, owner.kind, owner.name)
+        if not may_lead_to_gang(source, self._configuration().workload_kinds):
+            return None
+        running = [count.running for count in self._workload(namespace, source).counts]
+        return None if None in running else sum(each or 0 for each in running)
 
     def _of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
-        """Follow the controllers up, as far as their kinds are known, and take the gang of the last one."""
+        """Follow the controllers up: to the first object that is a gang, and to those that start all of their pods together."""
         kinds = self._configuration().workload_kinds
-        root, document = source, b""
+        found, at = None, source
         for _ in range(MAX_OWNERS):
-            document = self._read(namespace, root.api_version, root.kind, root.name)
-            owner = controller_of(_OBJECT.decode(document).metadata)
-            if owner is None or (_group(owner.api_version), owner.kind) not in kinds:
+            workload = self._workload(namespace, at)
+            if workload.is_staged:
                 break
-            root = GangSource(owner.api_version, owner.kind, owner.name, source.part)
-        size = self._size(root.group, root.kind, document)
-        key = f"{root.kind}/{root.name}/{source.part}".rstrip("/")
-        return KnownGang(key, size) if size > 1 else None
+            if workload.size > 1:
+                found = KnownGang(_key(msgspec.structs.replace(at, part=source.part)), workload.size)
+            if workload.controller is None:
+                break
+            at = GangSource(
+                workload.controller.api_version, workload.controller.kind, workload.controller.name
+            )
+            above = kinds.get(at.type)
+            may_be_larger = above is not None and above.starts_together
+            if not (may_be_larger if found else may_lead_to_gang(at, kinds)):
+                break
+        return found
 
-    def _size(self, group: str, kind: str, document: bytes) -> int:
-        """Return how many pods with GPUs of the object run together; 0 if each works by itself."""
+    def _workload(self, namespace: str, source: GangSource) -> _Workload:
         configuration = self._configuration()
-        workload_kind = configuration.workload_kinds.get((group, kind))
-        if workload_kind is None:
-            return 0
-        data, found = workload_pods(configuration.workload_kinds, group, kind, document)
-        counts = [
-            place.count for place, pod in found if configuration.resource_mapping.pod_requests_gpus(pod)
-        ]
-        if starts_together(workload_kind, data):
-            return sum(count.running or 0 for count in counts)
-        return 0 if is_staged(workload_kind, data) else sum(count.gang or 0 for count in counts)
+        kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
+        document = self._read(namespace, source.api_version, source.kind, source.name)
+        data, found = workload_pods(kinds, source.group, source.kind, document)
+        counts = [place.count for place, pod in found if mapping.pod_requests_gpus(pod)]
+        controller = controller_of(_OBJECT.decode(document).metadata)
+        return _Workload(kinds.get(source.type), data, counts, controller)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
-        row = self._configuration().workload_kinds.get((_group(api_version), kind))
-        prefix = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
+        row = self._configuration().workload_kinds.get((api_version.rpartition("/")[0], kind))
+        prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         return self._api.get(
             api_path(prefix, "namespaces", namespace, row.plural if row else plural(kind), name)
         )
 
 
-def _group(api_version: str) -> str:
-    return api_version.rpartition("/")[0]
+def _key(source: GangSource) -> str:
+    return f"{source.kind}/{source.name}/{source.part}".rstrip("/")

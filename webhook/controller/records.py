@@ -54,11 +54,15 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority."""
+    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority.
+
+    `is_deleted`: it is only stored for its finalizers, and never starts.
+    """
 
     gate: int
     has_other_gate: bool
     priority: int
+    is_deleted: bool = False
 
 
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
@@ -73,7 +77,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """Whether it waits under our scheduling gate."""
-        return self.waiting is not None and not self.is_terminal
+        return self.waiting is not None and not self.waiting.is_deleted and not self.is_terminal
 
     @property
     def holds_quota(self) -> bool:
@@ -269,20 +273,27 @@ class RecordReader:
         )
 
 
-class _PrioritySpec(msgspec.Struct, frozen=True):
+class _WaitingMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    deletion_timestamp: str | None = None
+
+
+class _WaitingSpec(msgspec.Struct, frozen=True):
     priority: int | None = None
 
 
-class _Priority(msgspec.Struct, frozen=True):
-    spec: _PrioritySpec = _PrioritySpec()
+class _Waiting(msgspec.Struct, frozen=True):
+    metadata: _WaitingMetadata = _WaitingMetadata()
+    spec: _WaitingSpec = _WaitingSpec()
 
 
-_PRIORITY = msgspec.json.Decoder(_Priority)
+_WAITING = msgspec.json.Decoder(_Waiting)
 
 
 def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
     names = [gate.name for gate in pod.spec.scheduling_gates or ()]
-    return WaitingPod(names.index(GATE), len(names) > 1, _PRIORITY.decode(raw).spec.priority or 0)
+    read = _WAITING.decode(raw)
+    is_deleted = read.metadata.deletion_timestamp is not None
+    return WaitingPod(names.index(GATE), len(names) > 1, read.spec.priority or 0, is_deleted)
 
 
 def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:

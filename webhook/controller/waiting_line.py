@@ -22,7 +22,7 @@ from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import timestamp
-from webhook.controller.gangs import Gangs
+from webhook.controller.gangs import AGAIN_SECONDS, Gangs
 from webhook.controller.records import CountedRecord, PodRecord
 from webhook.controller.usage_counter import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
@@ -110,6 +110,8 @@ class WaitingLine:
         demands = {pod.uid: demand_of(pod) for pod in waiting}
         replacing = self._replacements(namespace, waiting, demand_of)
         keys, gangs = self._known_gangs(namespace, waiting)
+        if any(not gang.size for gang in gangs.values()):
+            self._again(namespace, AGAIN_SECONDS)
         waiters = [
             Waiter(
                 uid=pod.uid,
@@ -117,7 +119,7 @@ class WaitingLine:
                 since=pod.since,
                 priority=pod.waiting.priority if pod.waiting else 0,
                 gang=keys.get(pod.uid, ""),
-                obstacle=self._obstacle(pod),
+                obstacle=self._obstacle(pod, gangs.get(keys.get(pod.uid, ""))),
                 replaces=pod.uid in replacing,
             )
             for pod in waiting
@@ -218,10 +220,12 @@ class WaitingLine:
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
-                gangs[known.key] = Gang(known.size, gang.running + (not pod.waits))
+                gangs[known.key] = Gang(known.size, gang.running + pod.holds_quota)
         return keys, gangs
 
-    def _obstacle(self, pod: PodRecord) -> Standing | None:
+    def _obstacle(self, pod: PodRecord, gang: Gang | None) -> Standing | None:
+        if gang is not None and not gang.size:
+            return Standing.UNREAD_GANG
         if pod.waiting is not None and pod.waiting.has_other_gate:
             return Standing.OTHER_GATE
         aside = self._aside.get(pod.uid)

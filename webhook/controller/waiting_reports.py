@@ -37,14 +37,18 @@ _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 _MESSAGES = {
     Standing.STARTING: "it starts now",
     Standing.INCOMPLETE: "{} do not exist yet",
+    Standing.UNREAD_GANG: "how many pods its gang{} needs could not be read yet",
     Standing.OTHER_GATE: "it has another scheduling gate, and joins the line when that is removed",
     Standing.DENIED: "the removal of its scheduling gate was denied: {}",
     Standing.TOO_LARGE: "it exceeds the whole quota: it needs {}",
+    Standing.TOO_MANY: "its gang {} can start together",
     Standing.ON_HOLD: "the queue is on hold: spec.queue.hold of the GPUQuota is true",
 }
 _BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})
 _MOVING = frozenset({*_BLOCKED, Standing.STARTING})
 """A pod that only moves up in line gets no new Event."""
+_COMING = frozenset({Standing.INCOMPLETE, Standing.UNREAD_GANG})
+"""The pods of a gang come one after another: an Event says that some are missing only after REPEAT_SECONDS."""
 
 
 class WaitingReports:
@@ -135,8 +139,12 @@ class WaitingReports:
             due = []
             for uid, place in places.items():
                 known = before.get(uid)
-                is_new = known is None or (known[0] is not place.standing and place.standing not in _MOVING)
-                if (is_new or (known and known[1] <= now)) and place.standing is not Standing.STARTING:
+                is_new = known is None or (
+                    known[0] is not place.standing and (known[0] in _COMING or place.standing not in _MOVING)
+                )
+                if is_new and place.standing in _COMING:
+                    known = place.standing, now + REPEAT_SECONDS
+                elif (is_new or (known and known[1] <= now)) and place.standing is not Standing.STARTING:
                     due.append(uid)
                     known = place.standing, now + REPEAT_SECONDS
                 said[uid] = known or (place.standing, now + REPEAT_SECONDS)
@@ -170,6 +178,10 @@ class WaitingReports:
             return _in_line(place.number, needed, ledger)
         if place.standing is Standing.INCOMPLETE:
             detail = f"{place.missing} of the {members + place.missing} pods of its gang {place.gang}"
+        elif place.standing is Standing.UNREAD_GANG:
+            detail = f" {place.gang}" if place.gang else ""
+        elif place.standing is Standing.TOO_MANY:
+            detail = f"{place.gang} has {members} pods, of which at most {place.most}"
         elif place.standing is Standing.DENIED:
             detail = self._denials.get(uid, "")
         else:

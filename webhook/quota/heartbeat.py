@@ -43,19 +43,30 @@ class Heartbeat:
 
     def is_alive(self, seconds: float) -> bool:
         """Whether a controller renewed its Lease within ALIVE_SECONDS. A read takes at most `seconds`."""
-        # One thread reads, the others use the last answer.
-        if self._clock() - self._read_at >= READ_EVERY and self._reading.acquire(blocking=False):
+        # One thread reads. The others use the last answer, or wait if that is too old.
+        if self._is_due and self._reading.acquire(timeout=0.0 if self._is_fresh else max(0.0, seconds)):
             try:
-                self._read(seconds)
+                if self._is_due:
+                    self._read(seconds)
             finally:
                 self._reading.release()
+        return self._is_fresh
+
+    @property
+    def _is_fresh(self) -> bool:
         return self._clock() - self._since < ALIVE_SECONDS
 
+    @property
+    def _is_due(self) -> bool:
+        return self._clock() - self._read_at >= READ_EVERY
+
     def _read(self, seconds: float) -> None:
-        self._read_at = now = self._clock()
+        now = self._clock()
         try:
             renewed = _LEASE.decode(self._api.get(self._path, timeout=seconds)).spec.renew_time
         except (errors.ApiError, msgspec.MsgspecError):
             return
+        finally:
+            self._read_at = now
         if renewed and renewed != self._renewed:
             self._renewed, self._since = renewed, now

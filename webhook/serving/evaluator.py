@@ -36,7 +36,7 @@ from policies.quota.quota_request import (
     ReservationOutcome,
     quota_request_for_pod,
 )
-from policies.quota.spec import resource_quota_findings
+from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules.gpu_class import class_pins
@@ -224,7 +224,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Warn, whatever the mode, of keys that limit nothing, and of a template whose claims could never be created.
+        """Warn, whatever the mode, of keys that limit nothing, or pods that wait, and of a template whose claims could never fit.
 
         An object that cannot be read is the API server's to reject.
         """
@@ -234,10 +234,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules = self._rules(policy, Phase.TEMPLATE, grant=self._grant(policy))
                 rules.check_claim_template(template)
                 return rules.decision()
-            keys = islice(fields_of(document, "spec", "hard"), MAX_KEYS)
+            keys = list(islice(fields_of(document, "spec", "hard"), MAX_KEYS))
         except msgspec.ValidationError:
             return Decision(policy=policy)
-        findings = resource_quota_findings(keys, self.engine.configuration.resource_mapping)
+        mapping = self.engine.configuration.resource_mapping
+        findings = [*resource_quota_findings(keys, mapping)]
+        if self.lets_wait(policy) and self._grant(policy) is not None:
+            findings += charged_while_waiting(keys, mapping)
         return Decision.of_findings(policy, findings, Mode.WARN)
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:

@@ -107,12 +107,11 @@ def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:
 
 def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
     """Whether the pods of the object start in stages."""
-    found = (
-        (value, wanted)
+    return any(
+        value == wanted or (wanted == "*" and value is not None)
         for path, wanted in workload_kind.staged.items()
         for _, value in values(data, steps(path))
     )
-    return any(value == wanted for value, wanted in found)
 
 
 def _stops(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> Iterator[str]:

@@ -13,31 +13,49 @@ from webhook.workloads.counts import is_staged
 SOURCES = 4096
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 """Label of the pods of a LeaderWorkerSet: each group is a gang."""
-JOB_INDEX = "batch.kubernetes.io/job-completion-index"
-"""Annotation of the pods of an Indexed Job, which may be a gang."""
-JOB_SET = "jobset.sigs.k8s.io/jobset-name"
-"""Label of the pods of a JobSet, whose controllers are Jobs."""
 
-_POD_GROUPS = (
+POD_GROUPS = (
     ("annotations", "scheduling.k8s.io/group-name", "scheduling.volcano.sh/v1beta1"),
+    ("annotations", "scheduling.volcano.sh/group-name", "scheduling.volcano.sh/v1beta1"),
     ("labels", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/v1alpha1"),
     ("annotations", "pod-group-name", "scheduling.run.ai/v2alpha2"),
 )
 """Where a pod names its PodGroup: of Volcano, of the coscheduling plugin, of KAI. All of them have `spec.minMember`."""
 SCHEDULING = "scheduling.k8s.io"
+"""The API group of Kubernetes' own: `schedulingGroup` names a PodGroup since 1.36, `workloadRef` a part of a Workload in 1.35."""
+
+LINKS = {
+    ("batch", "Job"): (
+        ("annotations", "batch.kubernetes.io/job-completion-index"),
+        ("labels", "jobset.sigs.k8s.io/jobset-name"),
+        ("labels", "training.kubeflow.org/job-role"),
+    ),
+    ("apps", "StatefulSet"): (("labels", GROUP_INDEX),),
+    ("", "Pod"): (("labels", GROUP_INDEX),),
+}
+"""Kinds whose objects lead to a gang only if their pods have one of these: an Indexed Job, a Job of a JobSet, the Job of the
+launcher of an MPIJob, and a StatefulSet and the leader Pod of a LeaderWorkerSet."""
 
 
 class GangSource(msgspec.Struct, frozen=True):
-    """The object by which the gang of a pod is looked up. `part` is the part of the object that is a gang."""
+    """The object by which the gang of a pod is looked up. `part` is the part of the object that is a gang.
+
+    `uid` is that of a controller: another object of that name may have another size.
+    """
 
     api_version: str
     kind: str
     name: str
     part: str = ""
+    uid: str = ""
 
     @property
     def group(self) -> str:
         return self.api_version.rpartition("/")[0]
+
+    @property
+    def type(self) -> tuple[str, str]:
+        return self.group, self.kind
 
     @property
     def is_group(self) -> bool:
@@ -46,13 +64,13 @@ class GangSource(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=SOURCES)
-def _source(api_version: str, kind: str, name: str, part: str = "") -> GangSource:
+def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "") -> GangSource:
     """Return one object for equal sources: a thousand pods of one Job share it."""
-    return GangSource(api_version, kind, name, part)
+    return GangSource(api_version, kind, name, part, uid)
 
 
 def gang_source(pod: Pod) -> GangSource | None:
-    """Return where the gang of a pod is looked up, None of a pod without PodGroup and controller."""
+    """Return where the gang of a pod is looked up. None of a pod without PodGroup, whose controller leads to no gang."""
     metadata, spec = pod.metadata or Metadata(), pod.spec
     if spec.scheduling_group and spec.scheduling_group.pod_group_name:
         return _source(SCHEDULING, "PodGroup", spec.scheduling_group.pod_group_name)
@@ -60,27 +78,31 @@ def gang_source(pod: Pod) -> GangSource | None:
         part = f"{reference.pod_group}/{reference.pod_group_replica_key}"
         return _source(SCHEDULING, "Workload", reference.name, part)
     named = {"annotations": metadata.annotations or {}, "labels": metadata.labels or {}}
-    for field, key, api_version in _POD_GROUPS:
+    for field, key, api_version in POD_GROUPS:
         if name := named[field].get(key):
             return _source(api_version, "PodGroup", name)
     owner = controller_of(metadata)
+    if owner is None:
+        return None
     part = named["labels"].get(GROUP_INDEX, "")
-    return _source(owner.api_version, owner.kind, owner.name, part) if owner else None
+    source = _source(owner.api_version, owner.kind, owner.name, part, owner.uid)
+    marks = LINKS.get(source.type)
+    return source if marks is None or any(key in named[field] for field, key in marks) else None
 
 
 def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:
     """Whether the pod may be in a gang, as far as its metadata say. Then it waits until the others are there."""
     source = gang_source(pod)
-    if source is None:
-        return False
-    labels = (pod.metadata and pod.metadata.labels) or {}
-    if source.is_group or JOB_INDEX in pod.annotations or JOB_SET in labels or GROUP_INDEX in labels:
-        return True
-    workload_kind = kinds.get((source.group, source.kind))
-    return workload_kind is not None and _runs_together(workload_kind)
+    return source is not None and (source.is_group or may_lead_to_gang(source, kinds))
 
 
-def _runs_together(workload_kind: WorkloadKind) -> bool:
+def may_lead_to_gang(source: GangSource, kinds: WorkloadKinds) -> bool:
+    """Whether the pods of an object run together, or it may belong to an object whose pods do."""
+    workload_kind = kinds.get(source.type)
+    return source.type in LINKS or (workload_kind is not None and runs_together(workload_kind))
+
+
+def runs_together(workload_kind: WorkloadKind) -> bool:
     has_gang = bool(workload_kind.together) or any(form.gang for form in workload_kind.pods)
     return workload_kind.starts_together or has_gang
 

@@ -121,6 +121,7 @@ def remove(plane: ControlPlane) -> None:
     client = plane.client()
     client.delete(f"/apis/{OURS}v1alpha1/gpupolicies")
     client.delete(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
+    client.delete(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs")  # its template cannot change
     for service in client.get(f"/api/v1/namespaces/{NAMESPACE}/services")[1].get("items", []):
         client.delete(
             f"/api/v1/namespaces/{NAMESPACE}/services/{service['metadata']['name']}"

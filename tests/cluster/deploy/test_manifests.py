@@ -166,7 +166,7 @@ def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
 
     with ThreadPoolExecutor(1) as thread:
         uninstalled = thread.submit(helm.run, "uninstall", RELEASE, *server)
-        assert run_as_the_kubelet(plane, namespace) == "released 1 pod"
+        assert run_as_the_kubelet(plane, namespace).startswith("released ")
         uninstalled.result()
     assert "schedulingGates" not in plane.client().get(waiting)[1]["spec"]
     for kind in ("serviceaccount", "clusterrole", "clusterrolebinding", "job"):

@@ -239,8 +239,10 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         patch secrets -n {NAMESPACE} gpu-admission-certificates
         create secrets -n {NAMESPACE}
         patch admission:mutatingwebhookconfigurations zz-gpu-admission
-        get coordination:leases -n {NAMESPACE} {CONTROLLER}
+        get coordination:leases -n {NAMESPACE} other
+        update coordination:leases -n {NAMESPACE} {CONTROLLER}
         list pods
+        patch pods -n {TEAM}
         create pods -n gpu-admission-canary
         patch gpu:gpupolicies/status
     """,
@@ -249,13 +251,18 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         delete admission:validatingadmissionpolicies gpu-admission-controller
         patch admission:validatingadmissionpolicybindings gpu-admission-controller
         delete pods -n gpu-admission-canary
+        update pods -n {TEAM}
         update pods/status
+        patch pods/resize -n {TEAM}
+        patch pods/ephemeralcontainers -n {TEAM}
+        update namespaces
     """,
 }
 ALLOWED: dict[tuple[str, ...], str] = {
     (WEBHOOK,): f"""
         watch secrets -n {NAMESPACE} gpu-admission-certificates
         get configmaps -n {NAMESPACE} gpu-admission-catalogues
+        get coordination:leases -n {NAMESPACE} {CONTROLLER}
         patch events -n {TEAM}
         update gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
     """,

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from policies.quota.waiting import GATE
 from tests.cases import cases
@@ -18,6 +19,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.client import JSON_PATCH, accepted
 from tests.controlplane.gpuquota import install_quota_kind
 from webhook.cluster.objects import CONTROLLER
+from webhook.commands import main, release
 from webhook.configuration.documents import API_VERSION, Document
 
 QUEUE = {"mode": "enforce", "onExceeded": "Queue"}
@@ -35,9 +37,9 @@ class Team(Line):
         status, answer, _ = self.client.apply(Document("GPUPolicy", self.name, spec).data)
         assert status in {200, 201}, answer
 
-    def queue(self) -> tuple[str, str]:
+    def queue(self, **options: Any) -> tuple[str, str]:
         """Return the names of two pods, in their order, that wait for the only GPU. `holder` has it."""
-        self.policy(rules={"gpu-quota": QUEUE})
+        self.policy(rules={"gpu-quota": {**QUEUE, **options}})
         in_force(self, {"gpus": "1"})
         self.pod("holder")
         assert eventually(self.is_queueing, seconds=SOON)
@@ -93,6 +95,19 @@ def test_without_its_quota_nobody_waits(team: Team) -> None:
     team.delete_quota()
 
     assert team.both_start()
+
+
+def test_where_a_quota_is_required_nobody_starts_without_one(team: Team) -> None:
+    team.policy(rules={"gpu-quota": {**QUEUE, "required": True}})
+    assert eventually(team.denies, seconds=SOON)
+    team.queue(required=True)
+    team.delete_quota()
+    time.sleep(2)
+    assert team.both_wait()
+
+    in_force(team, {"gpus": "2"})
+
+    assert eventually(lambda: [*map(team.waits, team.pods.values())].count(False) == 1)
 
 
 RULES: dict[str, Any] = {"rules": {"gpu-quota": QUEUE}}
@@ -151,6 +166,24 @@ def test_while_the_policy_is_paused_the_line_stays_and_anybody_may_leave_it(team
 
     assert eventually(leaves, seconds=SOON)
     assert team.waits(first)
+
+
+def test_release_needs_a_pause(team: Team, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    team.queue()
+    arguments = ["release", "-n", team.name, "--kubeconfig", str(plane.kubeconfig())]
+    monkeypatch.setattr(release, "SECONDS", 2.0)
+
+    refused = CliRunner().invoke(main, arguments)
+
+    assert (refused.exit_code, team.both_wait()) == (1, True)
+    assert refused.output.count("the webhook put the gate back: pause the policies first") == 2
+
+    monkeypatch.undo()
+    team.policy(**RULES, pausedUntil=(datetime.now(UTC) + timedelta(hours=1)).isoformat(timespec="seconds"))
+    released = CliRunner().invoke(main, arguments)
+
+    assert (released.exit_code, released.output) == (0, "released 2 pods\n")
+    assert not any(map(team.waits, team.pods.values()))
 
 
 def test_a_queue_on_hold_starts_nobody(team: Team) -> None:
@@ -268,3 +301,30 @@ def test_hundreds_of_pods_start_when_the_rule_is_disabled(team: Team) -> None:
     team.policy(rules={"gpu-quota": {**QUEUE, "mode": "disabled"}})
 
     assert team.starts(*names, seconds=30)
+
+
+def test_a_resource_quota_that_counts_pods_that_wait_gets_a_warning(team: Team) -> None:
+    team.queue()
+    path, body = (
+        team.path("resourcequotas"),
+        {"metadata": {"name": "compute"}, "spec": {"hard": {"pods": "9"}}},
+    )
+
+    status, _, warnings = team.client.send("POST", path, body)
+
+    assert status == 201
+    assert any("pods also count pods that wait in line for quota" in each for each in warnings), warnings
+
+
+def test_a_deleted_pod_whose_finalizer_stays_holds_nobody_up(team: Team) -> None:
+    first, second = team.queue()
+    path = team.path("pods", first)
+    accepted(team.client.patch(path, {"metadata": {"finalizers": ["example.com/stays"]}}))
+    team.delete_pod(first)
+
+    team.delete_pod("holder")
+
+    assert team.starts(second, seconds=SOON)
+    assert team.waits(first), "it never starts"
+    accepted(team.client.patch(path, {"metadata": {"finalizers": None}}))
+    assert eventually(lambda: team.client.get(path)[0] == 404)

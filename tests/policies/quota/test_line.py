@@ -161,7 +161,8 @@ PAIR = [member("a"), member("b", since="2")]
     not_by_half=(ledger(1, 0), PAIR, Gang(2), {}, ()),
     not_beside_others=(ledger(2, 1), PAIR, Gang(2), {}, ()),
     not_before_all_are_there=(ledger(4), PAIR, Gang(3), {}, ()),
-    more_than_it_needs=(ledger(2), PAIR, Gang(1), {"a": 1, "b": 1}, ("a", "b")),
+    no_more_than_it_needs=(ledger(2), PAIR, Gang(1), {"a": 1}, ("a",)),
+    its_first_pods=(ledger(2, 0, held("b")), PAIR, Gang(1), {"a": 1}, ("a",)),
     of_one_that_has_started_each_pod_by_itself=(ledger(2, 1), PAIR, Gang(3, running=1), {"a": 1}, ("a",)),
     its_lifts_go_on=(ledger(2, 0, held("a"), held("b")), PAIR, Gang(2), {"a": 1, "b": 1}, ("a", "b")),
     begun_is_not_removed_again=(ledger(2, 0, begun("a"), held("b")), PAIR, Gang(2), {"a/lift/request": 1, "b": 1}, ("b",)),
@@ -176,6 +177,15 @@ def test_a_gang_starts_whole(
 
     assert amounts_held(turn) == want
     assert turn.lifts == lifts
+
+
+def test_more_pods_of_a_gang_than_it_needs_line_up_once_it_has_started() -> None:
+    waiters = [member(uid, since=uid) for uid in "abc"]
+    turn = take_turn(ledger(4), [*waiters, waiter("d", since="d")], {"gang": Gang(2)}, STRICT)
+
+    assert standings(turn) == {"a": S.STARTING, "b": S.STARTING, "c": S.BEHIND, "d": S.STARTING}
+    later = take_turn(ledger(4, 3), [waiters[2]], {"gang": Gang(2, running=2)}, STRICT)
+    assert later.lifts == ("c",)
 
 
 def test_a_gang_has_the_place_of_its_first_pod() -> None:
@@ -251,6 +261,12 @@ def test_what_cannot_start_is_given_back(
     it_has_started=(ledger(1, 1, held("b")), [member("b")], Gang(2, running=1), {"b": 1}),
     it_has_started_and_demand_grew=(ledger(2, 1, held("b")), [member("b", 2)], Gang(2, running=1), {"b": 1}),
     it_is_topped_up=(ledger(3, 1, held("b")), [member("b", 2)], Gang(2, running=1), {"b": 2}),
+    its_size_cannot_be_read=(
+        ledger(2, 0, held("a")), [member("a", obstacle=S.UNREAD_GANG)], Gang(0), {"a": 1}
+    ),
+    more_than_it_needs_is_held=(
+        ledger(3, 0, held("a"), held("b"), held("c")), [*PAIR, member("c", since="3")], Gang(2), {"a": 1, "b": 1}
+    ),
     it_is_starting=(ledger(1, 0, begun("a"), held("b")), PAIR, Gang(2), {"a/lift/request": 1, "b": 1}),
 )  # fmt: skip
 def test_a_gang_gives_back_whole_and_only_before_it_starts(
@@ -301,12 +317,15 @@ def test_what_is_held_leaves_room_for_creations() -> None:
     assert later.ledger.reservations.size <= LIFTS_LIMIT
 
 
-def test_a_gang_that_no_ledger_can_hold_blocks_nobody() -> None:
+def test_a_gang_that_no_ledger_can_hold_blocks_nobody_and_says_how_many_pods_it_can() -> None:
     gang = [member(f"{number:036}") for number in range(5000)]
     turn = take_turn(ledger(9999), [*gang, waiter("b", since="2")], {"gang": Gang(5000)}, STRICT)
 
     assert turn.lifts == ("b",)
-    assert turn.places[gang[0].uid].standing is S.TOO_LARGE
+    place = turn.places[gang[0].uid]
+    assert place.standing is S.TOO_MANY
+    for pods, want in ((place.most, place.most), (place.most + 1, 0)):
+        assert len(take_turn(ledger(9999), gang[:pods], {"gang": Gang(pods)}, STRICT).lifts) == want
 
 
 # ---- laws
@@ -374,14 +393,14 @@ def test_a_gang_that_has_not_started_is_held_whole_or_not_at_all(
 
     lifts = turn.ledger.reservations.lifts
     for key, gang in gangs.items():
-        members = [each for each in waiters if each.gang == key and each.demand]
+        members = [each for each in waiters if each.gang == key]
         has_begun = any(
             each.uid in lifts and lifts[each.uid].is_begun_lift for each in waiters if each.gang == key
         )
         if not gang.running and not has_begun:
-            assert {each.uid in lifts for each in members} in (set(), {False}, {True})
-            present = sum(each.gang == key for each in waiters)
-            assert present >= gang.size or not any(each.uid in lifts for each in members)
+            whole = sum(each.uid in lifts or not each.demand for each in members)
+            held_of_it = sum(each.uid in lifts for each in members)
+            assert not held_of_it or held_of_it <= gang.size <= whole
 
 
 @given(lines())

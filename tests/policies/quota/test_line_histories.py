@@ -274,8 +274,7 @@ def check_held(turn: Turn, gangs: Mapping[str, Gang], pods: Mapping[str, Pod]) -
         of_gang = [uid for uid, pod in pods.items() if pod.gang == name and pod.waits]
         held = [uid for uid in of_gang if uid in lifts]
         has_begun = any(lifts[uid].is_begun_lift for uid in held)
-        assert gang.running or has_begun or len(held) in {0, len(of_gang)}, "whole or not at all"
-        assert gang.running or has_begun or not held or len(held) >= gang.size
+        assert gang.running or has_begun or len(held) in {0, gang.size}, "whole or not at all"
     for uid in turn.lifts:
         assert lifts[uid].is_lift
         held_demand = lifts[uid].demand

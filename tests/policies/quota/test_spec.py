@@ -1,6 +1,11 @@
 from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.spec import QuotaSpec, class_limits_warning, resource_quota_findings
+from policies.quota.spec import (
+    QuotaSpec,
+    charged_while_waiting,
+    class_limits_warning,
+    resource_quota_findings,
+)
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
@@ -33,6 +38,21 @@ WHY = "has no effect: a ResourceQuota counts only requests of extended resources
 )
 def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
     assert [finding.sentence() for finding in resource_quota_findings(hard, RESOURCE_MAPPING)] == want
+
+
+@cases(
+    ("hard", "keys"),
+    pods=(["pods", "services"], "pods"),
+    compute=(["requests.cpu", "limits.memory", "requests.storage"], "limits.memory, requests.cpu"),
+    gpus=(["requests.nvidia.com/gpu", "requests.example.com/dongle"], "requests.nvidia.com/gpu"),
+    nothing_of_pods=(["count/jobs.batch", "persistentvolumeclaims", "nvidia.com/gpu"], ""),
+)
+def test_keys_that_count_pods_that_wait(hard: list[str], keys: str) -> None:
+    why = "also count pods that wait in line for quota: beyond them, a pod is denied instead"
+    remedy = "omit them, or leave room for the pods that wait"
+    want = [f"spec.hard: {remedy}; {keys} {why} [resource-quota]"] if keys else []
+
+    assert [finding.sentence() for finding in charged_while_waiting(hard, RESOURCE_MAPPING)] == want
 
 
 @cases(

@@ -12,6 +12,7 @@ from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
+from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError, check_reservation, needs_grant
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
@@ -48,6 +49,27 @@ def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason
     for finding in found:
         assert "team/default" in finding.message
         assert finding.remedy
+
+
+@cases(
+    ("on_exceeded", "is_update", "want"),
+    it_would_wait_now=(OnExceeded.QUEUE, False, "create the pod again: it then waits, too"),
+    nobody_joins_any_more=(OnExceeded.DENY, False, "try again when they have started"),
+    growth_of_a_stored_pod=(OnExceeded.QUEUE, True, "try again when they have started"),
+)
+def test_others_wait(on_exceeded: OnExceeded, is_update: bool, want: str) -> None:
+    reservation = creation_request(uid("pod"), {}, "catalogue")
+    outcome = ReservationOutcome(
+        replace(LEDGER, waiting=3), reservation, ReservationVerdict(VerdictReason.OTHERS_WAIT)
+    )
+    before = Pod() if is_update else None
+    request = quota_request_for_pod(uid("review"), Pod(), before, context())
+    options, now = GPUQuotaOptions(on_exceeded=on_exceeded), datetime(2027, 1, 1, 12, tzinfo=UTC)
+
+    [found] = check_reservation(outcome, request, options, "team", now)
+
+    facts = "3 pods wait in line for quota team/default, and go first"
+    assert found.sentence() == f"{want}; {facts}; or ask the platform team if it persists [gpu-quota]"
 
 
 @cases(

@@ -343,6 +343,10 @@ QUOTA = "GPUQuota/default"
         f"4: {QUOTA} spec.hard.gpus: must be a whole number or text; YAML reads 0.5 as a number: quote it"),
     negative_number=(gpu_quota("{hard: {classes: {nvidia-t4: -1}}}"),
         f'4: {QUOTA} spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or "2/7", not -1'),
+    fewer_than_none=(gpu_quota("{hard: {}, queue: {maxWaiting: -1}}"),
+        f"4: {QUOTA} spec.queue.maxWaiting: must be 0 or more"),
+    unknown_order=(gpu_quota("{hard: {}, queue: {order: Random}}"),
+        f'4: {QUOTA} spec.queue.order: Unsupported value: "Random": must be one of StrictFIFO, BestEffortFIFO'),
     unknown_class=(gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
         f"4: {QUOTA} spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?"),
     a_policy_has_no_namespace=(

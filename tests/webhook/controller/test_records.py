@@ -12,6 +12,7 @@ from hypothesis import given
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
 from policies.quota.demand import UnclassifiedPods, pod_demand
+from policies.quota.waiting import GATE
 from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
@@ -52,6 +53,23 @@ def test_a_record_has_the_demand_of_its_pod(document: Any) -> None:
         for unclassified_pods, nodes in itertools.product(UnclassifiedPods, (NO_NODES, ONE_T4)):
             want = pod_demand(whole, CONFIGURATION, unclassified_pods, nodes).vector
             assert (READER.demand_of_pod(found, unclassified_pods, nodes) if found else {}) == want
+
+
+OURS, OTHER = {"name": GATE}, {"name": "example.com/other"}
+DELETED = {"deletionTimestamp": "2027-01-31T12:00:00Z"}
+
+
+@cases(
+    ("found", "waits", "holds_quota"),
+    without_a_gate=(pod(), False, True),
+    under_another_gate=(pod(schedulingGates=[OTHER]), False, True),
+    under_ours=(pod(schedulingGates=[OTHER, OURS]), True, False),
+    that_has_failed=(pod(schedulingGates=[OURS], status={"phase": "Failed"}), False, False),
+    that_was_deleted_and_has_a_finalizer=(pod(schedulingGates=[OURS], metadata=DELETED), False, False),
+    that_was_deleted_and_runs=(pod(metadata=DELETED), False, True),
+)
+def test_who_waits_and_who_holds_quota(found: PodRecord, waits: bool, holds_quota: bool) -> None:
+    assert (found.waits, found.holds_quota) == (waits, holds_quota)
 
 
 def test_pods_of_one_job_share_their_blueprint() -> None:

@@ -12,7 +12,7 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.line import Gang, Standing, Waiter, take_turn
 from policies.quota.waiting import QueueSpec
-from tests.builders import quota_ledger
+from tests.builders import quota_ledger, uid
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
 from webhook.cluster.events import EventRecord
@@ -198,6 +198,11 @@ CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fractio
         {"gangs": {"Job/train": Gang(4)}},
         "3 of the 4 pods of its gang Job/train do not exist yet",
     ),
+    gang_of_unknown_size=(
+        [waiter("one", gang="PodGroup/train", obstacle=Standing.UNREAD_GANG)],
+        {"gangs": {"PodGroup/train": Gang(0)}},
+        "how many pods its gang PodGroup/train needs could not be read yet",
+    ),
     starts=([waiter("one", 1)], {}, "it starts now"),
 )
 def test_why_a_pod_waits(world: World, waiters: list[Waiter], fields: dict[str, Any], message: str) -> None:
@@ -205,8 +210,12 @@ def test_why_a_pod_waits(world: World, waiters: list[Waiter], fields: dict[str, 
 
     assert shown is not None
     assert [each.message for each in shown.next] == [message]
-    events = [("one", "QuotaQueued", f"waiting for quota: {message}")] if message != "it starts now" else []
-    assert world.said() == events
+    world.clock.now += REPEAT_SECONDS
+    world.turn(*waiters, **fields)
+    events = (
+        {("one", "QuotaQueued", f"waiting for quota: {message}")} if message != "it starts now" else set()
+    )
+    assert {*world.said()} == events
 
 
 @cases(
@@ -239,6 +248,33 @@ def test_a_pod_gets_an_event_at_entry_for_a_new_reason_and_every_ten_minutes(wor
     world.clock.now += 1
     world.turn(replace(behind, obstacle=Standing.OTHER_GATE))
     assert [name for name, *_ in world.said()] == ["behind"]
+
+
+def test_an_incomplete_gang_gets_an_event_after_ten_minutes(world: World) -> None:
+    first, second = (waiter(name, gang="Job/train") for name in ("first", "second"))
+    gangs = {"Job/train": Gang(3)}
+    world.turn(first, gangs=gangs)
+    world.clock.now += REPEAT_SECONDS - 1
+    world.turn(first, second, gangs=gangs)
+    assert world.said() == []
+    world.clock.now += 1
+    world.turn(first, second, gangs=gangs)
+    missing = "waiting for quota: 1 of the 3 pods of its gang Job/train do not exist yet"
+    assert world.said() == [("first", "QuotaQueued", missing)]
+
+    world.turn(first, second, waiter("third", gang="Job/train"), gangs=gangs, hard={"gpus": Fraction(24)})
+    assert [message for *_, message in world.said()] == [
+        "waiting for quota: next in line, needs 24 GPUs, 13 of 24 free; largest holders: Job/llama 8, Deployment/chat 3"
+    ] * 3
+
+
+def test_a_gang_with_too_many_pods_is_told_how_many_can_start_together(world: World) -> None:
+    waiters = [waiter(uid(str(number)), 1, gang="Job/train") for number in range(5000)]
+    shown = world.turn(*waiters, gangs={"Job/train": Gang(5000)}, hard={"gpus": Fraction(5000)}, used={})
+    assert shown is not None
+    assert shown.next[0].message == (
+        "its gang Job/train has 5000 pods, of which at most 4680 can start together"
+    )
 
 
 def test_a_status_is_due_when_it_differs(world: World) -> None:

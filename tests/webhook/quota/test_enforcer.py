@@ -7,7 +7,8 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.quota_request import LedgerError, QuotaGrant
+from policies.quota.quota_request import LedgerError, QuotaGrant, quota_request_for_pod
+from tests.builders import gpu_container, pod, uid, view
 from tests.cases import cases
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
@@ -79,3 +80,22 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
 
     assert quota_of(bench).grant() is None
     assert bench.store.reads == reads
+
+
+@cases(
+    ("used", "has_controller", "want"),
+    room=(7, True, None),
+    full=(8, True, "exceeded"),
+    full_and_nobody_would_start_it=(8, False, None),
+)
+def test_who_waits_in_line(used: int, has_controller: bool, want: str | None) -> None:
+    bench = Bench(gpus=8)
+    bench.reserve("pod", gpus=used)
+    enforcer = QuotaEnforcer(bench.batches, has_controller=lambda _seconds: has_controller)
+    quota = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False)
+    asked = view(pod(gpu_container()))
+    request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
+
+    outcome = quota.queues(request)
+
+    assert (outcome and outcome.verdict and outcome.verdict.reason.value) == want

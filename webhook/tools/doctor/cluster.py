@@ -11,6 +11,9 @@ import msgspec
 from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, requested_by
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
+from policies.quota.demand import RULE_ID
+from policies.rule import Mode
+from policies.rules.gpu_quota import queues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import StoredNode, decode_node
@@ -210,3 +213,8 @@ class InstalledCluster:
         policies = self.configuration.policies
         labels = self.namespaces.get(namespace, {}) if policies.asks_labels(namespace) else {}
         return policies.for_namespace(namespace, tuple(sorted(labels.items())))
+
+    def lets_wait(self, namespace: str) -> bool:
+        """Whether pods that exceed the quota of the namespace wait in line."""
+        held = self.policy_of(namespace).in_force(RULE_ID, self.now)
+        return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)

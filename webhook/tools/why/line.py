@@ -80,9 +80,11 @@ def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str) -> str:
         Standing.NEXT: f"it starts when enough of the quota is released: end what is not needed, or {more}",
         Standing.BEHIND: f"it starts after those before it: end what is not needed, or {more}",
         Standing.INCOMPLETE: f"create the missing pods: gpu-admission why {place.gang} says why they are missing",
+        Standing.UNREAD_GANG: f"create {place.gang} if there is none; the log of the controller says what is wrong",
         Standing.OTHER_GATE: f"see the controller that sets {others}",
         Standing.DENIED: "correct what the denial says: the controller tries again each minute",
         Standing.TOO_LARGE: f"request less, or {more}",
+        Standing.TOO_MANY: "use fewer pods with more GPUs each",
         Standing.ON_HOLD: f"ask {contact}, who set it in GPUQuota {NAME}",
     }
     return next((text for standing, text in remedies.items() if standing.value == place.reason), "")

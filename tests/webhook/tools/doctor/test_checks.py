@@ -158,20 +158,27 @@ def test_a_quota_in_a_namespace_that_is_never_reviewed(tmp_path: Path) -> None:
     assert finding.remedy.startswith("kubectl -n kube-system delete gpuquota default")
 
 
-BOUNDED: JSON = {f"{POLICY}/{CONTROLLER}": {"spec": {}}}
+PODS_POLICY = f"{CONTROLLER}-pods"
+BOUNDED: JSON = {f"{POLICY}/{name}": {"spec": {}} for name in (CONTROLLER, PODS_POLICY)}
+ANYWHERE = "controller-unbounded: may send any request of the cluster anywhere"
+ANY_POD = "controller-unbounded: may change any pod"
 
 
 @cases(
     ("policy", "action", "want"),
     it_denies=(BOUNDED, "Deny", []),
-    it_only_audits=(BOUNDED, "Audit", ["controller-unbounded: must exist, with a binding that denies"]),
-    there_is_none=({}, "Deny", ["controller-unbounded: may send any request of the cluster anywhere"]),
+    it_only_audits=(BOUNDED, "Audit", [ANYWHERE, ANY_POD]),
+    there_is_none=({}, "Deny", [ANYWHERE, ANY_POD]),
+    there_is_one=({f"{POLICY}/{CONTROLLER}": {"spec": {}}}, "Deny", [ANY_POD]),
 )
 def test_the_policy_that_bounds_the_controller(
     policy: JSON, action: str, want: list[str], tmp_path: Path
 ) -> None:
-    binding = {"spec": {"policyName": CONTROLLER, "validationActions": [action]}}
-    assert_found("controller-policy", {f"{BINDING}/{CONTROLLER}": binding, **policy}, want, tmp_path)
+    bindings = {
+        f"{BINDING}/{name}": {"spec": {"policyName": name, "validationActions": [action]}}
+        for name in (CONTROLLER, PODS_POLICY)
+    }
+    assert_found("controller-policy", {**bindings, **policy}, want, tmp_path)
 
 
 BAD = {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]}

@@ -137,13 +137,14 @@ def pod(owner: str, **metadata: Any) -> Pod:
     return Pod(metadata=Metadata(owner_references=owners, **metadata))
 
 
+INDEXED = {"annotations": {"batch.kubernetes.io/job-completion-index": "0"}}
 GROUPED = {"annotations": {"scheduling.k8s.io/group-name": "train"}}
 
 
 @cases(
     ("explained", "owners", "gang"),
-    by_its_controller=(pod("Job/train"), set(), "Job/train"),
-    by_the_object_above=(pod("Job/train-workers-0"), {"JobSet/train"}, "JobSet/train"),
+    by_its_controller=(pod("Job/train", **INDEXED), set(), "Job/train"),
+    by_the_object_above=(pod("Job/train-workers-0", **INDEXED), {"JobSet/train"}, "JobSet/train"),
     by_its_group_in_a_leader_worker_set=(
         pod("StatefulSet/chat-1", labels={"leaderworkerset.sigs.k8s.io/group-index": "1"}),
         {"LeaderWorkerSet/chat"},

@@ -11,6 +11,7 @@ from webhook.tools.doctor.checks import (
     neighbours,
     nodes,
     references,
+    waiting,
 )
 from webhook.tools.doctor.cluster import InstalledCluster
 
@@ -23,6 +24,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *nodes.CHECKS,
     *references.CHECKS,
     *documents.QUOTA_CHECKS,
+    *waiting.CHECKS,
 )
 
 

@@ -44,14 +44,19 @@ def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
         )
         yield failure("controller-missing", where, message, f"start the controller: {logs}")
         return
-    spec = cluster.lease.get("spec") or {}
-    renewed, seconds = spec.get("renewTime"), spec.get("leaseDurationSeconds") or 0
-    age = cluster.now - datetime.fromisoformat(renewed) if renewed else None
-    if not spec.get("holderIdentity") or age is None or age > timedelta(seconds=LATE * seconds):
+    spec, age = cluster.lease.get("spec") or {}, controller_age(cluster)
+    longest = timedelta(seconds=LATE * (spec.get("leaseDurationSeconds") or 0))
+    if not spec.get("holderIdentity") or age is None or age > longest:
         when = f"was last renewed {age.total_seconds():.0f} s ago" if age is not None else "was never renewed"
         holder = spec.get("holderIdentity") or "nobody"
         message = f"is held by {holder} and {when}: quotas are not counted, certificates not renewed"
         yield failure("controller-away", where, message, f"see why no controller leads: {logs}")
+
+
+def controller_age(cluster: InstalledCluster) -> timedelta | None:
+    """Return for how long no controller has renewed its Lease. None if none ever did."""
+    renewed = ((cluster.lease or {}).get("spec") or {}).get("renewTime")
+    return cluster.now - datetime.fromisoformat(renewed) if renewed else None
 
 
 @doctor_check("canary", "A GPU pod passes through both webhooks and is changed as it must be")
@@ -69,6 +74,11 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
 
 OURS = "gpu-admission.dev"
 POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+BOUNDS = {
+    CONTROLLER: "send any request of the cluster anywhere",
+    f"{CONTROLLER}-pods": "change any pod",
+}
+"""The admission policies by name, and what the controller may do without them."""
 READING = "get list watch"
 AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
 """The webhook that reads the target of an autoscaler; the chart omits it with webhooks.workloads=false."""
@@ -90,7 +100,7 @@ def needed(
     both = [
         *_permissions("get update", ["gpuquotaledgers"], OURS, own),
         *_permissions(READING, ours, OURS),
-        *_permissions(READING, ["nodes"]),
+        *_permissions(READING, ["namespaces", "nodes"]),
         *_permissions(READING, ["deviceclasses"], "resource.k8s.io"),
         *_permissions("create patch", ["events"]),
         *(() if cert_manager else _permissions(READING, ["secrets"], namespace=own, name=secret)),
@@ -107,11 +117,11 @@ def needed(
         WEBHOOK: [
             *_permissions("get", ["gpuquotas"], OURS),
             *both,
-            *_permissions(READING, ["namespaces"]),
             *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
             *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
             *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
+            *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
             *configurations,
         ],
         CONTROLLER: [
@@ -120,7 +130,7 @@ def needed(
             *_permissions("list watch create delete", ["gpuquotaledgers"], OURS, own),
             *both,
             *_permissions("patch", [f"{plural}/status" for plural in ours], OURS),
-            *_permissions(READING, ["pods"]),
+            *_permissions(f"{READING} patch", ["pods"]),
             *_permissions(READING, ["resourceclaims"], "resource.k8s.io"),
             *_permissions("get patch", ["configmaps"], namespace=own, name=CATALOGUES),
             *_permissions("get update", ["leases"], "coordination.k8s.io", own, names.lease),
@@ -156,17 +166,18 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
 
 @doctor_check(
     "controller-policy",
-    "An admission policy bounds what the controller may write",
-    *(Permission("get", kind, GROUP, name=CONTROLLER) for kind in POLICY_KINDS),
+    "Admission policies bound what the controller may write",
+    *(Permission("get", kind, GROUP, name=name) for kind in POLICY_KINDS for name in BOUNDS),
 )
 def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
-    policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{CONTROLLER}") for kind in POLICY_KINDS)
-    denies = binding is not None and "Deny" in (binding["spec"].get("validationActions") or ())
-    if policy is None or not denies:
-        where = f"ValidatingAdmissionPolicy/{CONTROLLER}"
-        message = "must exist, with a binding that denies: without it the controller may send any request of the cluster anywhere"
-        remedy = f"{APPLY}, with admissionPolicy.enabled of the chart"
-        yield warning("controller-unbounded", where, message, remedy)
+    for name, otherwise in BOUNDS.items():
+        policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{name}") for kind in POLICY_KINDS)
+        denies = binding is not None and "Deny" in (binding["spec"].get("validationActions") or ())
+        if policy is None or not denies:
+            where = f"ValidatingAdmissionPolicy/{name}"
+            message = f"must exist, with a binding that denies: without it the controller may {otherwise}"
+            remedy = f"{APPLY}, with admissionPolicy.enabled of the chart"
+            yield warning("controller-unbounded", where, message, remedy)
 
 
 CHECKS = (_version, _controller, _canary, _service_accounts, _bounded)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.policy import end_of
-from policies.quota.spec import class_limits_warning, resource_quota_findings
+from policies.quota.spec import charged_while_waiting, class_limits_warning, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.controller.quota_status import UNREADABLE
@@ -73,16 +73,20 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
 
 @doctor_check(
     "resource-quotas",
-    "Every ResourceQuota key about GPUs limits something",
+    "Every ResourceQuota key about GPUs limits something, and none limits the pods that wait in line",
     Permission("list", "resourcequotas"),
 )
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.usable_configuration.resource_mapping
+    with_quota = {record.namespace for record in cluster.decoded(QUOTAS.path(), decode_quota)}
     for quota in cluster.items("/api/v1/resourcequotas"):
         metadata, hard = quota["metadata"], quota.get("spec", {}).get("hard") or {}
         where = f"ResourceQuota/{metadata['name']} in {metadata['namespace']}"
         for found in resource_quota_findings(hard, resource_mapping):
             yield warning("resource-quota-key", where, f"{found.path} {found.message}", found.remedy)
+        if metadata["namespace"] in with_quota and cluster.lets_wait(metadata["namespace"]):
+            for found in charged_while_waiting(hard, resource_mapping):
+                yield warning("resource-quota-waiting", where, f"{found.path}: {found.message}", found.remedy)
 
 
 @doctor_check(

@@ -1,0 +1,112 @@
+"""Doctor on pods that wait in line for quota."""
+
+from pathlib import Path
+from typing import Any
+
+from policies.quota.waiting import GATE
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.tools.doctor.clusters import assert_found
+from tests.webhook.tools.doctor.test_quotas import COUNTED, QUOTAS, quota
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
+POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
+RESOURCE_QUOTAS = "/api/v1/resourcequotas"
+
+
+def pod(name: str, *gates: str, since: str = "2027-01-31T11:00:00Z", phase: str = "Pending") -> JSON:
+    metadata = {"name": name, "namespace": "team", "creationTimestamp": since}
+    spec = {
+        "containers": [{"name": "main", "image": "x"}],
+        "schedulingGates": [{"name": each} for each in gates],
+    }
+    return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+
+
+def policy(**options: str) -> dict[str, Any]:
+    metadata = {"name": "default", "uid": "p", "resourceVersion": "1", "generation": 1}
+    return {POLICIES: [{"metadata": metadata, "spec": {"rules": {"gpu-quota": options}}}]}
+
+
+def lease(renewed: str) -> dict[str, Any]:
+    spec = {"holderIdentity": "a", "renewTime": f"2027-01-31T{renewed}.000000Z", "leaseDurationSeconds": 15}
+    return {LEASE: {"metadata": {"name": "gpu-admission-controller"}, "spec": spec}}
+
+
+def status(used: str, since: str = "2027-01-31T11:00:00Z", **hard: Any) -> dict[str, Any]:
+    """Return a quota of four GPUs, for one of which the pod `a` is first in line."""
+    stored = quota(COUNTED)
+    demand = {"gpus": "1", **hard}
+    first = {"name": "a", "place": 1, "since": since, "demand": demand}
+    stored["status"] |= {"hard": {"gpus": "4", **hard}, "used": {"gpus": used, **hard}}
+    stored["status"]["waiting"] = {"pods": 1, "demand": {"gpus": "1"}, "next": [first]}
+    return {QUOTAS: [stored]}
+
+
+PODS = {
+    "/api/v1/pods": [pod("a", GATE), pod("b", "example.com/other"), pod("c", GATE, phase="Failed"), pod("d")]
+}
+LEADS = lease("11:59:50")
+QUEUE = policy(onExceeded="Queue")
+
+
+@cases(
+    ("objects", "want"),
+    nobody_waits=({"/api/v1/pods": [pod("d")]}, []),
+    all_is_well=({**PODS, **LEADS, **QUEUE, **status("4")}, []),
+    no_controller_ever=(
+        {**PODS, **QUEUE, **status("4")},
+        ["waiting-without-controller: wait in line for quota (team/a), and no controller leads"],
+    ),
+    no_controller_for_minutes=(
+        {**PODS, **QUEUE, **status("4"), **lease("11:55:00")},
+        ["waiting-without-controller: wait in line for quota (team/a), and no controller leads"],
+    ),
+    no_quota=(
+        {**PODS, **LEADS, **QUEUE},
+        [
+            "waiting-for-nothing: pods in team wait in line for quota (a), although the namespace has no GPUQuota"
+        ],
+    ),
+    it_has_just_been_deleted=(
+        {**LEADS, **QUEUE, "/api/v1/pods": [pod("a", GATE, since="2027-01-31T11:59:30Z")]},
+        [],
+    ),
+    a_rule_that_denies_nothing=(
+        {**PODS, **LEADS, **policy(onExceeded="Queue", mode="warn"), **status("4")},
+        ["waiting-for-nothing: although the namespace has no policy that enforces its GPUQuota"],
+    ),
+    no_line_any_more=(
+        {**PODS, **LEADS, **policy(onExceeded="Deny"), **status("4")},
+        ["waiting-out-of-use: wait in line for quota (a), which no new pod does: onExceeded is Deny"],
+    ),
+    with_room=(
+        {**PODS, **LEADS, **QUEUE, **status("3")},
+        ["waiting-with-room: Pod/a is first in line since 2027-01-31T11:00:00Z, although the quota has room"],
+    ),
+    with_room_for_a_moment=({**PODS, **LEADS, **QUEUE, **status("3", since="2027-01-31T11:55:00Z")}, []),
+    with_room_in_one_of_two_limits=(
+        {**PODS, **LEADS, **QUEUE, **status("3", **{"classes/nvidia-t4": "1"})},
+        [],
+    ),
+)
+def test_pods_that_wait(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found("waiting-pods", objects, want, tmp_path)
+
+
+LIMITS_PODS = {
+    RESOURCE_QUOTAS: [{"metadata": {"name": "compute", "namespace": "team"}, "spec": {"hard": {"pods": "9"}}}]
+}
+
+
+@cases(
+    ("objects", "want"),
+    where_pods_wait=(
+        {**LIMITS_PODS, **QUEUE, **status("4")},
+        ["resource-quota-waiting: ResourceQuota/compute in team spec.hard: pods also count pods that wait"],
+    ),
+    where_they_are_denied=({**LIMITS_PODS, **policy(onExceeded="Deny"), **status("4")}, []),
+    where_nothing_is_limited=({**LIMITS_PODS, **QUEUE}, []),
+)
+def test_a_resource_quota_that_counts_them(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found("resource-quotas", objects, want, tmp_path)
