@@ -11,7 +11,9 @@ import yaml
 from examples.demo.stage import Stage
 from examples.demo.world import (
     RESEARCH,
+    ROOT,
     SERVING,
+    TRAINING,
     DemoFailed,
     pods,
     quota_status,
@@ -21,6 +23,9 @@ from examples.demo.world import (
 from tests.controlplane import ControlPlane
 
 WORKLOADS = "examples/workloads"
+QUEUE = "examples/queue"
+WORKERS = 4
+"""Pods of each Job in examples/queue."""
 
 
 class Play:
@@ -50,6 +55,7 @@ class Play:
             self.nowhere,
             self.full_quota,
             self.never_fits,
+            self.in_line,
             self.pause,
             self.who_is_where,
         )
@@ -129,10 +135,13 @@ class Play:
             f"Namespace {RESEARCH} may hold one GPU. The first pod takes it; the second is rejected, with the numbers.",
         )
         self.kubectl("apply", "-f", "examples/quotas/research.yaml")
-        wait_for(f"the quota of {RESEARCH} to be counted", lambda: "used" in quota_status(self._plane))
+        wait_for(
+            f"the quota of {RESEARCH} to be counted", lambda: "used" in quota_status(self._plane, RESEARCH)
+        )
         self.kubectl("apply", "-n", RESEARCH, "-f", f"{WORKLOADS}/pod-training.yaml")
         wait_for(
-            "that GPU to be counted", lambda: quota_status(self._plane).get("used", {}).get("gpus") == "1"
+            "that GPU to be counted",
+            lambda: quota_status(self._plane, RESEARCH).get("used", {}).get("gpus") == "1",
         )
         self.kubectl("get", "gpuquota", "-n", RESEARCH)
         self.kubectl("apply", "-n", RESEARCH, "-f", f"{WORKLOADS}/pod-h100.yaml", refused=True)
@@ -144,6 +153,50 @@ class Play:
             "once.",
         )
         self.kubectl("apply", "-n", RESEARCH, "-f", f"{WORKLOADS}/pytorchjob.yaml")
+
+    def in_line(self) -> None:
+        self._stage.scene(
+            "Wait in line",
+            f"Namespace {TRAINING} has eight GPUs, and a policy with onExceeded: Queue. Two Jobs need eight GPUs each. One "
+            "gets all of them. The pods of the other one are created, and wait.",
+        )
+        self.kubectl("apply", "-f", f"{QUEUE}/policy.yaml")
+        wait_for(
+            f"the quota of {TRAINING} to be counted", lambda: "used" in quota_status(self._plane, TRAINING)
+        )
+        wait_for("the policy to be in force", self._waits_in_line)
+        self.kubectl("apply", "-f", f"{QUEUE}/jobs.yaml")
+        wait_for("one of the Jobs to start", lambda: len(self._started()) == 1)
+        wait_for(
+            "the others to be counted",
+            lambda: quota_status(self._plane, TRAINING).get("waiting", {}).get("pods") == WORKERS,
+        )
+        self.kubectl("get", "pods", "-n", TRAINING)
+        self.kubectl("get", "gpuquota", "-n", TRAINING)
+        (first,) = self._started()
+        self._stage.say(f"Job {first} ends, and the other one starts as a whole.")
+        self.kubectl("delete", "job", first, "-n", TRAINING)
+        wait_for("the other Job to start", lambda: self._started() not in ([], [first]))
+        self.kubectl("get", "pods", "-n", TRAINING)
+
+    def _waits_in_line(self) -> bool:
+        """Whether the webhook knows that a Job of twice the size could only wait as a whole."""
+        job = next(iter(yaml.safe_load_all((ROOT / QUEUE / "jobs.yaml").read_text())))
+        job["spec"] |= {"completions": 2 * WORKERS, "parallelism": 2 * WORKERS}
+        dry_run = ("create", "--dry-run=server", "-f", "-")
+        return (
+            "must run together"
+            in self._plane.kubectl(*dry_run, stdin=yaml.safe_dump(job), check=False).stderr
+        )
+
+    def _started(self) -> list[str]:
+        """Return the Jobs in line whose pods all have started."""
+        by_job = {name: pods(self._plane, TRAINING, f"job-name={name}") for name in ("one", "two")}
+        return [
+            name
+            for name, found in by_job.items()
+            if len(found) == WORKERS and not any(pod["spec"].get("schedulingGates") for pod in found)
+        ]
 
     def pause(self) -> None:
         self._stage.scene(

@@ -11,12 +11,14 @@ from typing import Any
 import yaml
 
 from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.gpuquota import INSTALLATION
 from tests.controlplane.webhook import Webhook
+from webhook.cluster.objects import CONTROLLER as CONTROLLER_ACCOUNT
 
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "examples" / "nodes" / "nodes.yaml"
 POLICIES = ROOT / "examples" / "policies"
-SERVING, RESEARCH = "ml-serving", "research"
+SERVING, RESEARCH, TRAINING = "ml-serving", "research", "training"
 PYTORCH_JOB = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -78,7 +80,7 @@ def control_plane(say: Callable[[str], object]) -> Iterator[ControlPlane]:
 
 
 def create_nodes(plane: ControlPlane) -> None:
-    """Create the nodes of examples/nodes, the namespaces of two teams, and the kind PyTorchJob."""
+    """Create the nodes of examples/nodes, the namespaces of three teams, and the kind PyTorchJob."""
     for node in yaml.safe_load_all(NODES.read_text()):
         create_gpu_node(
             plane.client(),
@@ -87,7 +89,7 @@ def create_nodes(plane: ControlPlane) -> None:
             taints=node["spec"]["taints"],
             resources=node["status"]["capacity"],
         )
-    for namespace in (SERVING, RESEARCH):
+    for namespace in (SERVING, RESEARCH, TRAINING):
         plane.kubectl("create", "namespace", namespace)
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(PYTORCH_JOB))
 
@@ -100,11 +102,17 @@ def installation(plane: ControlPlane) -> Iterator[None]:
     try:
         webhook.start()
         webhook.register()
+        # Only the ServiceAccount of the controller may start pods that wait in line.
+        account = f"{INSTALLATION}:{CONTROLLER_ACCOUNT}"
+        plane.kubectl("create", "serviceaccount", CONTROLLER_ACCOUNT, "-n", INSTALLATION)
+        binding = ("clusterrolebinding", CONTROLLER_ACCOUNT, "--clusterrole", "cluster-admin")
+        plane.kubectl("create", *binding, "--serviceaccount", account)
         plane.processes.start(
             CONTROLLER,
             [
                 *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "controller"),
-                *("--kubeconfig", kubeconfig, "--host", "127.0.0.1", "--port", "0"),
+                *("--kubeconfig", plane.account_kubeconfig(INSTALLATION, CONTROLLER_ACCOUNT)),
+                *("--host", "127.0.0.1", "--port", "0"),
             ],
         )
         wait_for("the API server to take examples/policies", lambda: _applied(plane))
@@ -137,9 +145,9 @@ def _in_force(plane: ControlPlane) -> bool:
     return "accelerator: nvidia-a100" in done.stdout
 
 
-def quota_status(plane: ControlPlane) -> dict[str, Any]:
-    """Return the status of the quota of namespace research."""
-    path = f"/apis/gpu-admission.dev/v1alpha1/namespaces/{RESEARCH}/gpuquotas/default"
+def quota_status(plane: ControlPlane, namespace: str) -> dict[str, Any]:
+    """Return the status of the quota of a namespace."""
+    path = f"/apis/gpu-admission.dev/v1alpha1/namespaces/{namespace}/gpuquotas/default"
     _status, quota = plane.client().get(path)
     status: dict[str, Any] = quota.get("status", {})
     return status

@@ -76,6 +76,9 @@ def test_the_demo_shows_who_was_bound_where(folder: Path) -> None:
     assert "must equal limits[nvidia.com/gpu]" in " ".join(done.stdout.split())
     assert "0/4 nodes are available" in done.stdout
     said = " ".join(done.stdout.split())
+    gated = [line for line in done.stdout.splitlines() if "SchedulingGated" in line]
+    assert len(gated) == 4
+    assert len({line.split("-")[0] for line in gated}) == 1, "the pods of one Job"
     assert "exceeded quota: research/default, requested 1 GPU, 1 of 1 used" in said
     assert "a pod needs 8 GPUs, which can never fit: the GPUQuota of research grants 1 in all" in said
     assert "Warning: policy default is paused until " in said

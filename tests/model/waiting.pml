@@ -69,11 +69,11 @@ code, where they are one write. Not modelled: the order in line, since safety do
 #define HARD 1
 #define OWNER_LIFTS 1
 #define NEWCOMER 1
+#define DELETIONS 0
 #endif
 #ifdef GANGS             /* a gang of two, two GPUs; pods are deleted */
 #define GANG 2
 #define HARD 2
-#define OWNER_LIFTS 1
 #endif
 #ifdef BESIDE            /* a gang of two, a pod beside it, two GPUs */
 #define PODS 3
@@ -443,7 +443,7 @@ inline counts(c) {
   seen[c].settled = true
 }
 
-/* policies/quota/line.py: _units, _given_back, _is_short, _Line._missing */
+/* policies/quota/line.py: _units, _given_back, _Missing.of, _Line._hold */
 #define IS_CURRENT(c) (seen[c].listed && seen[c].settled && REACHES(c))
 #define WANTS(c, p) (SHOWN(c, p) == GATED && !begun[p] && held[p] < seen[c].demand[p])
 #define NEEDS(c, p) (WANTS(c, p) -> seen[c].demand[p] - held[p] : 0)

@@ -1,5 +1,6 @@
 """What the controllers of Kubernetes make of pods that wait in line: docs/queue.md, on the real ones."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,6 +73,10 @@ def gated(found: list[dict[str, Any]]) -> list[str]:
 
 def names(found: list[dict[str, Any]]) -> list[str]:
     return [pod["metadata"]["name"] for pod in found]
+
+
+def running(line: Line, app: str) -> list[str]:
+    return names([pod for pod in pods(line, app) if pod["status"]["phase"] == "Running"])
 
 
 def uids(found: list[dict[str, Any]]) -> list[str]:
@@ -186,6 +191,24 @@ def test_the_deadline_of_a_job_runs_while_it_waits_and_that_of_a_pod_does_not(cl
     assert "startTime" not in pod["status"]  # from which a kubelet counts
     cluster.delete_pod("holder")
     assert waiting(cluster, "patient", 0)
+
+
+def test_the_next_pod_of_a_job_goes_to_the_front_of_the_line(cluster: Line) -> None:
+    """It comes a second after the one that completed, when a pod in line has started."""
+    in_force(cluster, {"gpus": "1"})
+    create(cluster, job("sweep", completions=2, parallelism=1))
+    assert eventually(lambda: running(cluster, "sweep"))
+    for name in ("first", "second"):
+        cluster.pod(name, tolerations=TOLERATIONS, metadata={"labels": {"app": name}})
+        assert cluster.waits(name)
+        time.sleep(1.1)  # a creationTimestamp has whole seconds
+    (done,) = running(cluster, "sweep")
+    cluster.set_phase(done, "Succeeded")
+    assert eventually(lambda: running(cluster, "first"))
+    assert waiting(cluster, "sweep", 1)
+    cluster.set_phase("first", "Succeeded")
+    assert waiting(cluster, "sweep", 0)
+    assert cluster.waits("second")
 
 
 def test_a_budget_counts_a_pod_that_waits_as_missing_and_lets_it_be_evicted(cluster: Line) -> None:
