@@ -4,6 +4,7 @@ Beside it the same with denial: Jobs whose pods were denied, until the Job contr
 """
 
 import json
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ RUNNING = 8
 """Pods that hold the quota of a namespace in which others wait."""
 DENIED_JOBS, DENIED_SECONDS = 16, 90
 REST_SECONDS = 20
+PAUSE_SECONDS = 0.5
+"""Before each deletion, at most: freed one after the other, GPUs wait for the pace at which a namespace is counted."""
 
 _numbers = count(1)
 
@@ -198,6 +201,7 @@ class _Bench:
         running = list(starts.at)
         names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in self._pods(name)}
         for number in range(times):
+            time.sleep(random.uniform(0, PAUSE_SECONDS))  # noqa: S311 - jitter
             began = time.perf_counter()
             self._delete(name, names[running[number]])
             at = starts.wait_for(RUNNING + number + 1, 60)
@@ -238,8 +242,12 @@ class _Bench:
         for name in names:
             self.installed.await_settled(name, 0)
             self._create(name, 1)
+        self.installed.stop_controller()
         self._seed(names, each)
+        began = time.monotonic()
+        self.installed.start_controller()
         wait_until(lambda: self._all_wait(names, each), "not all pods are counted", seconds=600, pause=1)
+        self._note(f"{where}, s from a controller's start until all are counted", time.monotonic() - began)
         self._rest(where)
         cpu, few = cpu_seconds(self._pid), names[:FREED_OF_MANY]
         with Starts(self.plane, "/api/v1/pods") as starts:

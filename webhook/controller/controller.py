@@ -256,9 +256,7 @@ class Controller:
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self.observed.get(namespace) is None and not self.usage_cache.own.has_waiting(namespace):
             return
-        if frees or self.usage_cache.own.has_waiting(
-            namespace
-        ):  # a user may wait for the freed quota, or a pod
+        if frees:  # a user or a pod may wait for it
             self._queue.hurry(namespace)
         else:  # the new object is already counted by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)

@@ -60,8 +60,9 @@ class Counted(msgspec.Struct, frozen=True):
 class UsageCounter:
     """The informers and sums of one catalogue.
 
-    Calls `changed` with a namespace whose count may differ, and whether that frees quota. Calls `began` for an object that is new
-    since the first list, and `ended` for one that ended, each with the digest of the catalogue and the demand of the object.
+    Calls `changed` with a namespace whose count may differ, and whether that frees quota or a pod waits for it. Calls `began` for
+    an object that is new since the first list, and `ended` for one that ended, each with the digest of the catalogue and the
+    demand of the object.
     `awaited` returns the namespaces that are listed first, because a caller waits for their counts.
     """
 
@@ -229,8 +230,8 @@ class UsageCounter:
         self, change: _Change, before: CountedRecord | None, after: CountedRecord | None
     ) -> None:
         ends = _is_counted(before) and not _is_counted(after)
-        # What the controller holds for a pod that waits is free once that pod is gone.
-        frees = ends or (_waits(before) and not _waits(after) and not _is_counted(after))
+        # A pod that waits may start at once. What the controller holds for it is free once it has ended.
+        frees = ends or _waits(after) or (_waits(before) and not _is_counted(after))
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and ends else None
         namespaces = self._summed(change, before, after)

@@ -43,13 +43,17 @@ class Heartbeat:
 
     def is_alive(self, seconds: float) -> bool:
         """Whether a controller renewed its Lease within ALIVE_SECONDS. A read takes at most `seconds`."""
-        # One thread reads. The others use the last answer, and wait for the first one.
-        if self._is_due and self._reading.acquire(timeout=0.0 if self._renewed else max(0.0, seconds)):
+        # One thread reads. The others use the last answer, or wait if that is too old.
+        if self._is_due and self._reading.acquire(timeout=0.0 if self._is_fresh else max(0.0, seconds)):
             try:
                 if self._is_due:
                     self._read(seconds)
             finally:
                 self._reading.release()
+        return self._is_fresh
+
+    @property
+    def _is_fresh(self) -> bool:
         return self._clock() - self._since < ALIVE_SECONDS
 
     @property

@@ -8,6 +8,7 @@ faults that take longer.
 import logging
 import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -190,11 +191,13 @@ class Scene:
         """Whether nothing is in flight, and whoever is first in line does not fit."""
         ledger = self.team.ledger_object()
         in_line = [pod for pod in self.pods() if waits(pod) and pod["spec"]["schedulingGates"] == [GATED]]
-        firsts = sorted(
-            in_line, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["uid"])
+        first = min(
+            in_line,
+            key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["uid"]),
+            default=None,
         )
-        free = {each["metadata"]["name"]: self._would_fit(each, ledger.hard) for each in firsts[:1]}
-        return not ledger.reservations and not any(free.values()) and ledger.waiting >= len(in_line)
+        is_idle = not ledger.reservations and ledger.waiting >= len(in_line)
+        return is_idle and (first is None or not self._would_fit(first, ledger.hard))
 
     def _would_fit(self, pod: Any, hard: Cost) -> bool:
         ungated = {"spec": {**pod["spec"], "schedulingGates": None}}
@@ -289,10 +292,10 @@ def break_replicas(scene: Scene) -> None:
     first.start()
     pids = second.pids()
     for pid in pids:
-        os.kill(pid, 19)
+        os.kill(pid, signal.SIGSTOP)
     time.sleep(PAUSED_SECONDS)
     for pid in pids:
-        os.kill(pid, 18)
+        os.kill(pid, signal.SIGCONT)
     for replica in scene.replicas.each:
         replica.kill()
     time.sleep(3)

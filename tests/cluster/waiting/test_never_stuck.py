@@ -37,9 +37,9 @@ class Team(Line):
         status, answer, _ = self.client.apply(Document("GPUPolicy", self.name, spec).data)
         assert status in {200, 201}, answer
 
-    def queue(self) -> tuple[str, str]:
+    def queue(self, **options: Any) -> tuple[str, str]:
         """Return the names of two pods, in their order, that wait for the only GPU. `holder` has it."""
-        self.policy(rules={"gpu-quota": QUEUE})
+        self.policy(rules={"gpu-quota": {**QUEUE, **options}})
         in_force(self, {"gpus": "1"})
         self.pod("holder")
         assert eventually(self.is_queueing, seconds=SOON)
@@ -95,6 +95,19 @@ def test_without_its_quota_nobody_waits(team: Team) -> None:
     team.delete_quota()
 
     assert team.both_start()
+
+
+def test_where_a_quota_is_required_nobody_starts_without_one(team: Team) -> None:
+    team.policy(rules={"gpu-quota": {**QUEUE, "required": True}})
+    assert eventually(team.denies, seconds=SOON)
+    team.queue(required=True)
+    team.delete_quota()
+    time.sleep(2)
+    assert team.both_wait()
+
+    in_force(team, {"gpus": "2"})
+
+    assert eventually(lambda: [*map(team.waits, team.pods.values())].count(False) == 1)
 
 
 RULES: dict[str, Any] = {"rules": {"gpu-quota": QUEUE}}

@@ -14,7 +14,9 @@ import pytest
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
+from policies.quota.waiting import GATE
 from tests.builders import gpu_container, pod, quota_ledger
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.configuration.loader import load_directory
@@ -24,10 +26,13 @@ from webhook.controller.usage_sums import UsageSums
 
 FIRST, LAST = 10, 400
 ONE = {"gpus": Fraction(1)}
+WAITS = "Waits"
 
 
 def stored(revision: int, phase: str = "Running") -> dict[str, object]:
-    document = {**pod(gpu_container("1")), "status": {"phase": phase}}
+    """Return a pod, in the phase WAITS one under our scheduling gate."""
+    gates = [{"name": GATE}] if phase == WAITS else []
+    document = {**pod(gpu_container("1"), schedulingGates=gates), "status": {"phase": phase}}
     names = {"name": f"p{revision}", "uid": f"u{revision}", "namespace": "team"}
     document["metadata"] |= {**names, "resourceVersion": str(revision)}
     return document
@@ -133,20 +138,28 @@ def test_a_pod_begins_once_unless_the_first_list_has_it(tmp_path: Path) -> None:
     assert begun == ["u11"]
 
 
-def test_a_pod_frees_quota_once_when_it_ends(tmp_path: Path) -> None:
-    changes = [
-        ("ADDED", "Pending"),
-        ("MODIFIED", "Running"),
-        ("MODIFIED", "Succeeded"),
-        ("DELETED", "Succeeded"),
-    ]
+@cases(
+    ("changes", "want"),
+    once_when_it_ends=(
+        [("ADDED", "Pending"), ("MODIFIED", "Running"), ("MODIFIED", "Succeeded"), ("DELETED", "Succeeded")],
+        [False, False, True, False],
+    ),
+    a_pod_that_waits_may_start_at_once=(
+        [("ADDED", WAITS), ("MODIFIED", WAITS), ("MODIFIED", "Pending"), ("DELETED", "Pending")],
+        [True, True, False, True],
+    ),
+    what_was_held_for_a_pod_that_waited=([("ADDED", WAITS), ("DELETED", WAITS)], [True, True]),
+)
+def test_what_frees_quota_for_others(
+    tmp_path: Path, changes: list[tuple[str, str]], want: list[bool]
+) -> None:
     events = [event(kind, 11, 11 + number, phase) for number, (kind, phase) in enumerate(changes)]
     freed, begun = list[bool](), threading.Event()
     with counter(tmp_path, events, begun, changed=lambda _namespace, frees: freed.append(frees)) as of:
         begun.set()
-        assert eventually(lambda: of.pods.position("team").revision == 14)
+        assert eventually(lambda: of.pods.position("team").revision == 10 + len(changes))
 
-    assert freed == [False, False, False, True, False], "the first one is in the list"
+    assert freed == [False, *want], "the first one is in the list"
 
 
 def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:

@@ -88,7 +88,12 @@ def test_while_the_lease_cannot_be_read_the_last_answer_holds(world: World, hear
     assert not heartbeat.is_alive(SECONDS)
 
 
-def test_all_threads_wait_for_the_first_answer(world: World, heartbeat: Heartbeat) -> None:
+@pytest.mark.parametrize("quiet", [False, True], ids=["first", "after-a-quiet-time"])
+def test_all_threads_wait_for_an_answer(world: World, heartbeat: Heartbeat, quiet: bool) -> None:
+    if quiet:
+        assert heartbeat.is_alive(SECONDS)
+        world.now += 2 * ALIVE_SECONDS
+        world.renewed = "2026-01-01T00:02:00.000000Z"
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(heartbeat.is_alive(SECONDS))) for _ in range(8)]
     for thread in threads:
@@ -97,4 +102,4 @@ def test_all_threads_wait_for_the_first_answer(world: World, heartbeat: Heartbea
         thread.join(10)
 
     assert answers == [True] * 8
-    assert len(world.server.requests) == 1
+    assert len(world.server.requests) == 1 + quiet
