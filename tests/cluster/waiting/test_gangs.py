@@ -1,5 +1,6 @@
 """Gangs leave the line whole, on a real API server: Jobs with the controllers of Kubernetes, pods of other kinds without."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -85,6 +86,7 @@ def test_a_gang_waits_for_all_of_its_pods(
 
     number, metadata = last
     line.pod(f"gang-{number}", metadata=metadata)
+    time.sleep(1.1)  # a creationTimestamp has whole seconds
     line.pod("behind")
     names = [f"gang-{number}" for number in range(4)]
     assert all(map(line.waits, [*names, "behind"]))
