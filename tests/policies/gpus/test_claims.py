@@ -51,6 +51,7 @@ def test_records_of_claims_and_templates(owner: JSON, made_for_pod: bool) -> Non
         found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
         name = ClaimName(kind, "team", "c")
         assert found == ClaimRecord("u", name, classes("gpu.example.com"), made_for_pod)
+        assert found.namespace == "team"
     assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
 
 
