@@ -15,7 +15,7 @@ from tests.webhook.quota.ledgers import MemoryLedger
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import RequestOf, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.store import VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 LIMIT = 8 * 1024 * 1024
 
@@ -90,3 +90,14 @@ class Bench:
 
 def reason(answer: ReservationOutcome) -> VerdictReason | None:
     return answer.verdict.reason if answer.verdict else None
+
+
+def failing(what: str, *failures: LedgerConflict | LedgerError | None) -> Callable[[str], None]:
+    """Return what fails that call in turn, None for not at all, and the last failure each time after that."""
+    left = list(failures)
+
+    def fail(called: str) -> None:
+        if called == what and (error := left.pop(0) if len(left) > 1 else left[0]) is not None:
+            raise error
+
+    return fail

@@ -21,7 +21,7 @@ from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.cases import cases
 from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import configuration, spec
-from tests.webhook.quota.slow_store import Bench, reason
+from tests.webhook.quota.slow_store import Bench, failing, reason
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import FIRST_PAUSE, RIVAL_SECONDS, VANISHED_SECONDS, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
@@ -113,17 +113,6 @@ def test_a_ledger_that_somebody_else_changed_is_decided_again() -> None:
     assert bench.metric("conflicts_total") == 1, "the write that the remembered ledger justified"
 
 
-def failing(what: str, *failures: LedgerConflict | LedgerError | None) -> Callable[[str], None]:
-    """Return what fails that call in turn, None for not at all, and the last failure each time after that."""
-    left = list(failures)
-
-    def fail(called: str) -> None:
-        if called == what and (error := left.pop(0) if len(left) > 1 else left[0]) is not None:
-            raise error
-
-    return fail
-
-
 def test_a_write_of_a_controller_costs_a_conflict_and_no_reads_before_later_writes() -> None:
     bench = Bench(gpus=10)
     bench.reserve("pod0")
@@ -197,6 +186,28 @@ def test_a_replica_whose_write_met_anothers_waits_for_as_long_as_a_write_takes(
     rivals.bench.store.fails = met
     assert reason(rivals.bench.reserve("pod")) is VerdictReason.RESERVED
     assert rivals.pauses == pytest.approx([2 * Rivals.WRITE_SECONDS])
+
+
+def test_after_a_batch_of_several_requests_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pauses = 100.0, list[float]()
+    bench = Bench(gpus=100, clock=lambda: now)
+    monkeypatch.setattr("webhook.quota.batcher.sleep", pauses.append)
+    with ThreadPoolExecutor(2) as pool:
+
+        def meanwhile(what: str) -> None:
+            nonlocal now
+            if what == "swap":
+                now += 0.03
+                if bench.store.writes == 0:
+                    pool.map(bench.reserve, ("pod1", "pod2"))
+                while bench.store.writes == 0 and len(bench.batches._queues[NAMESPACE]) < 2:
+                    sleep(0.001)
+
+        bench.store.fails = meanwhile
+        bench.reserve("pod0")
+    assert (bench.store.writes, pauses) == (2, []), "after a batch of one, nobody waits"
+    assert [reads_of(bench, uid) for uid in ("pod3", "pod4")] == [0, 0]
+    assert pauses == pytest.approx([0.03]), "as long as that write took"
 
 
 def test_endless_conflicts_end_with_the_deadline() -> None:
