@@ -119,14 +119,15 @@ WHOLE, NO_NODE = "request nvidia.com/gpu: 1", "no class with nodes"
 
 
 def selection(resource: str = "nvidia.com/gpu", **of: Any) -> ClassSelection:
-    common = {
-        "catalogue": CLASSES,
-        "namespace": "team",
-        "label_key": "accelerator",
-        "hardware": LabelKeys(frozenset()),
-    }
-    resources = (GPUResource(resource, Measure.DEVICES),)
-    return ClassSelection(pod=view(pod(gpu_container())), resources=resources, **common, **of)
+    return ClassSelection(
+        pod=view(pod(gpu_container())),
+        catalogue=CLASSES,
+        namespace="team",
+        label_key="accelerator",
+        resources=(GPUResource(resource, Measure.DEVICES),),
+        hardware=LabelKeys(frozenset()),
+        **of,
+    )
 
 
 @cases(

@@ -1,7 +1,7 @@
 """gpu-class: what is denied, what is warned of, and in which words."""
 
 from policies.finding import Severity
-from policies.placement.named_nodes import NodeState
+from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeFacts
 from policies.rule import Mode, Phase
 from policies.rules.gpu_class import RULE, GPUClassOptions, check
@@ -261,7 +261,9 @@ PENDS_HOLDING = f"{PENDS}, and holds quota"
 def node_facts(*t4: NodeState) -> NodeFacts:
     """Return a node with a free A100 and nodes with a T4, all in zone a."""
     found = {"nvidia-a100-40gb": {FREE}, "nvidia-t4": t4}
-    states = {(("accelerator", name), (ZONE, "a")): frozenset(of) for name, of in found.items()}
+    states: dict[Labels, frozenset[NodeState]] = {
+        (("accelerator", name), (ZONE, "a")): frozenset(of) for name, of in found.items()
+    }
     return NodeFacts(keys=CLASSES.label_keys | {ZONE}, label_sets=frozenset(states), states=states)
 
 
