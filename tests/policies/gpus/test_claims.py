@@ -100,6 +100,11 @@ def exactly(name: str) -> JSON:
     either=([{"firstAvailable": [{"deviceClassName": "a"}, {"deviceClassName": "b"}]}], {"a", "b"}),
     a_kind_of_request_that_nobody_knows=([{"name": "new", "byMagic": {}}], None),
     one_of_them_is_unknown=([exactly(NIC_CLASS), {"name": "new"}], None),
+    as_many_as_are_read=(
+        [exactly(f"c{number}") for number in range(8)],
+        {f"c{number}" for number in range(8)},
+    ),
+    one_more=([exactly(f"c{number}") for number in range(9)], None),
     nothing=([], set()),
 )
 def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:

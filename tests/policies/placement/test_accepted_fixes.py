@@ -40,6 +40,7 @@ def one(limits: JSON, requests: JSON | None = None, **fields: Any) -> JSON:
     both_are_more_than_allowed=(of(f"3.5 {GPU}"), [], ROUND),
     down_beside_others=(of(f"1.5 {GPU}", f"1 {GPU}"), [1], f"set {GPU}: 1 or 2"),
     too_many_beside_others=(of(f"1.5 {GPU}", f"2 {GPU}"), [], ROUND),
+    half_beside_as_many_as_allowed=(of("0.5 amd.com/gpu", "2 amd.com/gpu"), [], "round it up"),
     several_slices=(of(f"1.5 {SLICE}"), [1], f"set {SLICE}: 1"),
     slices_of_two_kinds=(one({SLICE: "1.5", "nvidia.com/mig-1g.5gb": "1"}), [], ROUND),
     no_gpu_yet=(one(**NO_GPU_YET), [1, 1], f"set {GPU}: 1 or 2"),

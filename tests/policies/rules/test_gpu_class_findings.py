@@ -30,6 +30,7 @@ def annotated(value: str, text: str) -> str:
     return f'metadata.annotations[{CLASS}] = "{value}": {text} [gpu-class]'
 
 
+BY_CARD = GPUClassOptions(label_key="example.com/card")
 SET_T4 = f"set {CLASS}: nvidia-t4"
 NOT_T4 = affinity("accelerator", "NotIn", "nvidia-t4")
 PINS_ITSELF = (
@@ -139,6 +140,7 @@ def test_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
     no_gpu=(asking(resource="google.com/tpu", annotations={PARAMS: "7b"}), ANY),
     share_of_unknown_memory=(modelled("405b", resource="nvidia.com/gpu.shared"), ANY),
     no_class_to_pin_it_to=(modelled("405b"), GPUClassOptions(label_key="example.com/card")),
+    a_label_that_no_class_has=(asking(**selecting("x", "example.com/card")), BY_CARD),
     no_gpu_at_all=(pod(container()), T4_ONLY),
 )
 def test_nothing_to_say(document: JSON, options: GPUClassOptions) -> None:

@@ -223,6 +223,7 @@ def test_a_quota_that_can_be_read_grants(
     another_spec=(1, 2, True, []),
     another_status=(1, 1, False, []),
     deleted=(1, None, True, []),
+    never_seen=(None, None, False, []),
     a_spec_that_cannot_be_read=(1, "unreadable", True, [f"team: {UNREADABLE}"]),
 )
 def test_a_quota_that_changed_is_reconciled(
