@@ -33,7 +33,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """The demand of a request by any catalogue and `unclassified_pods`, computed once for each when a ledger names them.
 
     For an update, `before` is the demand of the stored object, and `version` its resourceVersion. For a creation, `name` is the
-    kind and name: `pods/train-0`. `is_free`: the request has no demand by any catalogue.
+    kind and name: `pods/train-0`. `is_free`: the request has no demand by any catalogue, and its
+    pod does not wait.
     """
 
     request_uid: str
@@ -201,7 +202,7 @@ def quota_request_for_pod(
             controlled_by=metadata.controlled_by,
             pod=pod,
             line=Line.JOINS if waits(pod) else line,
-            is_free=not _names_a_resource(pod),
+            is_free=not (_names_a_resource(pod) or waits(pod)),
             demands={} if demands is None else demands,
         )
     version = before.metadata.version if before.metadata else 0

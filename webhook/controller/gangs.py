@@ -8,7 +8,7 @@ Only pods that request GPUs count, since no other pod waits.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -23,7 +23,6 @@ from webhook.configuration.workload_kinds import WorkloadKind, plural
 from webhook.workloads.counts import is_staged
 from webhook.workloads.gangs import (
     SCHEDULING,
-    SOURCES,
     GangSource,
     controller_of,
     may_lead_to_gang,
@@ -37,6 +36,8 @@ REMEMBERED_SECONDS = 30.0
 """For so long the size of a gang is not read again."""
 AGAIN_SECONDS = 2.0
 """Until what could not be read is read again."""
+READING_SECONDS = 2.0
+"""For so long the gangs of one namespace are read at a time. What comes later is read AGAIN_SECONDS later."""
 MISSING_SECONDS = 60.0
 """A PodGroup may be created after its pods. After so long, its pods work each by itself: nothing serves their scheduler's API."""
 MAX_OWNERS = 6
@@ -118,25 +119,39 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class Gangs:
-    """The gangs of pods, read from the API server and remembered for REMEMBERED_SECONDS. For any number of threads."""
+    """The gangs of pods, read from the API server and remembered for REMEMBERED_SECONDS.
+
+    For any number of threads, but `find` in one namespace in one thread at a time.
+    """
 
     def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
         self._api, self._configuration = api, configuration
-        self._known: dict[tuple[str, GangSource], _Known] = {}
+        self._known: dict[str, dict[GangSource, _Known]] = {}
 
-    def find(self, namespace: str, source: GangSource) -> KnownGang | None:
-        """Return the gang; None for pods that work each by itself."""
-        if not source.is_group and not may_lead_to_gang(source, self._configuration().workload_kinds):
-            return None
-        known, now = self._known.get((namespace, source)), monotonic()
-        if known is not None and now < known.until:
-            return known.gang
-        found, seconds = self._found(namespace, source, known, now)
-        if len(self._known) >= SOURCES:
-            self._known.clear()
-        since = now if known is None else known.since
-        self._known[namespace, source] = _Known(found, now + seconds, since)
+    def find(self, namespace: str, sources: Iterable[GangSource]) -> dict[GangSource, KnownGang]:
+        """Return the gangs; none for pods that work each by itself. Those of other sources in the namespace are forgotten."""
+        before, kinds = self._known.pop(namespace, {}), self._configuration().workload_kinds
+        remembered: dict[GangSource, _Known] = {}
+        found: dict[GangSource, KnownGang] = {}
+        late = monotonic() + READING_SECONDS
+        for source in dict.fromkeys(sources):
+            if not source.is_group and not may_lead_to_gang(source, kinds):
+                continue
+            known, now = before.get(source), monotonic()
+            if known is None or known.until <= now:
+                gang, seconds = (
+                    self._found(namespace, source, known, now) if now < late else (_last(source, known), 0.0)
+                )
+                known = _Known(gang, now + seconds, now if known is None else known.since)
+            remembered[source] = known
+            if known.gang is not None:
+                found[source] = known.gang
+        if remembered:
+            self._known[namespace] = remembered
         return found
+
+    def forget(self, namespace: str) -> None:
+        self._known.pop(namespace, None)
 
     def _found(
         self, namespace: str, source: GangSource, known: _Known | None, now: float
@@ -152,7 +167,7 @@ class Gangs:
             since = now if known is None else known.since
             if is_final and not (is_missing and now < since + MISSING_SECONDS):
                 return None, REMEMBERED_SECONDS
-            return KnownGang(_key(source), 0) if known is None else known.gang, AGAIN_SECONDS
+            return _last(source, known), AGAIN_SECONDS
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version
@@ -213,10 +228,17 @@ class Gangs:
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
         row = self._configuration().workload_kinds.get((api_version.rpartition("/")[0], kind))
-        prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        group, _, version = api_version.rpartition("/")
+        # The API server takes any version in an ownerReference, such as `v1?watch=true&`.
+        above = ("/apis", group, version) if group else ("/api", version)
         return self._api.get(
-            api_path(prefix, "namespaces", namespace, row.plural if row else plural(kind), name)
+            api_path(*above, "namespaces", namespace, row.plural if row else plural(kind), name)
         )
+
+
+def _last(source: GangSource, known: _Known | None) -> KnownGang | None:
+    """Return what was found before; of what was never read, a gang of unknown size."""
+    return KnownGang(_key(source), 0) if known is None else known.gang
 
 
 def _key(source: GangSource) -> str:

@@ -103,6 +103,7 @@ class WaitingLine:
         waiting = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         if ledger.class_catalogue is None or not (waiting or ledger.reservations.lifts):
             self._reports.nobody(namespace)
+            self._gangs.forget(namespace)
             return None
         demand_of = self._demand_of(ledger)
         if demand_of is None:
@@ -215,8 +216,10 @@ class WaitingLine:
             return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        for pod in self._usage_cache.own.live_pods(namespace):
-            known = self._gangs.find(namespace, pod.gang_source) if pod.gang_source else None
+        pods = self._usage_cache.own.live_pods(namespace)
+        found = self._gangs.find(namespace, (pod.gang_source for pod in pods if pod.gang_source))
+        for pod in pods:
+            known = found.get(pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
@@ -249,8 +252,17 @@ class WaitingLine:
             with self._lock:
                 self._aside.pop(pod.uid, None)
             self._reports.started(pod)
-        except (errors.Conflict, errors.NotFound, errors.Invalid):
+        except (errors.Conflict, errors.NotFound):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
+        except errors.Invalid as error:
+            # Mostly a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
+            before = self._aside.get(pod.uid)
+            if before is not None and before.version == pod.version:
+                self._stand_aside(pod, error)
+            else:
+                with self._lock:
+                    self._aside[pod.uid] = _Aside(pod.version, 0.0, monotonic())
+                self._again(pod.namespace, FIRST_PAUSE)
         except (errors.Unreachable, errors.Unavailable) as error:
             # Nobody denied it: the API server or a webhook does not answer. The pod keeps its place, and what is held for it.
             log.warning("%s/%s: its scheduling gate is not removed yet: %s", pod.namespace, pod.name, error)
@@ -264,7 +276,7 @@ class WaitingLine:
 
     def _stand_aside(self, pod: PodRecord, error: errors.ApiError) -> None:
         before, now = self._aside.get(pod.uid), monotonic()
-        pause = FIRST_PAUSE if before is None else min(2 * before.pause, LONGEST_PAUSE)
+        pause = min(max(FIRST_PAUSE, 2 * before.pause), LONGEST_PAUSE) if before else FIRST_PAUSE
         with self._lock:
             late = [uid for uid, each in self._aside.items() if each.until + LONGEST_PAUSE < now]
             for uid in late:

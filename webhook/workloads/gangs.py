@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from policies.pods.field_paths import value_at
+from policies.pods.limits import LONGEST_NAME
+from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, OwnerReference, Pod
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
 from webhook.workloads.counts import is_staged
@@ -63,10 +65,15 @@ class GangSource(msgspec.Struct, frozen=True):
         return self.kind in {"PodGroup", "Workload"}
 
 
-@lru_cache(maxsize=SOURCES)
-def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "") -> GangSource:
-    """Return one object for equal sources: a thousand pods of one Job share it."""
-    return GangSource(api_version, kind, name, part, uid)
+_shared = lru_cache(maxsize=SOURCES)(GangSource)
+"""Returns one object for equal sources: a thousand pods of one Job share it."""
+
+
+def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "") -> GangSource | None:
+    """Return the source; None if no object can have that name. An annotation or ownerReference may have any text."""
+    others = api_version, kind, part, uid
+    is_possible = is_dns_subdomain(name) and max(map(len, others)) <= LONGEST_NAME
+    return _shared(api_version, kind, name, part, uid) if is_possible else None
 
 
 def gang_source(pod: Pod) -> GangSource | None:
@@ -86,7 +93,7 @@ def gang_source(pod: Pod) -> GangSource | None:
         return None
     part = named["labels"].get(GROUP_INDEX, "")
     source = _source(owner.api_version, owner.kind, owner.name, part, owner.uid)
-    marks = LINKS.get(source.type)
+    marks = LINKS.get(source.type) if source is not None else None
     return source if marks is None or any(key in named[field] for field, key in marks) else None
 
 

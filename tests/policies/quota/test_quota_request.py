@@ -165,6 +165,7 @@ MAIN = {"name": "main"}
     ),
     a_name_that_another_catalogue_may_know=(requested(SPOT), None, False),
     an_annotation_that_may_be_a_fraction=(pod(MAIN, annotations={"gpu-part": "0.5"}), None, False),
+    a_pod_without_gpus_that_waits=(pod(MAIN, schedulingGates=[{"name": GATE}]), None, False),
     an_overhead=(pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None, False),
     a_node_selector=(requested(CARDS), pod(gpu_container(resources=requested(CARDS)["spec"])), False),
 )

@@ -4,17 +4,18 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, answering, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from tests.webhook.controller.clock import Clock
 from webhook.configuration.loader import load_directory
 from webhook.controller import gangs as gangs_module
-from webhook.controller.gangs import MISSING_SECONDS, REMEMBERED_SECONDS, Gangs, KnownGang
-from webhook.workloads.gangs import SOURCES, GangSource
+from webhook.controller.gangs import MISSING_SECONDS, READING_SECONDS, REMEMBERED_SECONDS, Gangs, KnownGang
+from webhook.workloads.gangs import GangSource
 
 GPU: JSON = {"spec": {"containers": [gpu_container("1")]}}
 CPU: JSON = {"spec": {"containers": [{"name": "main", "image": "x"}]}}
@@ -161,13 +162,17 @@ def group(api_version: str = VOLCANO, kind: str = "PodGroup", part: str = "") ->
 )  # fmt: skip
 def test_the_size_of_a_gang(tmp_path: Path, source: GangSource, objects: JSON, want: int | None) -> None:
     with ApiServer(tmp_path, answering(objects)) as server:
-        found = gangs_of(server).find("team", source)
+        found = find(gangs_of(server), source)
     assert (found and found.size) == want
 
 
 def gangs_of(server: ApiServer) -> Gangs:
     configuration = load_directory(None)
     return Gangs(server.client(), lambda: configuration)
+
+
+def find(gangs: Gangs, source: GangSource) -> KnownGang | None:
+    return gangs.find("team", [source]).get(source)
 
 
 @pytest.fixture
@@ -188,7 +193,7 @@ def test_the_groups_of_a_leaderworkerset_are_gangs_of_their_own(server: ApiServe
     gangs = gangs_of(server)
     leader = GangSource("apps/v1", "StatefulSet", "serve", "2")
     other = GangSource("apps/v1", "StatefulSet", "serve", "1")
-    found = [gangs.find("team", each) for each in (GROUP_2, leader, other)]
+    found = [find(gangs, each) for each in (GROUP_2, leader, other)]
     assert found[0] is not None
     assert found[0] == found[1]
     assert [found[0].key, found[2]] == ["LeaderWorkerSet/serve/2", KnownGang("LeaderWorkerSet/serve/1", 4)]
@@ -197,11 +202,11 @@ def test_the_groups_of_a_leaderworkerset_are_gangs_of_their_own(server: ApiServe
 def test_a_gang_is_read_again_after_a_while(server: ApiServer, clock: Clock) -> None:
     server.answer = answering({JOB: job(4)})
     gangs = gangs_of(server)
-    assert gangs.find("team", JOB_SOURCE) == gangs.find("team", JOB_SOURCE)
+    assert find(gangs, JOB_SOURCE) == find(gangs, JOB_SOURCE)
     assert len(server.requests) == 1
     server.answer = answering({JOB: job(6)})
     clock.now += REMEMBERED_SECONDS
-    found = gangs.find("team", JOB_SOURCE)
+    found = find(gangs, JOB_SOURCE)
     assert found is not None
     assert found.size == 6
 
@@ -212,7 +217,7 @@ def test_a_controller_that_cannot_be_read(
 ) -> None:
     server.answer = lambda _: status(code, "for a reason")
     with caplog.at_level(logging.WARNING):
-        found = gangs_of(server).find("team", JOB_SOURCE)
+        found = find(gangs_of(server), JOB_SOURCE)
     assert (found and found.size) == size
     assert "team: the gang of Job train: for a reason" in caplog.text
 
@@ -220,30 +225,54 @@ def test_a_controller_that_cannot_be_read(
 def test_what_was_known_counts_while_the_api_server_fails(server: ApiServer, clock: Clock) -> None:
     server.answer = answering({JOB: job(4)})
     gangs = gangs_of(server)
-    known = gangs.find("team", JOB_SOURCE)
+    known = find(gangs, JOB_SOURCE)
     server.answer = lambda _: status(500, "for a reason")
     clock.now += REMEMBERED_SECONDS
-    assert gangs.find("team", JOB_SOURCE) == known
+    assert find(gangs, JOB_SOURCE) == known
 
 
 def test_pods_wait_a_minute_for_their_pod_group(server: ApiServer, clock: Clock) -> None:
     gangs = gangs_of(server)
-    found = gangs.find("team", group())
+    found = find(gangs, group())
     assert found is not None
     assert not found.size
     clock.now += MISSING_SECONDS
-    assert gangs.find("team", group()) is None
+    assert find(gangs, group()) is None
     server.answer = answering({at(VOLCANO, "podgroups", "gang"): made({"minMember": 4})})
     clock.now += REMEMBERED_SECONDS
-    assert gangs.find("team", group()) == KnownGang(found.key, 4)
+    assert find(gangs, group()) == KnownGang(found.key, 4)
 
 
-def test_not_more_gangs_are_remembered_than_there_is_room_for(server: ApiServer) -> None:
+def test_only_the_gangs_of_present_pods_are_remembered(server: ApiServer) -> None:
     server.answer = answering({JOB: job(4)})
     gangs = gangs_of(server)
-    for number in range(SOURCES):
-        gangs._known["other", GangSource("batch/v1", "Job", str(number))] = gangs_module._Known(
-            None, 0.0, 0.0
-        )
-    gangs.find("team", JOB_SOURCE)
-    assert len(gangs._known) == 1
+    others = [GangSource("batch/v1", "Job", str(number)) for number in range(5)]
+    gangs.find("other", others)
+    gangs.find("team", [JOB_SOURCE, *others])
+    gangs.find("team", [JOB_SOURCE])
+    assert list(gangs._known["team"]) == [JOB_SOURCE]
+    assert len(gangs._known["other"]) == 5
+    gangs.forget("other")
+    assert list(gangs._known) == ["team"]
+
+
+def test_the_gangs_of_one_namespace_are_not_read_for_long_at_a_time(server: ApiServer, clock: Clock) -> None:
+    first, second = (GangSource("batch/v1", "Job", name) for name in ("first", "second"))
+    objects = {at("batch/v1", "jobs", name): job(4) for name in ("first", "second")}
+
+    def slow(request: Request) -> Answer:
+        clock.now += READING_SECONDS
+        return answering(objects)(request)
+
+    server.answer = slow
+    gangs = gangs_of(server)
+    want = [{first: KnownGang("Job/first", 4), second: KnownGang("Job/second", size)} for size in (0, 4)]
+    assert [gangs.find("team", [first, second]) for _ in want] == want
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("version", ["v1?watch=true&", "v1%2Fjobs?", "v1#", "v1 x"])
+def test_a_version_in_an_owner_reference_is_no_other_path(server: ApiServer, version: str) -> None:
+    find(gangs_of(server), GangSource(f"batch/{version}", "Job", "train"))
+    quoted = quote(version, safe="")
+    assert [each.path for each in server.requests] == [f"/apis/batch/{quoted}/namespaces/team/jobs/train"]

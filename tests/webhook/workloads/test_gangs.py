@@ -59,6 +59,9 @@ def controller(api_version: str, kind: str, part: str = "") -> GangSource:
     a_plain_job=(owned("batch/v1", "Job"), None),
     a_plain_statefulset=(owned("apps/v1", "StatefulSet"), None),
     a_single_pod=(made({}), None),
+    a_name_that_no_pod_group_has=(made({"annotations": {"pod-group-name": "../gang"}}), None),
+    a_very_long_name=(made({"annotations": {"pod-group-name": 300 * "a"}}), None),
+    a_very_long_version=(owned("batch/v1" + 400 * "1", "Job", annotations=INDEX), None),
 )  # fmt: skip
 def test_where_the_gang_is_looked_up(found: Pod, want: GangSource | None) -> None:
     assert gang_source(found) == want
