@@ -361,6 +361,10 @@ class Pod(View, frozen=True, dict=True):
         return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
 
     @property
+    def has_succeeded(self) -> bool:
+        return self.status is not None and self.status.phase == "Succeeded"
+
+    @property
     def is_windows(self) -> bool:
         """Whether the pod runs on Windows. Then the API server refuses most of a Linux container's securityContext."""
         system = self.spec.os and self.spec.os.name

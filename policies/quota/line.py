@@ -40,7 +40,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A gang needs `size` pods; more line up singly. `running` of those that exist have no gate.
+    """A gang needs `size` pods; more line up singly. `running` of those that exist have no gate, or have succeeded.
 
     With size 0, which could not be read, its pods have the obstacle UNREAD_GANG.
     """

@@ -70,6 +70,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
 
     node_name: str
     is_terminal: bool
+    has_succeeded: bool = False
     extended_claim: str
     gang_source: GangSource | None = None
     waiting: WaitingPod | None = None
@@ -175,6 +176,7 @@ class RecordReader:
             **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
             node_name=pod.spec.node_name or "",
             is_terminal=pod.is_terminal,
+            has_succeeded=pod.has_succeeded,
             extended_claim=extended.resource_claim_name if extended else "",
             gang_source=gang_source(pod),
             waiting=waiting,

@@ -161,10 +161,10 @@ class UsageCounter:
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
 
-    def live_pods(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace that have not ended."""
+    def pods_of(self, namespace: str) -> list[PodRecord]:
+        """Return the pods of a namespace, also those that have ended."""
         with self._lock:
-            return self.sums.live_pods(namespace)
+            return self.sums.pods(namespace)
 
     def waiting_pods(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace that wait under our scheduling gate."""

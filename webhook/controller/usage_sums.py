@@ -214,10 +214,9 @@ class UsageSums:
             del space.sums[unclassified_pods]
         return not wrong
 
-    def live_pods(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace that have not ended."""
+    def pods(self, namespace: str) -> list[PodRecord]:
         space = self._namespaces.get(namespace)
-        return [each for each in space.pods.values() if not each.is_terminal] if space else []
+        return list(space.pods.values()) if space else []
 
     def waiting(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace that wait under our scheduling gate."""

@@ -184,10 +184,15 @@ class WaitingLine:
             for each in ended:
                 by_holder.setdefault(each.pod.holder, []).append(each)
             replaced = (pod for pod in waiting if pod.holder in by_holder and pod.uid not in found)
+            unmatched: set[tuple[str, int]] = set()
             for pod in sorted(replaced, key=lambda each: (each.since, each.uid)):
-                same = by_holder[pod.holder]
+                same, kind = by_holder[pod.holder], (pod.holder, id(demand_of(pod)))
+                if kind in unmatched:
+                    continue  # equal pods share their demand
                 match = next((each for each in same if _holds_less(pod, each.pod, demand_of)), None)
-                if match is not None:
+                if match is None:
+                    unmatched.add(kind)
+                else:
                     same.remove(match)
                     ended.remove(match)
                     found.add(pod.uid)
@@ -209,21 +214,28 @@ class WaitingLine:
         return total(map(demand_of, replaced))
 
     def _known_gangs(
-        self, namespace: str, waiting: Iterable[PodRecord]
+        self, namespace: str, waiting: Collection[PodRecord]
     ) -> tuple[dict[str, str], dict[str, Gang]]:
-        """Return the key of the gang of each pod that waits, by uid, and these gangs by key, with all of their pods."""
+        """Return the key of the gang of each pod that waits, by uid, and these gangs by key, with all of their pods.
+
+        A gang of which a pod of the same owner has succeeded has started: what takes the place of a failed one is alone. If all
+        have failed, all come again.
+        """
         if not any(pod.gang_source for pod in waiting):
             return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        pods = self._usage_cache.own.live_pods(namespace)
-        found = self._gangs.find(namespace, (pod.gang_source for pod in pods if pod.gang_source))
+        pods = self._usage_cache.own.pods_of(namespace)
+        live = (pod.gang_source for pod in pods if not pod.is_terminal)
+        found = self._gangs.find(namespace, filter(None, live))
+        holders = {pod.holder for pod in waiting}
         for pod in pods:
             known = found.get(pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
-                gangs[known.key] = Gang(known.size, gang.running + pod.holds_quota)
+                has_started = pod.holds_quota or (pod.has_succeeded and pod.holder in holders)
+                gangs[known.key] = Gang(known.size, gang.running + has_started)
         return keys, gangs
 
     def _obstacle(self, pod: PodRecord, gang: Gang | None) -> Standing | None:

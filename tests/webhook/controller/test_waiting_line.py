@@ -1,15 +1,22 @@
-"""Removals of the gates of pods that wait in line, when the API server refuses them."""
+"""Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from policies.quota.waiting import QueueSpec
+from policies.quota.line import Gang
+from policies.quota.waiting import GATE, QueueSpec
+from tests.builders import gpu_container
+from tests.cases import cases
 from tests.webhook.controller.clock import Clock
 from webhook.cluster import errors
+from webhook.configuration.loader import load_directory
 from webhook.controller import waiting_line
+from webhook.controller.gangs import KnownGang
+from webhook.controller.records import PodRecord, RecordReader
 from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
 
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
@@ -61,3 +68,43 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
     assert world.denials == 2 * [str(DENIED)]
     assert world.again[:3] == [FIRST_PAUSE, FIRST_PAUSE, 2 * FIRST_PAUSE]
     assert world.line._obstacle(LATER, None) is None
+
+
+def member(uid: str, phase: str = "", *, waits: bool = False, job: str = "1", group: str = "") -> PodRecord:
+    spec = {"containers": [gpu_container("1")]} | ({"schedulingGates": [{"name": GATE}]} if waits else {})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"train-{job}", "uid": job, "controller": True}
+    metadata = {"name": uid, "uid": uid, "namespace": "team", "resourceVersion": "1"}
+    metadata |= {
+        "ownerReferences": [owner],
+        "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
+        "labels": {"scheduling.x-k8s.io/pod-group": group} if group else {},
+    }
+    document = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+    found = RecordReader(load_directory(None)).read_pod(msgspec.Raw(msgspec.json.encode(document)))
+    assert found is not None
+    return found
+
+
+@cases(
+    ("pods", "running"),
+    all_wait=([member("a", waits=True), member("b", waits=True)], 0),
+    one_runs=([member("a", "Running"), member("b", waits=True)], 1),
+    the_rest_has_succeeded=([member("a", "Succeeded"), member("b", "Failed"), member("c", waits=True)], 1),
+    all_failed_and_come_again=([member("a", "Failed"), member("b", waits=True)], 0),
+    another_job_succeeded=([member("a", "Succeeded", job="0"), member("b", waits=True)], 0),
+    another_job_with_that_pod_group_succeeded=(
+        [member("a", "Succeeded", job="0", group="g"), member("b", waits=True, group="g")],
+        0,
+    ),
+)
+def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: int) -> None:
+    cache: Any = SimpleNamespace(own=SimpleNamespace(pods_of=lambda _: pods))
+    gangs: Any = SimpleNamespace(
+        find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
+    )
+    nothing: Any = None
+    line = WaitingLine(nothing, cache, gangs, nothing, nothing, nothing)
+    waiting = [each for each in pods if each.waits]
+    keys, found = line._known_gangs("team", waiting)
+    assert {keys[each.uid] for each in waiting} == {"Job/train"}
+    assert found == {"Job/train": Gang(2, running)}
