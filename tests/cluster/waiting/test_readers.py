@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
+from tests.cluster.waiting.gangs import job
 from tests.cluster.waiting.line import Line
-from tests.cluster.waiting.test_gangs import job
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from webhook.commands import main
