@@ -1,15 +1,14 @@
 """Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from policies.quota.line import Gang
+from policies.quota.line import Gang, Standing
 from policies.quota.waiting import GATE, QueueSpec
-from tests.builders import gpu_container
+from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
 from webhook.cluster import errors
@@ -49,7 +48,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(waiting_line, "monotonic", Clock())
     return World()
 
@@ -64,7 +63,7 @@ def test_a_pod_that_has_changed_meanwhile_is_tried_again(world: World) -> None:
 def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> None:
     for _ in range(3):
         world.line._lift(POD)
-    assert world.line._obstacle(POD, None) is waiting_line.Standing.DENIED
+    assert world.line._obstacle(POD, None) is Standing.DENIED
     assert world.denials == 2 * [str(DENIED)]
     assert world.again[:3] == [FIRST_PAUSE, FIRST_PAUSE, 2 * FIRST_PAUSE]
     assert world.line._obstacle(LATER, None) is None
@@ -73,7 +72,7 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
 def member(uid: str, phase: str = "", *, waits: bool = False, job: str = "1", group: str = "") -> PodRecord:
     spec = {"containers": [gpu_container("1")]} | ({"schedulingGates": [{"name": GATE}]} if waits else {})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"train-{job}", "uid": job, "controller": True}
-    metadata = {"name": uid, "uid": uid, "namespace": "team", "resourceVersion": "1"}
+    metadata: JSON = {"name": uid, "uid": uid, "namespace": "team", "resourceVersion": "1"}
     metadata |= {
         "ownerReferences": [owner],
         "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
