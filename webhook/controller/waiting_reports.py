@@ -42,7 +42,7 @@ _MESSAGES = {
     Standing.DENIED: "the removal of its scheduling gate was denied: {}",
     Standing.TOO_LARGE: "it exceeds the whole quota: it needs {}",
     Standing.TOO_MANY: "its gang {} can start together",
-    Standing.ON_HOLD: "the queue is on hold: spec.queue.hold of the GPUQuota is true",
+    Standing.ON_HOLD: "the line is on hold: spec.queue.hold of the GPUQuota is true",
 }
 _BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})
 _MOVING = frozenset({*_BLOCKED, Standing.STARTING})
@@ -127,7 +127,8 @@ class WaitingReports:
         """Report that the gate of a pod could not be removed."""
         self._metrics.lifts_denied.labels(pod.namespace).inc()
         with self._lock:
-            self._denials[pod.uid] = truncate(problem, LONGEST_DENIAL)
+            if pod.uid in self._said.get(pod.namespace, ()):  # else nothing would forget it
+                self._denials[pod.uid] = truncate(problem, LONGEST_DENIAL)
         message = f"it is its turn, but its scheduling gate could not be removed: {problem}"
         self._event(pod, NOT_STARTED, message)
 
