@@ -1,7 +1,7 @@
 """The pods that wait in line for quota: holds quota for those whose turn it is, and removes their scheduling gates.
 
-`policies.quota.line` decides whose turn it is, and defines the words. This module finds the pods, their gangs and `spec.queue`, and
-patches the pods.
+`policies.quota.line` decides whose turn it is, and defines the words. This module finds the pods, their gangs and `spec.queue`,
+and patches the pods.
 """
 
 import logging
