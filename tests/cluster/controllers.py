@@ -190,13 +190,24 @@ def counting(
 
 
 class Command:
-    """`gpu-admission controller` as a process of its own, of the tree `source`; it ends with the plane at the latest."""
+    """`gpu-admission controller` as a process of its own, of the tree `source`; it ends with the plane at the latest.
 
-    def __init__(self, plane: ControlPlane, name: str, *arguments: str, source: Path = ROOT) -> None:
+    `program`: the module that is run, and its first arguments.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        name: str,
+        *arguments: str,
+        source: Path = ROOT,
+        program: tuple[str, ...] = ("webhook", "controller"),
+    ) -> None:
         self.name = name
         self._plane = plane
         self._arguments = arguments
         self._source = source
+        self._program = program
         self.kubeconfig = plane.kubeconfig()
         self.port = 0
         self._starts = 0
@@ -207,7 +218,7 @@ class Command:
         self._plane.processes.start(
             self.name,
             [
-                *("env", f"PYTHONPATH={self._source}", sys.executable, "-m", "webhook", "controller"),
+                *("env", f"PYTHONPATH={self._source}", sys.executable, "-m", *self._program),
                 *("--kubeconfig", self.kubeconfig, "--host", "127.0.0.1", "--port", "0"),
                 *self._arguments,
             ],

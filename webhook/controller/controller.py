@@ -89,8 +89,7 @@ class Controller:
             history=ClaimHistory(),
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
-        leads = self._leads
-        self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
+        self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self._reports = WaitingReports(
             self._events.put,
@@ -102,7 +101,7 @@ class Controller:
             api,
             self.quotas,
             self.ledger_objects,
-            leads=lambda: elector.is_leader and not self.unready(),
+            leads=self._leads,
             stale=lambda: staleness(self.usage_cache.own.informers),
             unmapped_resources=lambda: self.unmapped_resources.names,
             events=self._events,
@@ -135,7 +134,7 @@ class Controller:
             verify,
             self.usage_cache,
             metrics,
-            lambda: self.observed.ledgers() if leads() else (),
+            lambda: self.observed.ledgers() if self._leads() else (),
             self._queue.add,
             recount_seconds,
         )
@@ -262,7 +261,7 @@ class Controller:
             self._queue.add(namespace, COUNTED_SECONDS)
 
     def _leads(self) -> bool:
-        return self._elector.is_leader and self.usage_cache.own.synced
+        return self._elector.is_leader and not self.unready()
 
     def _began(self, digest: str, holding: Holding) -> None:
         if self._usage is not None and digest == self.usage_cache.own.digest:
@@ -284,7 +283,7 @@ class Controller:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
             self._remove_old_catalogues()
-            if not self._elector.is_leader or self.unready():
+            if not self._leads():
                 stopping.wait(POLL_SECONDS)
                 continue
             namespace = self._queue.take(POLL_SECONDS)

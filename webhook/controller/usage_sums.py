@@ -16,9 +16,14 @@ from msgspec.structs import replace
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogues, UnclassifiedPods
-from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, HOLDERS_SHOWN, Holder, QuotaLedger
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
+
+HOLDERS_SHOWN = 5
+"""Largest holders of one dimension that the ledger names."""
+HOLDERS_LIMIT = 16 * 1024
+"""Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
 
 R = TypeVar("R", bound=CountedRecord)
 
@@ -274,8 +279,6 @@ class UsageSums:
             self._count(space, space.gone[uid])
 
     def _refer(self, before: PodRecord | None, after: PodRecord | None) -> None:
-        if before is not None and after is not None and before.nodes == after.nodes:
-            return
         if before is not None:
             for reference in before.nodes:
                 pods = self._by_node.get(reference, {})

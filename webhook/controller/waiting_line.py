@@ -228,9 +228,11 @@ class WaitingLine:
             return Standing.UNREAD_GANG
         if pod.waiting is not None and pod.waiting.has_other_gate:
             return Standing.OTHER_GATE
-        aside = self._aside.get(pod.uid)
-        is_denied = aside is not None and aside.version == pod.version and monotonic() < aside.until
-        return Standing.DENIED if is_denied else None
+        aside, now = self._aside.get(pod.uid), monotonic()
+        if aside is None or aside.version != pod.version or aside.until <= now:
+            return None
+        self._again(pod.namespace, aside.until - now)  # another event may have come before
+        return Standing.DENIED
 
     def _lift(self, pod: PodRecord) -> None:
         """Remove the gate of the pod, if it is the version that we know. The body of a thread of the pool."""

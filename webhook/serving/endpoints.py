@@ -95,7 +95,7 @@ def endpoint_of(path: str) -> str:
     return path[:1] + path[1:].partition("/")[0]
 
 
-@lru_cache(maxsize=64)  # the same few of all API servers
+@lru_cache  # the same few of all API servers
 def _timeout(query: str) -> str | None:
     values = parse_qs(query).get("timeout")
     return values[0] if values else None

@@ -151,18 +151,16 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules.check_template()
         decision = rules.decision()
         if phase is Phase.MUTATE:
-            decision = replace(decision, request=self._queueing(policy, rules.patch.pod, by_daemonset))
+            decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.engine.cache_decision(key, decision, rules.context.nodes)
         return decision
 
-    def _queueing(self, policy: EffectivePolicy, pod: Pod, by_daemonset: bool) -> QuotaRequest | None:
+    def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
-        if waits(pod) or never_waits(pod, by_daemonset=by_daemonset) or not self.lets_wait(policy):
+        if waits(pod) or not self.lets_wait(policy):
             return None
-        configuration = self.engine.configuration
-        request = quota_request_for_pod("review", pod, None, configuration, self.named_nodes())
-        return replace(request, in_gang=may_be_in_gang(pod, configuration.workload_kinds))
+        return quota_request_for_pod("review", pod, None, self.engine.configuration, self.named_nodes())
 
     def restore(
         self,
@@ -248,15 +246,18 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
-    def queue(self, decision: Decision, pod: Pod, uid: str) -> Decision:
+    def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:
         """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
 
-        The request in the decision may be that of an equal pod.
+        The request in the decision may be that of a pod that is equal but for its metadata.
         """
         request, decision = decision.request, replace(decision, request=None)
         if request is None or self.queues is None or not decision.allowed:
             return decision
-        outcome = self.queues(replace(request, request_uid=uid, uid=uid, name=""))
+        if never_waits(pod, by_daemonset=by_daemonset):
+            return decision
+        in_gang = may_be_in_gang(pod, self.engine.configuration.workload_kinds)
+        outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
         if outcome is None:
             return decision
         found = queued(decision.policy.namespace, outcome, self.now)

@@ -52,7 +52,7 @@ def review_pod(review: Review) -> ReviewResult:
             fingerprint=fingerprint,
         )
         if phase is Phase.MUTATE:
-            decision = evaluator.queue(decision, pod, request.uid)
+            decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
             line = evaluator.line_of(pod, by_daemonset=by_daemonset)
             if before is not None and review.by_controller:

@@ -30,11 +30,6 @@ COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
 the writes of creations more often: one in three does where pods come one by one. This is not a bound."""
 
-HOLDERS_SHOWN = 5
-"""Largest holders of one dimension that the ledger names."""
-HOLDERS_LIMIT = 16 * 1024
-"""Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
-
 
 class Revisions(msgspec.Struct, frozen=True, rename="camel"):
     """The revision of each collection at which `used` was counted. Kubernetes orders revisions as whole numbers."""
@@ -92,7 +87,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     class_catalogue: str | None = None
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
-    """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each and HOLDERS_LIMIT in all; for people."""
+    """Largest holders by dimension of `hard`, few enough to be written often; for people."""
 
     @property
     def uncounted(self) -> tuple[str, ...]:

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, Holder
+from policies.quota.ledger.quota_ledger import Holder
 from tests.cluster.controllers import Counting, eventually, is_ready, uses
 from tests.cluster.quota.quotas import gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
+from webhook.controller.usage_sums import HOLDERS_LIMIT
 from webhook.serving.audit import LONGEST_LINE
 
 LONG = 250_000

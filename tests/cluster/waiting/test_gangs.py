@@ -1,26 +1,20 @@
-"""Gangs leave the line whole, on a real API server with the controllers of Kubernetes."""
+"""Gangs leave the line whole, on a real API server: Jobs with the controllers of Kubernetes, pods of other kinds without."""
 
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
 
+import pytest
+
+from tests.builders import JSON
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
+from tests.cluster.waiting.conftest import queueing
+from tests.cluster.waiting.gangs import create, job, jobset, made, member, pod_group, pytorchjob
 from tests.cluster.waiting.line import Line
+from tests.controlplane import ControlPlane
+from tests.controlplane.build import minor_version
 from tests.controlplane.client import accepted
-
-ROUNDS = 10
-
-
-def job(name: str, pods: int) -> dict[str, Any]:
-    container = {"name": "train", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    template = {
-        "spec": {
-            "containers": [container],
-            "restartPolicy": "Never",
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-        }
-    }
-    spec = {"completionMode": "Indexed", "completions": pods, "parallelism": pods, "template": template}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 def running_pods(jobs: Line, name: str) -> list[bool]:
@@ -39,18 +33,108 @@ def starts_whole(jobs: Line, names: list[str], pods: int) -> str:
     return eventually(whole)
 
 
-def test_two_jobs_never_hold_half_of_the_quota_each(jobs: Line) -> None:
+@pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_two_jobs_never_hold_half_of_the_quota_each(jobs: Line, rounds: int) -> None:
     in_force(jobs, {"gpus": "8"})
     path = f"/apis/batch/v1/namespaces/{jobs.name}/jobs"
-    for number in range(ROUNDS):
+    for number in range(rounds):
         names = [f"one-{number}", f"two-{number}"]
         for name in names:
             accepted(jobs.client.post(path, job(name, 8)))
         first = starts_whole(jobs, names, 8)
-        assert first
+        assert first, {name: running_pods(jobs, name) for name in names}
         (second,) = {*names} - {first}
         assert not any(running_pods(jobs, second))
         assert jobs.client.delete(f"{path}/{first}?propagationPolicy=Background")[0] == 200
         assert starts_whole(jobs, [second], 8), running_pods(jobs, second)
         assert jobs.client.delete(f"{path}/{second}?propagationPolicy=Background")[0] == 200
         assert eventually(lambda: not jobs.client.get(jobs.path("pods"))[1]["items"])
+
+
+def of_pytorchjob(plane: ControlPlane, team: Line) -> list[JSON]:
+    return [member(create(plane, team, pytorchjob(3)))] * 4
+
+
+def of_jobset(plane: ControlPlane, team: Line) -> list[JSON]:
+    owner = create(plane, team, jobset(2, 2))
+    jobs = [create(plane, team, job(f"train-workers-{number}", 2, owner)) for number in range(2)]
+    return [member(each) for each in jobs for _ in range(2)]
+
+
+def of_pod_group(plane: ControlPlane, team: Line) -> list[JSON]:
+    return [member(create(plane, team, pod_group(4)))] * 4
+
+
+@cases(
+    "members",
+    pods_of_a_pytorchjob=of_pytorchjob,
+    pods_of_the_jobs_of_a_jobset=of_jobset,
+    pods_that_name_a_pod_group=of_pod_group,
+)
+def test_a_gang_waits_for_all_of_its_pods(
+    line: Line, plane: ControlPlane, members: Callable[[ControlPlane, Line], list[JSON]]
+) -> None:
+    in_force(line, {"gpus": "4"})
+    *first, last = enumerate(members(plane, line))
+    line.pod("holder")
+    for number, metadata in first:
+        line.pod(f"gang-{number}", metadata=metadata)
+        assert line.waits(f"gang-{number}")
+    line.pod("single")
+    assert line.starts("single"), "a gang that lacks a pod has no place in line"
+    line.delete_pod("single")
+
+    number, metadata = last
+    line.pod(f"gang-{number}", metadata=metadata)
+    time.sleep(1.1)  # a creationTimestamp has whole seconds
+    line.pod("behind")
+    names = [f"gang-{number}" for number in range(4)]
+    assert all(map(line.waits, [*names, "behind"]))
+    line.delete_pod("holder")
+    assert line.starts(*names)
+    assert line.waits("behind")
+    line.delete_pod("behind")
+
+    line.delete_pod("gang-0")
+    line.pod("again", metadata=metadata)
+    assert line.starts("again"), "one that replaces another of a gang that has started waits for nobody"
+
+
+def test_a_gang_that_exceeds_the_quota_steps_aside(line: Line, plane: ControlPlane) -> None:
+    in_force(line, {"gpus": "2"})
+    metadata = member(create(plane, line, pod_group(3)))
+    for number in range(3):
+        line.pod(f"gang-{number}", metadata=metadata)
+    line.pod("single")
+    assert line.starts("single")
+
+    def said() -> set[str]:
+        found = line.client.get(line.path("events"))[1]["items"]
+        return {each["message"] for each in found if each["involvedObject"]["name"] == "gang-0"}
+
+    whole = "waiting for quota: it exceeds the whole quota: it needs 3 GPUs, the quota grants 2 GPUs"
+    assert eventually(lambda: whole in said()), said()
+    assert all(line.waits(f"gang-{number}") for number in range(3))
+
+
+@pytest.fixture(scope="module")
+def grouping() -> Iterator[ControlPlane]:
+    """Serve the PodGroups of Kubernetes, which are alpha."""
+    gates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+    with ControlPlane(apiserver_args=(gates, served)) as plane, queueing(plane):
+        yield plane
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(minor_version() < 36, reason="a pod names a PodGroup since 1.36")
+def test_a_gang_by_a_pod_group_of_kubernetes(grouping: ControlPlane) -> None:
+    line = Line(grouping)
+    in_force(line, {"gpus": "4"})
+    policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    names = [f"gang-{number}" for number in range(3)]
+    for name in names:
+        line.pod(name, schedulingGroup={"podGroupName": "train"})
+    assert all(map(line.waits, names)), "its PodGroup may come later"
+    create(grouping, line, made("scheduling.k8s.io/v1alpha2", "PodGroup", policy))
+    assert line.starts(*names)

@@ -253,14 +253,16 @@ def test_serve_starts_anew_and_the_line_stays(team: Team, counted: Counting) -> 
     first, second = team.queue()
 
     counted.webhook.stop()
+    team.delete_pod("holder")  # the first one cannot start yet
+    time.sleep(2)
+    assert team.both_wait()
     counted.webhook.start()
     assert eventually(team.is_queueing, seconds=30)
     team.pod("third")
-    assert team.waits("third")
-    team.delete_pod("holder")
 
-    assert team.starts(first, seconds=30)
+    assert team.starts(first, seconds=SOON)
     assert team.waits(second)
+    assert team.waits("third")
 
 
 def test_a_pod_that_is_changed_while_it_waits_keeps_its_place(team: Team) -> None:

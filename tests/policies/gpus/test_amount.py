@@ -1,7 +1,7 @@
 """One amount of a GPU resource in limits or requests."""
 
 from policies.finding import Reason
-from policies.gpus.amount import Amount, amounts, is_extended
+from policies.gpus.amount import Amount, amounts, is_extended, larger
 from tests.builders import RESOURCE_MAPPING, container, pod, view
 from tests.cases import cases
 
@@ -39,6 +39,28 @@ def test_a_fix_is_written_wherever_the_amount_is(fix: int | None) -> None:
 
     found = amount.finding(Reason.FRACTIONAL_GPU, "must be whole", amount=fix)
     assert [each.value for each in found.fix] == ([fix, fix] if fix else [])
+
+
+def test_a_fix_by_another_resource_moves_limit_and_request() -> None:
+    amount, _ = written("1500m")
+
+    found = amount.finding(Reason.UNKNOWN_SLICE, "must be another", name="amd.com/gpu")
+    assert [(each.path.partition("[0].")[2], each.value) for each in found.fix] == [
+        (f"resources.limits[{GPU}]", None),
+        (f"resources.requests[{GPU}]", None),
+        ("resources.limits[amd.com/gpu]", "1500m"),
+        ("resources.requests[amd.com/gpu]", "1500m"),
+    ]
+
+
+@cases(
+    ("limit", "requested", "want"),
+    equal=("1", "1000m", "limits"),
+    limit=("2", "1", "limits"),
+    request=("1", "2", "requests"),
+)
+def test_the_larger_amount(limit: str, requested: str, want: str) -> None:
+    assert larger(*written(limit, requested)).kind == want
 
 
 @cases(

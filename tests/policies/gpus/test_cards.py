@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 from policies.gpus.cards import (
-    MAX_RESOURCES,
     UNKNOWN_CARD,
     Card,
     amounts,
@@ -23,6 +22,8 @@ from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 GPU = GPUResource("nvidia.com/gpu", Measure.DEVICES)
 SHARED = GPUResource("nvidia.com/gpu.shared", Measure.SHARES)
 MEMORY = GPUResource("nvidia.com/gpumem", Measure.MEMORY_MIB)
+CORES = GPUResource("nvidia.com/gpucores", Measure.CORE_PERCENT)
+MEMORY_PERCENT = GPUResource("nvidia.com/gpumem-percentage", Measure.MEMORY_PERCENT)
 BYTES = GPUResource("example.com/gpu-memory", Measure.MEMORY_BYTES)
 SLICE = GPUResource("nvidia.com/mig-1g.20gb", Measure.SLICES, "1g.20gb")
 QUARTER = Fraction(1, 4)
@@ -34,7 +35,7 @@ SHARED_CARD, OF_16 = Card(((GPU.name, QUARTER),)), Card((), 16)
     devices_with_memory=([GPU, MEMORY], True),
     shares_with_memory=([SHARED, MEMORY], True),
     memory_alone=([MEMORY], False),
-    devices_with_cores=([GPU, GPUResource("nvidia.com/gpucores", Measure.CORE_PERCENT)], False),
+    devices_with_cores=([GPU, CORES], False),
     devices_with_memory_of_another_vendor=(
         [GPUResource("amd.com/gpu", Measure.DEVICES), MEMORY],
         False,
@@ -100,6 +101,8 @@ def test_what_matters(name: str, requested: list[GPUResource], is_certain: bool,
     weighed=({GPU: Fraction(2)}, SHARED_CARD, {GPU: Fraction(1, 2)}),
     limited_each=({GPU: Fraction(2), MEMORY: Fraction(4096)}, OF_16, {GPU: Fraction(1, 2)}),
     limit_alone=({MEMORY: Fraction(4096)}, OF_16, {MEMORY: QUARTER}),
+    percents_of_memory=({MEMORY_PERCENT: Fraction(25)}, UNKNOWN_CARD, {MEMORY_PERCENT: QUARTER}),
+    percents_of_cores_are_a_card=({CORES: Fraction(25)}, UNKNOWN_CARD, {CORES: Fraction(1)}),
     limit_in_bytes=({BYTES: Fraction(4 * 2**30)}, OF_16, {BYTES: QUARTER}),
     a_slice_is_not_limited_by_memory=(
         {SLICE: Fraction(1), MEMORY: Fraction(4096)},
@@ -133,9 +136,9 @@ def slices(number: int, first: int = 0) -> dict[str, str]:
 
 @cases(
     ("containers", "want"),
-    the_most=([slices(MAX_RESOURCES)], []),
+    the_most=([slices(32)], []),
     one_more=(
-        [slices(MAX_RESOURCES + 1)],
+        [slices(33)],
         [
             'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
         ],

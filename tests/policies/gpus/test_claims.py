@@ -51,6 +51,7 @@ def test_records_of_claims_and_templates(owner: JSON, made_for_pod: bool) -> Non
         found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
         name = ClaimName(kind, "team", "c")
         assert found == ClaimRecord("u", name, classes("gpu.example.com"), made_for_pod)
+        assert found.namespace == "team"
     assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
 
 
@@ -99,6 +100,11 @@ def exactly(name: str) -> JSON:
     either=([{"firstAvailable": [{"deviceClassName": "a"}, {"deviceClassName": "b"}]}], {"a", "b"}),
     a_kind_of_request_that_nobody_knows=([{"name": "new", "byMagic": {}}], None),
     one_of_them_is_unknown=([exactly(NIC_CLASS), {"name": "new"}], None),
+    as_many_as_are_read=(
+        [exactly(f"c{number}") for number in range(8)],
+        {f"c{number}" for number in range(8)},
+    ),
+    one_more=([exactly(f"c{number}") for number in range(9)], None),
     nothing=([], set()),
 )
 def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:

@@ -9,6 +9,7 @@ from policies.gpus.exposure import (
     NODE_PATHS,
     canonical,
     hiding_values,
+    is_device,
     is_of_the_gpu_stack,
     leads_to_gpus,
     may_set_devices,
@@ -96,6 +97,13 @@ def test_every_directory_above_leads_there(path: str, levels: int) -> None:
 )
 def test_paths_of_the_gpu_stack(path: str, want: bool) -> None:
     assert is_of_the_gpu_stack(path) is want
+
+
+@pytest.mark.parametrize(
+    ("path", "want"), [("/dev/nvidia0", True), ("/dev/./dri/card0", True), ("/dev/null", False), ("/usr/local/nvidia", False)]
+)  # fmt: skip
+def test_devices_of_vendors(path: str, want: bool) -> None:
+    assert is_device(path) is want
 
 
 @pytest.mark.parametrize(

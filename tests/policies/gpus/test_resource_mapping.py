@@ -143,7 +143,9 @@ def test_built_in_names(name: str, measure: Measure | None) -> None:
         assert resource_mapping.whole_card(name) is None
 
 
+NO_GPU = ResourcePattern(pattern="nvidia.com/gpus", measure=Measure.NOTHING)
 NO_SCHEDULER = "must be the schedulerName of a scheduler that shares GPUs"
+NO_NAME = "must be a resource name such as example.com/gpu or example.com/*"
 NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
 
 
@@ -159,6 +161,10 @@ NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at
     stars_of_a_resource=(
         {"resources": [{"pattern": each, "measure": "devices"} for each in ("x.com/*-*", "*.com/gpu")]},
         [f"resources[{index}].pattern: must have at most one *, after the /" for index in (0, 1)],
+    ),
+    names_without_a_domain_or_without_more=(
+        {"resources": [{"pattern": each, "measure": "devices"} for each in ("/gpu", "x.com/", "x.com/gpu")]},
+        [f"resources[{index}].pattern: {NO_NAME}" for index in (0, 1)],
     ),
     resource_without_domain=(
         {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
@@ -181,6 +187,15 @@ def test_problems(spec: JSON, want: list[str]) -> None:
 def test_unknown_keys_of_a_device_class_are_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"unknown field `patern`.*deviceClasses\[0\]"):
         msgspec.convert({"deviceClasses": [{"pattern": "a", "patern": "b"}]}, ResourceMappingSpec)
+
+
+@cases(("patterns", "want"), misspelt=((), "nvidia.com/gpu"), known_as_no_gpu=((NO_GPU,), None))
+def test_a_name_that_is_known_is_not_misspelt(
+    patterns: tuple[ResourcePattern, ...], want: str | None
+) -> None:
+    found = ResourceMapping((ResourceMappingSpec(resources=patterns), *BUILT_IN.specs))
+
+    assert found.misspelt("nvidia.com/gpus") == want
 
 
 def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:
@@ -210,6 +225,7 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
     )
 
     requests = gpu_requests(view(document), BUILT_IN)
+    assert [each.path for each in BUILT_IN.places_with_gpus(view(document))] == ["spec.containers[1]"]
     assert [str(each.quantity) for each in BUILT_IN.requests(view(document))] == ["1"]
 
     assert {resource.name: amount for resource, amount in requests.items()} == {"amd.com/gpu": 1}

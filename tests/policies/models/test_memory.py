@@ -84,6 +84,7 @@ INVALID = {
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     document = declaring(gpu_container(), **{key: text for key, (text, _, _) in INVALID.items()})
 
+    assert model_need(view(document), RESOURCE_MAPPING) == model_shape(view(document))
     assert model_shape(view(document)) == tuple(
         BadAnnotation(
             PREFIX + key,
@@ -106,19 +107,33 @@ def sliced(profile: str, count: str = "1", name: str = "main") -> JSON:
 
 
 @cases(
-    ("containers", "words", "fits"),
-    one_gpu=([gpu_container()], ALONE, LARGE),
-    two_gpus_share_it=([gpu_container("2")], SHARED, [*LARGE, "nvidia-t4"]),
-    of_the_pod=([gpu_container("1", "a"), gpu_container("1", "b")], SHARED, [*LARGE, "nvidia-t4"]),
-    slice=([sliced("3g.40gb")], ALONE, ["nvidia-a100-80gb"]),
-    slices_cannot_work_together=([sliced("1g.10gb", "7")], ALONE, []),
+    ("containers", "words", "fits", "hold_weights"),
+    one_gpu=([gpu_container()], ALONE, LARGE, [*LARGE, "nvidia-t4"]),
+    two_gpus_share_it=([gpu_container("2")], SHARED, [*LARGE, "nvidia-t4"], [*LARGE, "nvidia-t4"]),
+    of_the_pod=(
+        [gpu_container("1", "a"), gpu_container("1", "b")],
+        SHARED,
+        [*LARGE, "nvidia-t4"],
+        [*LARGE, "nvidia-t4"],
+    ),
+    slice=([sliced("3g.40gb")], ALONE, ["nvidia-a100-80gb"], ["nvidia-a100-80gb"]),
+    slices_cannot_work_together=([sliced("1g.10gb", "7")], ALONE, [], []),
 )
-def test_need(containers: list[JSON], words: str, fits: list[str]) -> None:
+def test_need(containers: list[JSON], words: str, fits: list[str], hold_weights: list[str]) -> None:
     need = model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
     assert need.words == words
     assert [gpu_class.name for gpu_class in CLASSES if need.fits(gpu_class, CLASSES)] == fits
+    assert [gpu_class.name for gpu_class in CLASSES if need.weights_fit(gpu_class, CLASSES)] == hold_weights
+
+
+def test_weights_and_room_in_words() -> None:
+    need = model_need(view(declaring(gpu_container("2"), params="7b")), RESOURCE_MAPPING)
+
+    assert isinstance(need, ModelNeed)
+    assert need.weights_words == "the weights of 7b bf16 serving take 13.1 GiB over 2 GPUs = 6.6 GiB each"
+    assert need.room(CLASSES.named({"nvidia-t4"})[0], CLASSES) == "16.0 GiB usable"
 
 
 @cases(

@@ -10,6 +10,8 @@ from tests.cases import cases
 GPU, CORES, IMPLICIT = "nvidia.com/gpu", "nvidia.com/gpucores", "deviceclass.resource.kubernetes.io/big"
 SLICE, UNKNOWN_SLICE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-9g.99gb"
 LIMITED = GPURequestsOptions(max_per_container=2, max_per_pod=2)
+NO_GPU_YET: JSON = {"limits": {GPU: "0"}, "requests": {GPU: "1.5"}}
+A = {"zone": "a"}
 RANKS = ["torchrun", "--nproc_per_node=2"]
 ROUND, OF_A_SLICE = "round it up or down", "request nvidia.com/mig-1g.5gb or nvidia.com/mig-7g.80gb"
 
@@ -38,8 +40,13 @@ def one(limits: JSON, requests: JSON | None = None, **fields: Any) -> JSON:
     both_are_more_than_allowed=(of(f"3.5 {GPU}"), [], ROUND),
     down_beside_others=(of(f"1.5 {GPU}", f"1 {GPU}"), [1], f"set {GPU}: 1 or 2"),
     too_many_beside_others=(of(f"1.5 {GPU}", f"2 {GPU}"), [], ROUND),
+    half_beside_as_many_as_allowed=(of("0.5 amd.com/gpu", "2 amd.com/gpu"), [], "round it up"),
     several_slices=(of(f"1.5 {SLICE}"), [1], f"set {SLICE}: 1"),
     slices_of_two_kinds=(one({SLICE: "1.5", "nvidia.com/mig-1g.5gb": "1"}), [], ROUND),
+    no_gpu_yet=(one(**NO_GPU_YET), [1, 1], f"set {GPU}: 1 or 2"),
+    no_gpu_yet_and_variables=(one(**NO_GPU_YET, env=[{"name": "A"}]), [], ROUND),
+    no_gpu_yet_and_annotations=(pod(container(resources=NO_GPU_YET), annotations={"a": "b"}), [], ROUND),
+    no_gpu_yet_under_a_constraint=(pod(container(resources=NO_GPU_YET), nodeSelector=A), [], ROUND),
     limit_and_request=(one({GPU: "1.5"}, {GPU: "1.5"}), [1, 1], f"set {GPU}: 1 or 2"),
     an_extended_resource_needs_a_limit=(one({}, {GPU: "1.5"}), [], ROUND),
     an_implicit_one_does_not=(one({}, {IMPLICIT: "1.5"}), [1], f"set {IMPLICIT}: 1 or 2"),
@@ -52,7 +59,7 @@ def one(limits: JSON, requests: JSON | None = None, **fields: Any) -> JSON:
     another_slice_that_is_there=(one({UNKNOWN_SLICE: "1", "nvidia.com/mig-1g.5gb": "1"}), [], OF_A_SLICE),
     another_slice_that_is_named=(one({UNKNOWN_SLICE: "1", "nvidia.com/mig-1g.5gb": "0"}), [], OF_A_SLICE),
     two_of_another_slice=(of(f"2 {UNKNOWN_SLICE}"), [], OF_A_SLICE),
-    another_slice_under_a_constraint=(of(f"1 {UNKNOWN_SLICE}", nodeSelector={"zone": "a"}), [], OF_A_SLICE),
+    another_slice_under_a_constraint=(of(f"1 {UNKNOWN_SLICE}", nodeSelector=A), [], OF_A_SLICE),
 )
 def test_what_is_written(document: JSON, written: list[object], advice: str) -> None:
     found = findings(document, LIMITED)[0]

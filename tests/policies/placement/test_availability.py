@@ -156,6 +156,21 @@ def test_a_profile_that_a_class_lists_and_no_node_has(
     assert said(found.without_node(resource("nvidia.com/mig-1g.5gb"), RESOURCE_MAPPING)) == want
 
 
+@cases(
+    ("selector", "want"),
+    anywhere=(ANYWHERE, "request amd.com/gpu or nvidia.com/gpu.shared"),
+    of_the_vendor_of_its_class=(T4, "request nvidia.com/gpu.shared"),
+)
+def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: str) -> None:
+    has = NodeState(resources=frozenset({"nvidia.com/gpu.shared", "amd.com/gpu", "example.com/dongle"}))
+    nodes = NodeFacts(keys=(), states={(): frozenset({has})})
+    found = Availability(view(pod(nodeSelector=selector)), CLASSES, nodes=nodes)
+
+    complaint = found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)
+    assert complaint is not None
+    assert complaint.remedy == want
+
+
 SHARING = NodeFacts(
     keys=(), states={(): frozenset({NodeState(resources=frozenset({"nvidia.com/gpu.shared"}))})}
 )

@@ -290,8 +290,14 @@ def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want
     assert is_wider(Pinning(pinned, ()), choice) is want
 
 
-def case(document: JSON) -> ClassCase:
-    gpu = RESOURCE_MAPPING.resource("nvidia.com/gpu")
+def pinning_to_small(**labels: str) -> JSON:
+    return {"nodeSelector": {"accelerator": "small", **labels}}
+
+
+def case(
+    document: JSON, resource: str = "nvidia.com/gpu", placed_by: tuple[str, str] | None = None
+) -> ClassCase:
+    gpu = RESOURCE_MAPPING.resource(resource)
     selection = ClassSelection(
         pod=view(document),
         catalogue=ClassCatalogue([L4, gpu_class("small", "small", 16, gpus_per_node=4)]),
@@ -302,7 +308,33 @@ def case(document: JSON) -> ClassCase:
         resources=(gpu,) if gpu else (),
         hardware=LabelKeys(frozenset()),
     )
-    return ClassCase(selection, RESOURCE_MAPPING, None)
+    return ClassCase(selection, RESOURCE_MAPPING, placed_by)
+
+
+@cases(
+    ("spec", "placed_by", "want"),
+    by_the_annotation=({}, None, f"{SET} nvidia-l4"),
+    by_its_placer=({}, ("gated", "have it set"), "have it set nodeSelector accelerator: nvidia-l4"),
+    by_its_selector=(pinning_to_small(), None, "set nodeSelector accelerator: nvidia-l4"),
+    by_the_annotation_alone=(
+        pinning_to_small(**{ZONE: "a"}),
+        None,
+        f"remove nodeSelector accelerator=small, and {SET} nvidia-l4",
+    ),
+)
+def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: tuple[str, str] | None, want: str) -> None:
+    found = case(pod(gpu_container(), **spec), placed_by=placed_by)
+
+    assert found.remedy_naming([L4]) == want
+
+
+@cases(
+    ("resource", "want"),
+    usable=("nvidia.com/gpu", (f"{SET} nvidia-l4 or small", "")),
+    none_usable=("amd.com/gpu", ("request nvidia.com/gpu: 1", "for a GPUClass with amd.com/gpu")),
+)
+def test_what_puts_a_pod_on_a_usable_class(resource: str, want: tuple[str, str]) -> None:
+    assert case(pod(gpu_container()), resource).remedy_with_usable_class() == want
 
 
 @cases(

@@ -1,5 +1,7 @@
 """What decides on the classes of a pod: its annotation, else the default of the policy if the pod chooses nothing itself."""
 
+from typing import Any
+
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
@@ -7,10 +9,11 @@ from policies.placement.class_choice import Choice, ClassSelection, choose, few,
 from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
-from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, container, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 
 CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+CLAIMING = container("init", resources={"claims": [{"name": "gpu"}]})
 PATH = f"metadata.annotations[{GPU_CLASS}]"
 SET = f"set {GPU_CLASS}: nvidia-a100-40gb or nvidia-a100-80gb or nvidia-t4"
 PRODUCT = {"nodeSelector": {"example.com/product": "T4"}}
@@ -82,6 +85,7 @@ def modelled(params: str) -> JSON:
             "that the pod may use: the weights of 100b bf16 serving take 186.3 GiB [gpu-class]",
         ),
         "with-claims": (CLAIMS, "nvidia-t4", False, None),
+        "with-claims-that-a-workflow-adds": ({"initContainers": [CLAIMING]}, "nvidia-t4", False, None),
         "with-a-choice-of-hardware": (PRODUCT, "nvidia-t4", False, None),
     },
 )
@@ -111,7 +115,19 @@ def test_the_choice_of_a_pod(tweaks: JSON, default: str | None, is_pinned: bool,
 
 
 ONLY_T4 = NodeFacts(keys=CLASSES.label_keys, label_sets=frozenset({(("accelerator", "nvidia-t4"),)}))
-WHOLE = "request nvidia.com/gpu: 1"
+WHOLE, NO_NODE = "request nvidia.com/gpu: 1", "no class with nodes"
+
+
+def selection(resource: str = "nvidia.com/gpu", **of: Any) -> ClassSelection:
+    return ClassSelection(
+        pod=view(pod(gpu_container())),
+        catalogue=CLASSES,
+        namespace="team",
+        label_key="accelerator",
+        resources=(GPUResource(resource, Measure.DEVICES),),
+        hardware=LabelKeys(frozenset()),
+        **of,
+    )
 
 
 @cases(
@@ -120,28 +136,40 @@ WHOLE = "request nvidia.com/gpu: 1"
         "google.com/tpu",
         "*",
         None,
-        ("request amd.com/gpu or nvidia.com/gpu: 1", "for a GPUClass with google.com/tpu"),
+        ("no class", "request amd.com/gpu or nvidia.com/gpu: 1", "for a GPUClass with google.com/tpu"),
     ),
-    no_node_has_it=("amd.com/gpu", "*", ONLY_T4, (WHOLE, "for nodes of amd-mi300x")),
-    nothing_else_is_there=("amd.com/gpu", "amd-*", ONLY_T4, ("", "for nodes of amd-mi300x")),
-    not_allowed=("amd.com/gpu", "nvidia-t4", None, (WHOLE, "to allow amd-mi300x in namespace team")),
+    no_node_has_it=("amd.com/gpu", "*", ONLY_T4, (NO_NODE, WHOLE, "for nodes of amd-mi300x")),
+    nothing_else_is_there=("amd.com/gpu", "amd-*", ONLY_T4, (NO_NODE, "", "for nodes of amd-mi300x")),
+    not_allowed=(
+        "amd.com/gpu",
+        "nvidia-t4",
+        None,
+        ("no class", WHOLE, "to allow amd-mi300x in namespace team"),
+    ),
 )
 def test_without_a_usable_class(
-    resource: str, allowed: str, nodes: NodeFacts | None, want: tuple[str, str]
+    resource: str, allowed: str, nodes: NodeFacts | None, want: tuple[str, str, str]
 ) -> None:
-    selection = ClassSelection(
-        pod=view(pod(gpu_container())),
-        catalogue=CLASSES,
-        namespace="team",
-        allowed=(allowed,),
-        default=None,
-        label_key="accelerator",
-        resources=(GPUResource(resource, Measure.DEVICES),),
-        hardware=LabelKeys(frozenset()),
-        nodes=nodes,
-    )
+    found = selection(resource, allowed=(allowed,), nodes=nodes)
 
-    assert selection.remedy_without_usable_class() == want
+    why = found.none_usable.removesuffix(f"that namespace team may use has {resource}").rstrip()
+    assert (why, *found.remedy_without_usable_class()) == want
+
+
+@cases(
+    ("name", "autoscaled", "nodes", "want"),
+    there=("nvidia-t4", (), ONLY_T4, True),
+    only_others_are_there=("amd-mi300x", (), ONLY_T4, False),
+    made_on_demand=("amd-mi300x", ("amd-*",), ONLY_T4, True),
+    made_on_demand_where_nodes_are_not_known=("amd-mi300x", ("amd-*",), None, True),
+    not_known=("nvidia-t4", (), None, False),
+)
+def test_classes_with_nodes(
+    name: str, autoscaled: tuple[str, ...], nodes: NodeFacts | None, want: bool
+) -> None:
+    found, [named] = selection(autoscaled_classes=autoscaled, nodes=nodes), CLASSES.named({name})
+
+    assert (found.has_nodes(named), found.can_name_nodes([named])) == (want, want)
 
 
 def test_what_may_be_meant() -> None:

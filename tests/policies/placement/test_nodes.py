@@ -138,5 +138,8 @@ def with_resource(name: str, *, is_schedulable: bool = True) -> NodeState:
 def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[str]) -> None:
     facts = node_facts(KEYS, [(T4, with_resource("a")), (UNLABELLED, other)])
 
+    states = facts.states_for(view(pod(gpu_container())))
+    found = None if states is None else {name for state in states for name in state.resources}
     assert facts.resources == want
+    assert found == (want or None)
     assert facts.label_sets == {T4, UNLABELLED}

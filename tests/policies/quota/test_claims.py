@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claims import ResourceClaim, decode_claim, decode_claim_template
+from policies.gpus.claims import ResourceClaim, decode_claim
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
     ResourceMapping,
@@ -16,7 +16,7 @@ from policies.gpus.resource_mapping import (
     UnknownDeviceClasses,
 )
 from policies.pods.pod import Metadata
-from policies.quota.amounts import parse_vector, texts, total
+from policies.quota.amounts import texts, total
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
@@ -29,8 +29,7 @@ from policies.quota.claims import (
     marked_for,
 )
 from policies.quota.demand import UnclassifiedPods, pod_demand
-from policies.quota.quota_request import QuotaGrant, quota_request_for_claim
-from policies.rules.gpu_quota import check_claim_template
+from policies.quota.quota_request import quota_request_for_claim
 from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
@@ -328,42 +327,3 @@ def test_unknown_device_classes(unknown: UnknownDeviceClasses | None, want: str,
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in demand.denials] == denials
-
-
-@cases(
-    ("requests", "hard", "want"),
-    just_fits=([exactly(GPU, count=4)], {"gpus": "4"}, []),
-    unlimited=([exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, []),
-    never_fits=(
-        [exactly(H100, count=4), exactly(H100)],
-        {"gpus": "4", "classes/nvidia-h100": "2"},
-        [
-            "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
-            "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
-            "[gpu-quota]"
-        ],
-    ),
-    would_be_denied=(
-        [exactly(GPU, allocationMode="Half")],
-        {"gpus": "4"},
-        [
-            'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
-            "a count, or All; must be ExactCount or All [gpu-quota]"
-        ],
-    ),
-)
-def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) -> None:
-    document = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
-    found = list(
-        check_claim_template(
-            decode_claim_template(msgspec.json.encode(document)),
-            context(
-                classes=CLASSES,
-                resource_mapping=RESOURCE_MAPPING,
-                grant=QuotaGrant(parse_vector(hard), TOTAL_ONLY),
-            ),
-        )
-    )
-
-    assert [finding.sentence() for finding in found] == want
-    assert all(finding.severity is Severity.WARNING for finding in found)

@@ -227,44 +227,6 @@ def test_a_workload_that_is_changed(subject: Workload, want: str | None) -> None
     assert found == ([f"{want} [gpu-quota]"] if want else [])
 
 
-@cases(
-    ("kind", "field"),
-    hpa=("autoscaling/HorizontalPodAutoscaler", "spec.maxReplicas"),
-    keda=("keda.sh/ScaledObject", "spec.maxReplicaCount"),
-)
-def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
-    target = workload(pods(2, running=12), spec={"replicas": 12}, status={"replicas": 3})
-    group, _, name = kind.partition("/")
-    scaler = Workload(group, name, "ml-training", {}, (), target)
-
-    assert said(scaler, granted({"gpus": 10})) == [
-        f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
-        "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
-        "raise spec.hard.gpus [gpu-quota]"
-    ]
-    assert said(Workload(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
-
-
-def test_a_template_that_is_pinned_when_admitted_gets_what_its_class_grants() -> None:
-    """Its annotation pins it only then; before, it would be charged to the class that grants less."""
-    made, pinned = view(pod(gpu_container(12))), view(pod(gpu_container(12), nodeSelector=A100))
-    grant = granted({}, **{"classes/nvidia-l4": 2})
-
-    assert said(workload(WorkloadPods("spec.template", made, PodCount(running=1), pinned)), grant) == [
-        f"spec.template: set nvidia.com/gpu: 8; a pod needs 12 {A100_NEVER}; or {RAISE_A100} [gpu-quota]"
-    ]
-
-
-def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
-    grant = QuotaGrant({"resources/nvidia.com/gpu": Fraction(4)}, UnclassifiedPods.TOTAL_ONLY)
-    never = "which can never fit: the GPUQuota of ml-training grants 4 in all"
-
-    assert said(workload(pods(6, running=1)), grant) == [
-        f"spec.template: set nvidia.com/gpu: 4; a pod needs 6 nvidia.com/gpu, {never}; or ask the platform team to raise "
-        "spec.hard.resources[nvidia.com/gpu] [gpu-quota]"
-    ]
-
-
 def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     named = {"kubernetes.io/hostname": "node-1"}
 

@@ -81,6 +81,16 @@ def added(document: JSON, *label_sets: Labels, options: CUDAVersionOptions = ANY
             [{"key": "disk", "operator": "Exists"}, NEWER_THAN_11],
         ],
     ),
+    every_one_of_the_most_alternatives=(
+        asking("12", affinity=node_affinity(*[[("zone", "Exists")]] * 16)),
+        [node("12.4")],
+        [[{"key": "zone", "operator": "Exists"}, NEWER_THAN_11]] * 16,
+    ),
+    more_alternatives_than_are_changed=(
+        asking("12", affinity=node_affinity(*[[("zone", "Exists")]] * 17)),
+        [node("12.4")],
+        [[{"key": "zone", "operator": "Exists"}]] * 17,
+    ),
     nodes_of_its_class=(
         asking("12", nodeSelector={"accelerator": "nvidia-t4"}),
         [node("12.4"), node("11.8", "nvidia-a100-80gb")],

@@ -1,9 +1,11 @@
 """gpu-class: what is denied, what is warned of, and in which words."""
 
 from policies.finding import Severity
+from policies.placement.named_nodes import Labels, NodeState
+from policies.placement.nodes import NodeFacts
 from policies.rule import Mode, Phase
 from policies.rules.gpu_class import RULE, GPUClassOptions, check
-from tests.builders import JSON, container, context, pod, view
+from tests.builders import CLASSES, JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.rules.test_gpu_class import (
     ANY,
@@ -14,6 +16,7 @@ from tests.policies.rules.test_gpu_class import (
     affinity,
     asking,
     modelled,
+    placed,
     reported,
     selecting,
 )
@@ -27,6 +30,7 @@ def annotated(value: str, text: str) -> str:
     return f'metadata.annotations[{CLASS}] = "{value}": {text} [gpu-class]'
 
 
+BY_CARD = GPUClassOptions(label_key="example.com/card")
 SET_T4 = f"set {CLASS}: nvidia-t4"
 NOT_T4 = affinity("accelerator", "NotIn", "nvidia-t4")
 PINS_ITSELF = (
@@ -136,6 +140,7 @@ def test_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
     no_gpu=(asking(resource="google.com/tpu", annotations={PARAMS: "7b"}), ANY),
     share_of_unknown_memory=(modelled("405b", resource="nvidia.com/gpu.shared"), ANY),
     no_class_to_pin_it_to=(modelled("405b"), GPUClassOptions(label_key="example.com/card")),
+    a_label_that_no_class_has=(asking(**selecting("x", "example.com/card")), BY_CARD),
     no_gpu_at_all=(pod(container()), T4_ONLY),
 )
 def test_nothing_to_say(document: JSON, options: GPUClassOptions) -> None:
@@ -247,3 +252,81 @@ def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() 
     # Then /mutate does not pin, and says so itself.
     only_warns = GPUClassOptions(mode=Mode.WARN, allowed=("nvidia-t4",))
     assert list(check(view(stripped), only_warns, context())) == []
+
+
+ZONE = "topology.kubernetes.io/zone"
+FREE = NodeState(resources=frozenset({"nvidia.com/gpu"}))
+A100, PENDS = "nvidia-a100-80gb", "so the pod stays pending"
+PENDS_HOLDING = f"{PENDS}, and holds quota"
+
+
+def node_facts(*t4: NodeState) -> NodeFacts:
+    """Return a node with a free A100 and nodes with a T4, all in zone a."""
+    found = {"nvidia-a100-40gb": {FREE}, "nvidia-t4": t4}
+    states: dict[Labels, frozenset[NodeState]] = {
+        (("accelerator", name), (ZONE, "a")): frozenset(of) for name, of in found.items()
+    }
+    return NodeFacts(keys=CLASSES.label_keys | {ZONE}, label_sets=frozenset(states), states=states)
+
+
+@cases(
+    ("document", "options", "t4", "want"),
+    its_nodes_have_it=(asking("nvidia-t4"), ANY, [FREE], []),
+    no_node=(
+        asking(A100),
+        ANY,
+        [FREE],
+        [f"class {A100}: no node matches nodeSelector accelerator={A100}, {PENDS}"],
+    ),
+    no_node_for_a_template_that_pins_itself=(
+        asking(**selecting(A100)),
+        ANY,
+        [FREE],
+        [f"class {A100}: no node matches nodeSelector accelerator={A100}, {PENDS}"],
+    ),
+    nodes_made_on_demand=(asking(A100), GPUClassOptions(autoscaled_classes=("nvidia-a100",)), [FREE], []),
+    gated=(asking(schedulingGates=GATED, **selecting(A100)), ANY, [FREE], []),
+    bound_by_hand=(asking(nodeName="n", **selecting(A100)), ANY, [FREE], []),
+    a_default_beside_a_selector=(
+        asking(nodeSelector={ZONE: "b"}),
+        GPUClassOptions(default="nvidia-t4"),
+        [FREE],
+        [
+            "class nvidia-t4 (the default of the policy) is not added: no node matches both accelerator=nvidia-t4 and the "
+            "pod's own nodeSelector and affinity"
+        ],
+    ),
+    cordoned=(
+        asking("nvidia-t4"),
+        ANY,
+        [],
+        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS_HOLDING}"],
+    ),
+    none_of_its_nodes_has_it=(
+        asking("nvidia-t4"),
+        ANY,
+        [NodeState()],
+        [f"class nvidia-t4: no schedulable node of it has nvidia.com/gpu now, {PENDS_HOLDING}"],
+    ),
+    one_of_its_nodes_has_it=(asking("nvidia-t4"), ANY, [NodeState(), FREE], []),
+    what_no_node_at_all_has=(asking("nvidia-t4", resource="nvidia.com/gpu.shared"), ANY, [FREE], []),
+)
+def test_nodes_of_the_class(
+    document: JSON, options: GPUClassOptions, t4: list[NodeState], want: list[str]
+) -> None:
+    nodes = node_facts(*t4)
+    final = view(placed(document, options, nodes=nodes))
+
+    found = list(check(final, options, context(nodes=nodes)))
+
+    assert [each.message for each in found] == want
+    assert all(each.severity is Severity.WARNING for each in found)
+
+
+def test_of_a_template_the_class_that_its_pods_will_get() -> None:
+    nodes = context(Phase.TEMPLATE, nodes=node_facts(FREE))
+
+    assert [each.message for each in check(view(asking(A100)), ANY, nodes)] == [
+        f"class {A100}: no node matches accelerator={A100}, {PENDS}"
+    ]
+    assert list(check(view(asking()), ANY, nodes)) == []

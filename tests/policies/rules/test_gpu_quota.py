@@ -4,20 +4,41 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from fractions import Fraction
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from policies.finding import Finding, Reason, Severity
+from policies.gpus.claims import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
-from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
+from policies.quota.quota_request import LedgerError, QuotaGrant, ReservationOutcome, quota_request_for_pod
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
-from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError, check_reservation, needs_grant
+from policies.rules.gpu_quota import (
+    GPUQuotaOptions,
+    OnLedgerError,
+    check_claim_template,
+    check_reservation,
+    needs_grant,
+)
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
-from tests.policies.quota.test_fit import A100, granted, pods, said, workload
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
+from tests.policies.quota.test_claims import GPU, H100, TOTAL_ONLY, claim, exactly
+from tests.policies.quota.test_fit import (
+    A100,
+    A100_NEVER,
+    NEVER,
+    RAISE,
+    RAISE_A100,
+    granted,
+    pods,
+    said,
+    workload,
+)
 from tests.reservation_requests import creation_request
 
 LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
@@ -116,11 +137,15 @@ def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severit
     assert (found.severity, found.sentence()) == (severity, want)
 
 
+UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}})
+
+
 @cases(
-    ("subject", "used", "want"),
+    ("subject", "used", "mode", "want"),
     nothing_starts=(
         workload(pods(1, running=1), kind="batch/Job"),
         16,
+        Mode.AUDIT,
         [
             (
                 "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing "
@@ -131,6 +156,7 @@ def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severit
     some_start_now=(
         workload(pods(1, running=8), kind="batch/Job"),
         15,
+        Mode.AUDIT,
         [
             "spec.parallelism: set parallelism: 1; needs 8 GPUs; ml-training has 1 of 16 free; gpu-quota is in mode audit "
             "and denies nothing [gpu-quota]"
@@ -139,6 +165,7 @@ def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severit
     what_does_not_fit=(
         workload(pods(1, running=20), kind="batch/Job"),
         0,
+        Mode.AUDIT,
         [
             (
                 "spec.parallelism: set parallelism: 16; needs 20 GPUs, which can never fit: the GPUQuota of "
@@ -147,14 +174,43 @@ def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severit
             )
         ],
     ),
-    updates=(
-        workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}),
+    updates=(UPDATED, 0, Mode.AUDIT, []),
+    enforced_updates=(
+        UPDATED,
         0,
-        [],
+        Mode.ENFORCE,
+        [
+            "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 7; an update needs 1 "
+            "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free [gpu-quota]"
+        ],
+    ),
+    none_starts_now_and_some_in_an_empty_quota=(
+        workload(pods(8, running=3), kind="batch/Job"),
+        16,
+        Mode.ENFORCE,
+        [
+            "spec.parallelism: set parallelism: 2 or less, and wait until that much is free; needs 24 GPUs, "
+            f"{NEVER}; 0 of 3 pods will start; or {RAISE} [gpu-quota]"
+        ],
+    ),
+    may_grow=(
+        workload(pods(1, running=2, most=16), kind="ray.io/RayCluster"),
+        10,
+        Mode.ENFORCE,
+        [
+            "spec.template: may grow to 16 pods and then needs 16 GPUs; ml-training has 6 of 16 free: 6 of 16 pods will "
+            "start [gpu-quota]"
+        ],
+    ),
+    a_gang=(
+        workload(pods(8, running=3, gang=3), kind="batch.volcano.sh/Job"),
+        0,
+        Mode.ENFORCE,
+        [f"spec.template: 3 pods that must run together need 24 GPUs, {NEVER}; {RAISE} [gpu-quota]"],
     ),
 )
-def test_where_the_quota_denies_nothing(subject: Workload, used: int, want: list[str]) -> None:
-    assert said(subject, granted({"gpus": used}), mode=Mode.AUDIT) == want
+def test_what_is_said_of_a_workload(subject: Workload, used: int, mode: Mode, want: list[str]) -> None:
+    assert said(subject, granted({"gpus": used}), mode=mode) == want
 
 
 @cases(
@@ -169,3 +225,80 @@ def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, need
     written = WorkloadPods("spec.template", made, PodCount(running=1), made)
 
     assert needs_grant(workload(written, metadata=metadata), context().resource_mapping) is needs
+
+
+@cases(
+    ("kind", "field"),
+    hpa=("autoscaling/HorizontalPodAutoscaler", "spec.maxReplicas"),
+    keda=("keda.sh/ScaledObject", "spec.maxReplicaCount"),
+)
+def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
+    target = workload(pods(2, running=12), spec={"replicas": 12}, status={"replicas": 3})
+    group, _, name = kind.partition("/")
+    scaler = Workload(group, name, "ml-training", {}, (), target)
+
+    assert said(scaler, granted({"gpus": 10})) == [
+        f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
+        "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
+        "raise spec.hard.gpus [gpu-quota]"
+    ]
+    assert said(Workload(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
+
+
+def test_a_template_that_is_pinned_when_admitted_gets_what_its_class_grants() -> None:
+    """Its annotation pins it only then; before, it would be charged to the class that grants less."""
+    made, pinned = view(pod(gpu_container(12))), view(pod(gpu_container(12), nodeSelector=A100))
+    grant = granted({}, **{"classes/nvidia-l4": 2})
+
+    assert said(workload(WorkloadPods("spec.template", made, PodCount(running=1), pinned)), grant) == [
+        f"spec.template: set nvidia.com/gpu: 8; a pod needs 12 {A100_NEVER}; or {RAISE_A100} [gpu-quota]"
+    ]
+
+
+def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
+    grant = QuotaGrant({"resources/nvidia.com/gpu": Fraction(4)}, UnclassifiedPods.TOTAL_ONLY)
+    never = "which can never fit: the GPUQuota of ml-training grants 4 in all"
+
+    assert said(workload(pods(6, running=1)), grant) == [
+        f"spec.template: set nvidia.com/gpu: 4; a pod needs 6 nvidia.com/gpu, {never}; or ask the platform team to raise "
+        "spec.hard.resources[nvidia.com/gpu] [gpu-quota]"
+    ]
+
+
+@cases(
+    ("requests", "hard", "want"),
+    just_fits=([exactly(GPU, count=4)], {"gpus": "4"}, []),
+    unlimited=([exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, []),
+    never_fits=(
+        [exactly(H100, count=4), exactly(H100)],
+        {"gpus": "4", "classes/nvidia-h100": "2"},
+        [
+            "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
+            "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
+            "[gpu-quota]"
+        ],
+    ),
+    would_be_denied=(
+        [exactly(GPU, allocationMode="Half")],
+        {"gpus": "4"},
+        [
+            'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
+            "a count, or All; must be ExactCount or All [gpu-quota]"
+        ],
+    ),
+)
+def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) -> None:
+    document = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
+    found = list(
+        check_claim_template(
+            decode_claim_template(msgspec.json.encode(document)),
+            context(
+                classes=CLASSES,
+                resource_mapping=RESOURCE_MAPPING,
+                grant=QuotaGrant({key: Fraction(amount) for key, amount in hard.items()}, TOTAL_ONLY),
+            ),
+        )
+    )
+
+    assert [finding.sentence() for finding in found] == want
+    assert all(finding.severity is Severity.WARNING for finding in found)

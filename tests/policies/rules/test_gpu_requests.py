@@ -248,6 +248,11 @@ def test_what_no_node_has(resource: str, quantity: str, selector: dict[str, str]
     assert finding.path == f"spec.containers[0].resources.limits[{resource}]"
 
 
+@cases(("gpus", "is_reported"), as_many_as_the_largest_machine_has=("16", False), one_more=("17", True))
+def test_more_than_any_machine_has(gpus: str, is_reported: bool) -> None:
+    assert bool(findings(pod(gpu_container(gpus)))) is is_reported
+
+
 def test_zero_of_what_no_node_has_is_no_request() -> None:
     assert sentences(pod(gpu_container("0", resource="nvidia.com/mig-1g.11gb"))) == []
 

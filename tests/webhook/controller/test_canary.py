@@ -36,10 +36,16 @@ class Cluster:
     ) -> None:
         self.error, self.calls, self.patched = error, calls, patched
         self.injects: tuple[str, ...] = ()
+        self.enforces: tuple[str, ...] = ("gpu-requests",)
+        self.half: errors.ApiError | None = HALF
+        self.webhooks: list[Any] | None = None
+        self.labels: list[Any] = []
         self.tolerations: list[dict[str, str]] = []
 
     def get(self, path: str) -> bytes:
-        raise errors.NotFound(path)
+        if self.webhooks is None:
+            raise errors.NotFound(path)
+        return msgspec.json.encode({"webhooks": self.webhooks})
 
     def dry_run(self, path: str, body: bytes, *, timeout: float) -> Attempt:
         assert (path, timeout) == ("/api/v1/namespaces/team/pods", 20.0)
@@ -50,7 +56,7 @@ class Cluster:
                 nonce=nonce,
                 phase=call,
                 patched=patched,
-                enforces=("gpu-requests",),
+                enforces=self.enforces,
                 injects=self.injects,
                 replica="webhook-1",
             ).text()
@@ -59,7 +65,8 @@ class Cluster:
         whole = document["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
         document["metadata"]["annotations"] |= {INJECTED: "{}"} if self.tolerations else {}
         document["spec"]["tolerations"] = self.tolerations
-        return Attempt(msgspec.json.encode(document), self.error if whole else HALF, traces)
+        self.labels.append(document["metadata"].get("labels"))
+        return Attempt(msgspec.json.encode(document), self.error if whole else self.half, traces)
 
 
 @cases(
@@ -107,6 +114,69 @@ def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> Non
     assert result.proved == (*called, "patches are applied", "half a GPU is rejected with our message")
     assert result.open == ("that injections persist: the policy of team injects nothing",)
     assert result.answered_by == ("webhook-1 (version ?)",)
+
+
+OURS, OTHERS = "that injections persist: the canary itself was rejected: ", "exceeded quota"
+
+
+@cases(
+    ("error", "calls", "want"),
+    by_the_policy=(
+        f"{DENIED}no class",
+        (MUTATE,),
+        f"that {VALIDATING} is called, and patches applied: the policy rejects the canary before",
+    ),
+    by_another=(OTHERS, BOTH, f"{OURS}{OTHERS}"),
+)
+def test_a_rejected_canary_proves_the_calls_before(error: str, calls: tuple[str, ...], want: str) -> None:
+    result = probe(cast(ApiClient, Cluster(errors.Forbidden(error), calls)), "team")
+
+    assert (result.reason, result.open[0]) == ("", want)
+    assert f"{OURS}{error}" in result.open
+    assert result.proved[0] == f"{MUTATING} is called"
+
+
+NOT_REFUSED = f"{MUTATING} did not reject half a GPU: "
+
+
+@cases(
+    ("enforces", "half", "want"),
+    admitted=(True, None, ("not-refused", f"{NOT_REFUSED}it was admitted")),
+    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-refused", NOT_REFUSED + OTHERS)),
+    by_another_rule=(True, errors.ApiError(f"{DENIED}[x]"), ("not-refused", f"{NOT_REFUSED}{DENIED}[x]")),
+    a_failed_call=(True, errors.ApiError(f"failed calling webhook {MUTATING}: 42"), ("call-failed",)),
+    not_enforced=(False, None, ("", "")),
+)
+def test_half_a_gpu_must_be_rejected(
+    enforces: bool, half: errors.ApiError | None, want: tuple[str, ...]
+) -> None:
+    cluster = Cluster(None, BOTH)
+    cluster.enforces, cluster.half = ("gpu-requests",) if enforces else (), half
+
+    result = probe(cast(ApiClient, cluster), "team")
+
+    assert (result.reason, result.message)[: len(want)] == want
+    is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.open
+    assert is_open is not enforces
+
+
+OTHER = {"name": "other", "objectSelector": {"matchLabels": {"other": "yes"}}}
+SELECTS = {"matchLabels": {"gpu": "yes"}}
+
+
+@cases(
+    ("webhooks", "want"),
+    none_registered=(None, None),
+    ours=([OTHER, {"name": MUTATING, "objectSelector": SELECTS}], {"gpu": "yes"}),
+    ours_selects_all=([OTHER, {"name": MUTATING}], None),
+)
+def test_both_pods_have_labels_that_our_webhook_selects(webhooks: list[Any] | None, want: Any) -> None:
+    cluster = Cluster(None, BOTH)
+    cluster.webhooks = webhooks
+
+    probe(cast(ApiClient, cluster), "team")
+
+    assert [each or None for each in cluster.labels] == [want, want]
 
 
 def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,18 +178,21 @@ def test_a_worker_that_hangs_is_unhealthy(controller: Controller) -> None:
     # Our own counter never saw what ended before its first list.
     by_another_catalogue_before_our_first_list=("older", False, True),
 )
-def test_what_ends_is_logged(
+def test_what_ends_or_begins_is_logged(
     controller: Controller, digest: str, own_is_synced: bool, is_logged: bool
 ) -> None:
-    released: list[Any] = []
+    released, counted = list[Any](), list[Any]()
     ended: Any = SimpleNamespace(record=object())
     controller._ended(digest, ended)  # without an audit log
-    controller._usage = SimpleNamespace(released=released.append)  # type: ignore[assignment]
+    controller._began(digest, ended)
+    controller._usage = SimpleNamespace(released=released.append, counted=counted.append)  # type: ignore[assignment]
     controller.usage_cache.own = SimpleNamespace(digest="own", synced=own_is_synced)  # type: ignore[assignment]
 
     controller._ended(digest, ended)
+    controller._began(digest, ended)
 
     assert released == [ended] * is_logged
+    assert counted == [ended] * (digest == "own")
 
 
 UNREADABLE = "the GPUQuota cannot be read: unknown field `gpu`"
@@ -220,6 +223,7 @@ def test_a_quota_that_can_be_read_grants(
     another_spec=(1, 2, True, []),
     another_status=(1, 1, False, []),
     deleted=(1, None, True, []),
+    never_seen=(None, None, False, []),
     a_spec_that_cannot_be_read=(1, "unreadable", True, [f"team: {UNREADABLE}"]),
 )
 def test_a_quota_that_changed_is_reconciled(

@@ -13,10 +13,12 @@ from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIn
 from policies.pods.pod import decode_pod
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE
+from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimHistory, PodRecord, RecordReader
+from webhook.controller.records import ClaimHistory, PodRecord, RecordReader, ledger_record
+from webhook.quota.ledger_objects import encode_ledger_object
 
 CONFIGURATION = load_directory(None)
 READER = RecordReader(CONFIGURATION)
@@ -180,6 +182,24 @@ def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
     ]
     assert demands == [0, 2]
     assert reader.read_claim(claim(True, "uid-of-p", uid="first")) == first
+
+
+def test_a_record_keeps_the_annotations_that_have_demand() -> None:
+    document = pod(metadata={"annotations": {"gpu-fraction": "0.5", "team": "a"}}).blueprint.document
+
+    assert [each in document for each in (b"gpu-fraction", b"team")] == [True, False]
+
+
+def test_a_ledger_that_cannot_be_read_says_why() -> None:
+    metadata = {"name": "team", "uid": "u", "resourceVersion": "7"}
+    ledger = msgspec.json.decode(encode_ledger_object("team", "7", quota_ledger(ledger_uid="u")))
+
+    good = ledger_record(raw({**ledger, "metadata": metadata}))
+    bad = ledger_record(raw({"metadata": metadata, "ledger": "{"}))
+
+    assert (good.uid, good.namespace, good.ledger) == ("u", "team", quota_ledger(ledger_uid="u"))
+    assert (bad.uid, bad.namespace, bad.ledger) == ("u", "team", None)
+    assert bad.problem.startswith("the GPUQuotaLedger cannot be read: ")
 
 
 def test_the_memory_of_claims_ends_with_the_pod() -> None:

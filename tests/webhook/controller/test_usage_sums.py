@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder
+from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
@@ -88,7 +88,7 @@ def largest(objects: dict[str, tuple[CountedRecord, Vector]], key: str) -> tuple
     for record, demand in objects.values():
         if demand.get(key):
             held[record.holder] += demand[key]
-    first = heapq.nsmallest(HOLDERS_SHOWN, held.items(), key=lambda pair: (-pair[1], pair[0]))
+    first = heapq.nsmallest(5, held.items(), key=lambda pair: (-pair[1], pair[0]))
     return tuple(Holder(name, str(amount)) for name, amount in first)
 
 

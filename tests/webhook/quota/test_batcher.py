@@ -55,6 +55,15 @@ def test_one_client_alone_reads_once_and_then_only_writes() -> None:
     assert (bench.store.reads, bench.store.writes) == (1, 20)
 
 
+@cases(("seconds", "reads"), just_before=(0.09, 0), no_longer=(0.1, 1))
+def test_a_ledger_is_remembered_for_a_tenth_of_a_second(seconds: float, reads: int) -> None:
+    now = 100.0
+    bench = Bench(gpus=9, clock=lambda: now)
+    bench.reserve("pod0")
+    now += seconds
+    assert reads_of(bench, "pod1") == reads
+
+
 def test_a_repeated_call_is_answered_from_the_ledger_itself() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")

@@ -201,7 +201,7 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
         (0, {"named", "later"}),
         (300, {"named", "later"}),
         (601, {"named"}),
-        (899, {"named"}),
+        (900, {"named"}),
     ):
         now[0] = seconds
         publisher.prune(named)

@@ -42,6 +42,7 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     assert written["status"]["used"] == {"classes/nvidia-t4": "0", "gpus": "2/7"}
     assert read(stored({"hard": {"gpus": 8}}, written["status"])).status == STATUS
     assert read(stored({"hard": {"gpus": 8}}, {})).status == QuotaStatus()
+    assert [STATUS.condition(each) for each in ("Ready", "Exceeded")] == [STATUS.conditions[0], None]
 
 
 @cases(

@@ -10,6 +10,7 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON, quota_ledger
 from tests.cases import cases
+from webhook.quota import ledger_objects
 from webhook.quota.ledger_objects import (
     LedgerObjectError,
     decode_identity,
@@ -58,6 +59,17 @@ def test_a_ledger_replaces_one_version_and_is_created_without_one() -> None:
     assert creates["metadata"] == {"name": "team", "managedFields": [{}]}
 
 
+@cases(("room", "is_left_out"), as_long_as_the_longest=(0, False), longer=(-1, True))
+def test_a_ledger_that_is_too_long_is_written_without_holders(
+    monkeypatch: pytest.MonkeyPatch, room: int, is_left_out: bool
+) -> None:
+    body = encode_ledger_object("team", "11", LEDGER)
+    monkeypatch.setattr(ledger_objects, "LONGEST_BODY", len(body) + room)
+
+    found = decode_ledger_object(msgspec.json.encode(stored(LEDGER)))
+    assert found.ledger.holders == ({} if is_left_out else LEDGER.holders)
+
+
 @cases(
     ("change", "want"),
     cut=({"ledger": "{"}, "truncated"),
@@ -87,6 +99,6 @@ def test_an_answer_has_uid_and_version() -> None:
 
 
 def test_where_ledgers_are() -> None:
-    ledger_objects = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
-    assert ledger_objects_path("gpu-admission") == ledger_objects
-    assert ledger_objects_path("gpu-admission", "team") == f"{ledger_objects}/team"
+    path = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
+    assert ledger_objects_path("gpu-admission") == path
+    assert ledger_objects_path("gpu-admission", "team") == f"{path}/team"

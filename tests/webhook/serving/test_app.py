@@ -1,7 +1,9 @@
 """The HTTP face: every way a request can be wrong has its own answer, and none of them is a traceback."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -177,6 +179,25 @@ def test_requests_are_counted_by_phase_verdict_and_whether_they_are_dry_runs(
         assert sample("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched", **of}) == 1
         assert sample("gpu_admission_injections_total", {"rule": "gpu-toleration", **of}) == 1
     assert sample("gpu_admission_bad_requests_total", {"code": "400"}) == 1
+
+
+NOT_AFTER = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+@cases(
+    ("state", "want"),
+    the_newest=(SimpleNamespace(not_after=NOT_AFTER, last_error=None), (NOT_AFTER.timestamp(), 1)),
+    an_older_one=(SimpleNamespace(not_after=NOT_AFTER, last_error="no PEM"), (NOT_AFTER.timestamp(), 0)),
+    none_yet=(None, (0, 0)),
+)
+def test_the_certificate_that_is_served_is_measured(state: Any, want: tuple[float, float]) -> None:
+    registry = CollectorRegistry()
+    Metrics(registry).watch_certificate(lambda: state)
+
+    expiry = registry.get_sample_value(
+        "gpu_admission_certificate_not_after_timestamp_seconds", {"certificate": "leaf"}
+    )
+    assert (expiry, registry.get_sample_value("gpu_admission_certificate_valid")) == want
 
 
 @cases(

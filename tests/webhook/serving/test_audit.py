@@ -90,7 +90,7 @@ print(sum(lost))
     assert done.stdout == "1\n"
 
 
-@cases(("text", "lines"), of_short_lines=("", 10_000), of_long_lines=("x" * (65_536 - 15), 256))
+@cases(("text", "lines"), of_short_lines=("", 10_000), of_long_lines=("x" * (16_384 - 15), 1_024))
 def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: int) -> None:
     read_end, write_end = os.pipe()
     lost: list[int] = []

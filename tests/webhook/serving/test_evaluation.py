@@ -66,6 +66,7 @@ UNPLACED = "denied: must pin the pod to a GPU class: namespace ml-training may n
 A100: JSON = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}, "annotations": {INJECTED: BY_DEFAULT}}
 TOLERATED: JSON = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}
 STATIC = owned_by("Node", "gpu-1", "v1")
+TOO_LONG = "denied: must have at most 256 items, not 257"
 
 
 @cases(
@@ -78,6 +79,11 @@ STATIC = owned_by("Node", "gpu-1", "v1")
     a_static_pod_passes=(stored(metadata=STATIC, annotations=MIRROR), Verdict.ACCEPTED, ""),
     an_annotation_is_no_proof=(stored(annotations=MIRROR, manager="f:nodeName"), Verdict.REFUSED, UNPLACED),
     no_gpu=(stored(container=container()), Verdict.ACCEPTED, ISOLATED),
+    too_long_for_the_rules=(
+        stored(nodeSelector=dict.fromkeys(map(str, range(257)), "")),
+        Verdict.REFUSED,
+        TOO_LONG,
+    ),
 )
 def test_a_stored_pod_is_judged_as_its_author_submitted_it(
     document: JSON, verdict: Verdict, first: str

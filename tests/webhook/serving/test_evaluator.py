@@ -11,10 +11,11 @@ from policies.policy import Binding, EffectivePolicy
 from policies.quota.demand import RULE_ID, Demand
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from policies.registry import RULES_BY_ID
-from policies.rule import Mode
+from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
-from tests.builders import context
+from tests.builders import JSON, context, gpu_container, pod, view
 from tests.cases import cases
+from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.serving.engine import DeadlineExceeded, Decision, Engine, Outcome
 from webhook.serving.evaluator import Evaluator
@@ -119,3 +120,34 @@ def test_no_quota_is_asked_after_the_deadline() -> None:
     with pytest.raises(DeadlineExceeded):
         evaluated(quota, policy(), deadline=monotonic())
     assert quota.requests == 0
+
+
+QUEUES = [
+    Document("GPUPolicy", "default", {"rules": {"gpu-quota": {"mode": "enforce", "onExceeded": "Queue"}}})
+]
+PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "controller": True}
+
+
+@cases(
+    ("metadata", "by_daemonset", "want"),
+    alone=({}, False, [False]),
+    in_a_gang=({"ownerReferences": [PYTORCHJOB]}, False, [True]),
+    in_a_pod_group=({"annotations": {"scheduling.k8s.io/group-name": "train"}}, False, [True]),
+    that_kueue_manages=({"labels": {"kueue.x-k8s.io/managed": "true"}}, False, []),
+    of_a_daemonset=({}, True, []),
+)
+def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
+    metadata: JSON, by_daemonset: bool, want: list[bool]
+) -> None:
+    asked: list[bool] = []
+    engine = Engine(load_objects(QUEUES))
+    by = Evaluator(engine=engine, now=NOW, queues=lambda request: asked.append(request.in_gang))
+    for seen in ({}, metadata):
+        document = pod(gpu_container("1"))
+        document["metadata"] |= seen
+        submitted = view(document)
+        fingerprint = engine.fingerprints.of(submitted)
+        decision = by.evaluate(Phase.MUTATE, by.policy("team"), submitted, fingerprint=fingerprint)
+        asked.clear()
+        by.queue(decision, submitted, "uid", by_daemonset=by_daemonset)
+    assert asked == want

@@ -147,6 +147,15 @@ def test_what_is_remembered_is_bounded() -> None:
     assert sizes == [*range(1, 257), 1]
 
 
+@cases(("others", "is_kept"), as_many_as_are_kept=(1_023, True), one_more=(1_024, False))
+def test_demands_that_are_remembered_are_bounded(others: int, is_kept: bool) -> None:
+    engine = Engine(CONFIGURATION)
+    first = engine.demands(view(TRAIN), None)
+    for number in range(others):
+        engine.demands(view(pod(gpu_container(str(number + 2)))), None)
+    assert (engine.demands(view(TRAIN), None) is first) is is_kept
+
+
 def test_patches_of_equal_pods_are_the_same() -> None:
     def tolerate(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
         draft.set_node_selector("zone", "a")

@@ -2,7 +2,13 @@
 
 import msgspec
 
-from policies.models.warming.options import FetchResources, SourceOptions, Sources, mount_path_problem
+from policies.models.warming.options import (
+    FetchResources,
+    SourceOptions,
+    Sources,
+    mount_path_problem,
+    too_little,
+)
 from tests.builders import JSON
 from tests.cases import cases
 
@@ -107,3 +113,16 @@ def test_resources_of_the_fetcher(resources: FetchResources, want: list[tuple[st
 )
 def test_where_a_model_can_be_mounted(path: str, want: str | None) -> None:
     assert mount_path_problem(path) == want
+
+
+MUCH = '"much" is not a Kubernetes quantity: expected a number and perhaps a suffix, such as 2, 500m or 16Gi'
+
+
+@cases(
+    ("text", "want"),
+    as_much=("1Gi", None),
+    less=("1023Mi", '"1023Mi" is less than 1Gi'),
+    no_quantity=("much", MUCH),
+)
+def test_the_least_size(text: str, want: str | None) -> None:
+    assert too_little(text, "1Gi") == want

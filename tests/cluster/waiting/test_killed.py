@@ -1,0 +1,68 @@
+"""A controller is killed while it removes the gates of a gang. Another one goes on: the gang starts whole, and before others."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.controllers import Command, Running, eventually, gpus, published_catalogues
+from tests.cluster.quota.quotas import in_force
+from tests.cluster.waiting.gangs import create, member, pod_group
+from tests.cluster.waiting.line import POLICY, Line, account_api, let_account_do_all
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import INSTALLATION, install_quota_kind
+from tests.controlplane.webhook import Webhook, serving
+from webhook.cluster.objects import CONTROLLER
+from webhook.configuration.loader import load_directory
+
+PODS = 8
+
+
+@pytest.fixture(scope="module")
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    install_quota_kind(plane.client())
+    let_account_do_all(plane)
+    with (
+        published_catalogues(plane),
+        serving(plane, POLICY, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
+    ):
+        yield webhook
+
+
+@pytest.mark.parametrize(
+    "lifts", [pytest.param(each, marks=[] if each == 3 else pytest.mark.slow) for each in range(PODS)]
+)
+def test_a_gang_starts_whole_though_the_controller_is_killed(
+    plane: ControlPlane, webhook: Webhook, lifts: int
+) -> None:
+    program = ("tests.cluster.waiting.killed", str(lifts))
+    killed = Command(plane, f"killed-{lifts}", "--config", str(webhook.config), program=program)
+    killed.kubeconfig = plane.account_kubeconfig(INSTALLATION, CONTROLLER)
+    killed.start()
+    team = Line(plane)
+    in_force(team, {"gpus": str(PODS)})
+    team.pod("holder", PODS)
+    assert not team.waits("holder")
+    metadata = member(create(plane, team, pod_group(PODS)))
+    names = [f"gang-{number}" for number in range(PODS)]
+    for name in names:
+        team.pod(name, metadata=metadata)
+    time.sleep(1.1)  # a creationTimestamp has whole seconds
+    team.pod("rival")
+    assert all(map(team.waits, [*names, "rival"]))
+    configuration = load_directory(webhook.config)
+    with Running(
+        plane, lease=CONTROLLER, api=account_api(plane), expiry=10.0, configuration=configuration
+    ) as other:
+        assert not other.leader.is_leader
+        team.delete_pod("holder")
+        assert eventually(lambda: killed.exit_status() is not None), killed.log()
+        assert sum(not team.waits(name) for name in names) == lifts
+        assert team.starts(*names, seconds=60)
+        assert eventually(lambda: gpus(team) == PODS)
+        # Gates never come back, so it has waited all the time.
+        assert team.waits("rival")
+        assert eventually(lambda: not len(team.ledger_object().reservations))
+        for name in names:
+            team.delete_pod(name)
+        assert team.starts("rival")
