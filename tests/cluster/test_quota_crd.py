@@ -10,7 +10,15 @@ from tests.cases import cases
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane, accepted, minor_version
 from webhook.cluster.objects import Condition
-from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, encode_status, quota_path
+from webhook.quota.documents import (
+    PlaceInLine,
+    QuotaRecord,
+    QuotaStatus,
+    WaitingPods,
+    decode_quota,
+    encode_status,
+    quota_path,
+)
 
 NAMESPACE = "crd"
 STRICT = {"fieldValidation": "Strict"}
@@ -97,7 +105,19 @@ def test_a_namespace_has_one_quota(quotas: ControlPlane) -> None:
     assert "a namespace has one GPUQuota, and its name must be default" in answer["message"]
 
 
-def test_kubectl_shows_used_reserved_hard_and_status(quotas: ControlPlane) -> None:
+PLACE = PlaceInLine(
+    name="train-0",
+    gang="Job/train",
+    pods=8,
+    place=1,
+    since="2026-11-22T11:00:00Z",
+    demand={"gpus": Fraction(8), "classes/nvidia-a100": Fraction(8)},
+    reason="Next",
+    message="next in line",
+)
+
+
+def test_kubectl_shows_used_reserved_waiting_hard_and_status(quotas: ControlPlane) -> None:
     hard = {"gpus": 12, "classes": {"nvidia-a100": "8"}}
     client = quotas.client()
     client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=hard))
@@ -107,17 +127,21 @@ def test_kubectl_shows_used_reserved_hard_and_status(quotas: ControlPlane) -> No
         used={"gpus": Fraction(92, 7), "classes/nvidia-a100": Fraction(8)},
         reserved={"gpus": Fraction(2)},
         shown={"used": {"gpus": "13.14", "classes/nvidia-a100": "8"}, "reserved": {"gpus": "2"}},
+        waiting=WaitingPods(
+            pods=9, since="2026-11-22T11:00:00Z", demand={"gpus": Fraction(9)}, next=(PLACE,)
+        ),
         conditions=(Condition("Ready", "True", "Exceeded", "1 too many", "2026-11-22T11:00:00Z", 1),),
     )
     written = msgspec.json.decode(encode_status(read(answer), status))
     assert client.put(f"{path}/status", written)[0] == 200
+    assert read(client.get(path)[1]).status == status
     shown, wide = (
         quotas.kubectl("get", "gpuq", "-n", NAMESPACE, *options).stdout.splitlines()
         for options in ((), ("-o", "wide"))
     )
     client.delete(path)
-    assert shown[0].split() == ["NAME", "USED", "RESERVED", "HARD", "STATUS", "AGE"]
-    assert shown[1].split()[:5] == ["default", "13.14", "2", "12", "Exceeded"]
+    assert shown[0].split() == ["NAME", "USED", "RESERVED", "WAITING", "HARD", "STATUS", "AGE"]
+    assert shown[1].split()[:6] == ["default", "13.14", "2", "9", "12", "Exceeded"]
     assert '{"nvidia-a100":"8"}' in wide[1]
     assert '{"classes/nvidia-a100":"8","gpus":"13.14"}' in wide[1]
 

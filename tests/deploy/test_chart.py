@@ -305,19 +305,22 @@ MADE_BY_OTHERS = {
 """Kinds whose pods are made by an object of another kind, which has the size of the gang, or by a Deployment."""
 
 
-def test_the_controller_may_read_how_many_pods_a_gang_needs() -> None:
-    (role,) = (
-        each
-        for each in of_kind("ClusterRole", rendered())
-        if each["metadata"]["name"] == "gpu-admission-controller"
-    )
-    readable = {
+def read_by_the_controller(*arguments: str) -> set[tuple[str, str]]:
+    return {
         (group, resource)
+        for role in of_kind("ClusterRole", rendered(*arguments))
+        if role["metadata"]["name"] == "gpu-admission-controller"
         for rule in role["rules"]
         if "get" in rule["verbs"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
+
+
+def test_the_controller_may_read_how_many_pods_a_gang_needs() -> None:
+    own = 'webhooks.extraWorkloads=[{"apiGroup": "example.com", "resources": ["trainingjobs"]}]'
+    readable = read_by_the_controller()
+    assert read_by_the_controller("--set-json", own) - readable == {("example.com", "trainingjobs")}
     kinds = load_directory(None).workload_kinds.values()
     gangs = {(each.group, each.plural) for each in kinds if runs_together(each) and not each.templates_only}
     groups = {(source.rpartition("/")[0], "podgroups") for _, _, source in POD_GROUPS}

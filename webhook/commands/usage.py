@@ -37,7 +37,8 @@ def usage(
 ) -> None:
     """Add up GPU-hours from the audit logs of both processes.
 
-    A FILE may end in .gz; without any, standard input is read. A pod counts from its creation to its end, as it holds its quota.
+    A FILE may end in .gz; without any, standard input is read. A pod counts as long as it holds its quota: from its creation, or
+    from its start if it waited in line, to its end.
 
     Exit codes: 0, or 2 if a FILE cannot be read.
     """

@@ -127,7 +127,8 @@ class WaitingReports:
         """Report that the gate of a pod could not be removed."""
         self._metrics.lifts_denied.labels(pod.namespace).inc()
         with self._lock:
-            self._denials[pod.uid] = truncate(problem, LONGEST_DENIAL)
+            if pod.uid in self._said.get(pod.namespace, ()):  # else nothing would forget it
+                self._denials[pod.uid] = truncate(problem, LONGEST_DENIAL)
         message = f"it is its turn, but its scheduling gate could not be removed: {problem}"
         self._event(pod, NOT_STARTED, message)
 

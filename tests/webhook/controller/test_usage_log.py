@@ -11,7 +11,7 @@ import pytest
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.controller import usage_log
-from webhook.controller.records import Blueprint, CountedRecord
+from webhook.controller.records import Blueprint, CountedRecord, PodRecord
 from webhook.controller.usage_log import Holding, UsageLog
 
 LINE = dict[str, Any]
@@ -135,3 +135,25 @@ def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch,
         assert len(lines) == 10, "the rest waits for the log"
 
     assert len(lines) == 25, "nothing is left out at the end"
+
+
+def test_a_pod_that_waited_for_quota_has_a_line_when_it_starts_and_without_demand() -> None:
+    lines: list[LINE] = []
+    record = holding("a").record
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    waiting = PodRecord(**fields, node_name="", is_terminal=False, extended_claim="")
+    UsageLog(lines.append, lambda: True, replica="controller-1").started(waiting)
+
+    (line,) = lines
+    assert line.pop("time") > "2026"
+    assert line == {
+        "phase": "count",
+        "kind": "Pod",
+        "namespace": "team",
+        "name": "a",
+        "verdict": "started",
+        "replica": "controller-1",
+        "objectUid": "a",
+        "owner": "Job/train",
+        "since": "2026-11-21T00:00:00Z",
+    }

@@ -298,6 +298,7 @@ def test_a_removed_gate_is_an_event_a_wait_and_a_line_of_the_audit_log(world: Wo
 
 
 def test_a_denied_removal_is_an_event_a_count_and_the_reason_in_the_status(world: World) -> None:
+    world.turn(waiter("one", 1))  # its turn
     world.reports.denied(pod("one"), "admission webhook x denied the request: no")
     assert world.said() == [
         (
@@ -315,6 +316,8 @@ def test_a_denied_removal_is_an_event_a_count_and_the_reason_in_the_status(world
     assert shown.next[0].message == (
         "the removal of its scheduling gate was denied: admission webhook x denied the request: no"
     )
+    world.reports.delayed(pod("one"))
+    assert world.registry.get_sample_value("gpu_admission_quota_lifts_denied_total", labels) == 2
 
 
 def test_a_line_that_nobody_stands_in_shows_nothing(world: World) -> None:
