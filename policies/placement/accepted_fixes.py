@@ -37,7 +37,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return finding
         least = amount.value - 1
         # Rounded down, where rounded up is too much.
-        if finding.reason is Reason.FRACTIONAL_GPU and least > 0:
+        if finding.reason is Reason.FRACTIONAL_GPU:
             lower = replace(finding, fix=tuple(replace(each, value=least) for each in finding.fix))
             if self._accepts(lower, amount):
                 return replace(lower, remedy="")

@@ -1,6 +1,12 @@
 """A policy's limits of GPU resources: which one decides, and what makes no sense."""
 
-from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
+from policies.gpus.resource_limits import (
+    ResourceLimits,
+    limit_of,
+    limit_problems,
+    limits_by_pattern,
+    unknown_names,
+)
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.cases import cases
 
@@ -45,6 +51,12 @@ def test_no_name_fits(limits: ResourceLimits, resource: str, gpu_class: str) -> 
     found = RESOURCE_MAPPING.resource(resource)
     assert found is not None
     assert limit_of(limits, found, CLASSES.resolve(gpu_class)) is None
+
+
+def test_of_patterns_of_one_length_the_first_by_name_decides() -> None:
+    limits = {"nvidia.com/g*": 1, "nvidia.com/*u": 2, "*": 0, "nvidia.com/gpu": 3}
+
+    assert [most for _, most in limits_by_pattern(limits)] == [3, 2, 1, 0]
 
 
 @cases(

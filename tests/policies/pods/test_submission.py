@@ -11,7 +11,8 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.registry import RULES
 from policies.rule import Phase
-from tests.builders import JSON, context, view
+from tests.builders import JSON, context, pod, view
+from tests.cases import cases
 from tests.policies.test_laws import MORE_OPTIONS, NODES, generated, options_of
 from tests.strategies import PODS
 
@@ -39,6 +40,11 @@ def plain(value: Pod) -> Any:
         return [pruned(each) for each in data] if isinstance(data, list) else data
 
     return pruned(msgspec.json.decode(msgspec.json.encode(value)))
+
+
+@cases(("by_author", "want"), chosen_by_its_author=(True, "n"), chosen_by_the_scheduler=(False, None))
+def test_the_node_of_a_pod_as_submitted(by_author: bool, want: str | None) -> None:
+    assert as_submitted(view(pod(nodeName="n")), by_author=by_author).spec.node_name == want
 
 
 @given(document=PODS)

@@ -147,6 +147,16 @@ def test_nothing_to_say(document: JSON, options: GPUClassOptions) -> None:
     assert reported(document, options) == []
 
 
+@cases(("labels", "is_fixed"), alone=({}, True), beside_another=({"zone": "a"}, False))
+def test_a_misspelt_label_is_corrected_where_nothing_else_places_the_pod(
+    labels: dict[str, str], is_fixed: bool
+) -> None:
+    document = asking(nodeSelector={"accelerator": "nvidia-t5", **labels})
+
+    [found] = check(view(document), ANY, context())
+    assert bool(found.fix) is is_fixed
+
+
 def test_everything_is_told_at_once() -> None:
     document = asking(
         "nvidia-t5",
