@@ -5,6 +5,12 @@ creationTimestamp, and the uid. A gang has the place of its first pod, and waits
 
 The demand of a pod is held in the ledger before its gate is removed, that of a gang in one write. What is held for a pod that
 cannot start now is given back: that of a gang only as a whole, and never after one of its pods has started.
+
+Words:
+    held: reserved in the ledger for a pod that waits.
+    lift: the removal of a pod's gate, and the reservation for it. It has begun once the webhook has admitted the removal.
+    obstacle: why a pod cannot start, whatever is free. Others pass it.
+    kept: what stays free for replacements that have not come yet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,8 +32,8 @@ LIFTS_LIMIT = LIMIT // 2
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
 
-    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `obstacle` is why it cannot start whatever is free.
-    `replaces`: a pod of its owner held as much until lately.
+    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `replaces`: it goes first, because a pod of its owner
+    that held as much ended lately.
     """
 
     uid: str
@@ -98,13 +104,14 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class _Unit(msgspec.Struct, frozen=True, dict=True):
-    """A single pod, or the pods of a gang that waits whole, of which so many do not exist yet.
+    """What has one place in line: a single pod, or the pods that a gang needs to start. `missing` of those do not exist yet.
 
-    The `others` of a gang line up singly once it has started.
+    `others` are the pods of the gang beyond those; they line up singly once it has started. `continues_gang`: quota is held for
+    the pod since its gang started.
     """
 
     waiters: tuple[Waiter, ...]
-    is_first: bool
+    continues_gang: bool
     gang: str = ""
     missing: int = 0
     others: tuple[Waiter, ...] = ()
@@ -127,12 +134,12 @@ class _Unit(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def goes_first(self) -> bool:
-        return self.is_first or any(each.replaces for each in self.waiters)
+        return self.continues_gang or any(each.replaces for each in self.waiters)
 
     @property
     def order(self) -> tuple[object, ...]:
         each = min((*self.waiters, *self.others), key=_place)
-        return not self.is_first, *_place(each)
+        return not self.continues_gang, *_place(each)
 
 
 def _place(waiter: Waiter) -> tuple[object, ...]:
@@ -153,7 +160,7 @@ def take_turn(
     replacements that have not come yet. The caller writes the ledger, then removes the gates.
     """
     units = sorted(_units(waiters, gangs, ledger), key=lambda unit: unit.order)
-    ledger = _given_back(_remarked(ledger, units), units)
+    ledger = _without_blocked(_under_both_catalogues(ledger, units), units)
     line = _Line(ledger, queue, starved_before, kept or {})
     for unit in units:
         line.stand(unit)
@@ -171,20 +178,20 @@ def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLe
         if each.gang in gangs:
             by_gang.setdefault(each.gang, []).append(each)
         else:
-            yield _Unit((each,), is_first=False)
+            yield _Unit((each,), continues_gang=False)
     for key, members in by_gang.items():
         gang = gangs[key]
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
             size = gang.size or len(members)
             needed, others = tuple(members[:size]), tuple(members[size:])
-            yield _Unit(needed, is_first=False, gang=key, missing=size - len(needed), others=others)
+            yield _Unit(needed, continues_gang=False, gang=key, missing=size - len(needed), others=others)
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
-        yield from (_Unit((each,), is_first=each.uid in lifts) for each in members)
+        yield from (_Unit((each,), continues_gang=each.uid in lifts) for each in members)
 
 
-def _remarked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
+def _under_both_catalogues(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     """Hold the demand under both catalogue versions while the ledger moves to another one."""
     lifts, version = ledger.reservations.lifts, ledger.next_catalogue
     if version is None:
@@ -200,34 +207,34 @@ def _remarked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     return replace(ledger, reservations=ledger.reservations.without(unmarked).plus(unmarked.values()))
 
 
-def _given_back(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
+def _without_blocked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
     """Hold nothing more for units that cannot start now. The last in line give back first, if `hard` was lowered."""
-    lifts, missing = ledger.reservations.lifts, _Missing(ledger)
+    lifts, unheld = ledger.reservations.lifts, _Unheld(ledger)
     together = total((ledger.used or {}, ledger.reserved))
     over = [each.key for each in exceeds(together, ledger.hard)]
     gone: list[str] = []
     for unit in reversed(units):
         gone += [lifts[each.uid].id for each in unit.others if each.uid in lifts]
         held = [lifts[each.uid] for each in unit.waiters if each.uid in lifts and lifts[each.uid].is_lift]
-        if not held or unit.is_first:
+        if not held or unit.continues_gang:
             continue
         is_over = any(key in each.demand for key in over for each in held)
-        if is_over or unit.is_blocked or unit.missing or any(map(missing.of, unit.waiters)):
+        if is_over or unit.is_blocked or unit.missing or any(map(unheld.of, unit.waiters)):
             gone += [each.id for each in held]
             together = positive_difference(together, total(each.demand for each in held))
             over = [each.key for each in exceeds(together, ledger.hard)]
     return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
 
 
-class _Missing:
-    """What is still to be held for a pod. Equal pods share their vectors, so each pair of vectors is compared once."""
+class _Unheld:
+    """What is not yet held of the demand of a pod. Equal pods share their vectors, so each pair of vectors is compared once."""
 
     def __init__(self, ledger: QuotaLedger) -> None:
         self._lifts = ledger.reservations.lifts
         self._known: dict[tuple[int, int], Vector] = {}
 
     def of(self, waiter: Waiter) -> Vector:
-        """Return it: nothing if the removal of the gate was admitted."""
+        """Return what is to be held for the pod: nothing if its lift has begun."""
         held = self._lifts.get(waiter.uid)
         if held is None:
             return waiter.demand
@@ -244,7 +251,7 @@ class _Line:
 
     def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str, kept: Vector) -> None:
         self._ledger, self._queue, self._starved_before, self._kept = ledger, queue, starved_before, kept
-        self._missing = _Missing(ledger)
+        self._unheld = _Unheld(ledger)
         self._together = total((ledger.used or {}, ledger.reserved))
         self._space = LIFTS_LIMIT - Reservations.of(*ledger.reservations.lifts.values()).size
         self._blocked = False
@@ -259,7 +266,7 @@ class _Line:
         if standing in {Standing.NEXT, Standing.BEHIND}:
             self._number = number = self._number + 1
             is_starved = min(each.since for each in unit.waiters) < self._starved_before
-            self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.is_first
+            self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.continues_gang
         held = self._held(unit.waiters) if standing is Standing.TOO_MANY else None
         most = LIFTS_LIMIT * len(held) // held.size if held else 0
         place = Place(standing, number, unit.demand, unit.gang, unit.missing, most)
@@ -270,7 +277,7 @@ class _Line:
         self.places.update((each.uid, place) for each in unit.others)
 
     def _standing(self, unit: _Unit) -> Standing:
-        lacking = [each for each in unit.waiters if self._missing.of(each)]
+        lacking = [each for each in unit.waiters if self._unheld.of(each)]
         if unit.obstacle is not None:
             standing = unit.obstacle
         elif not lacking:
@@ -301,7 +308,7 @@ class _Line:
 
     def _hold(self, lacking: Sequence[Waiter], kept: Vector) -> bool:
         """Hold what these pods lack, if there is room for all of them, and for what is `kept` free."""
-        needed, held = total(map(self._missing.of, lacking)), self._held(lacking)
+        needed, held = total(map(self._unheld.of, lacking)), self._held(lacking)
         together = total((self._together, kept, needed))
         over = exceeds({key: together[key] for key in needed}, self._ledger.hard)
         if over or held.size > self._space:

@@ -119,7 +119,7 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     """Return the warning that a pod waits in line, and for what."""
     ledger, verdict = outcome.ledger, outcome.verdict
     waiting = ledger.all_waiting if ledger else 0
-    facts = f"{waiting} before it" if waiting else "next in line"
+    facts = f"{_pods(waiting)} before it" if waiting else "next in line"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now)}"
     return Finding(
@@ -157,7 +157,7 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of quota {namespace}/{NAME} is held for the pod to remove its scheduling gate"
         return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    message = f"{ledger.all_waiting} pods wait in line for quota {namespace}/{NAME}, and go first"
+    message = f"{_pods(ledger.all_waiting)} in line for quota {namespace}/{NAME} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
@@ -317,7 +317,7 @@ def _starting_in_line(starting: str, found: FitResult, workload: Workload, grant
         starting = f"{starting}, and the others will wait in line"
     else:
         starting = "its pods will wait in line"
-    return starting + (f", {waiting} before them" if waiting else "") + _deadline(workload)
+    return starting + (f", {_pods(waiting)} before them" if waiting else "") + _deadline(workload)
 
 
 def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[Finding]:
@@ -325,7 +325,7 @@ def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[
     warning = partial(Finding, rule=RULE_ID, reason=Reason.QUOTA_QUEUED, severity=Severity.WARNING)
     pods = [each for each in workload.pods if each.count.running]
     if pods and before:
-        message = f"its pods will wait in line, {before} before them{_deadline(workload)}"
+        message = f"its pods will wait in line, {_pods(before)} before them{_deadline(workload)}"
         yield warning(path=pods[0].path, message=message)
     for each in pods:
         if each.pod.spec.resource_claims and context.resource_mapping.names_gpus(each.pod):
@@ -341,6 +341,10 @@ def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[
 
 
 _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")
+
+
+def _pods(number: int) -> str:
+    return "1 pod" if number == 1 else f"{number} pods"
 
 
 def _deadline(workload: Workload) -> str:

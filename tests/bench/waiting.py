@@ -148,9 +148,9 @@ class _Bench:
     def fits(self, counted: dict[str, list[int]], rounds: int, creates: int) -> Samples:
         """Create pods that fit at once where others would be denied, and where they would wait, in turns."""
         samples: Samples = {}
-        for _ in range(rounds):
+        for number in range(rounds):
             for clients in CLIENTS:
-                for name in (DENY, QUEUE):
+                for name in (DENY, QUEUE) if number % 2 else (QUEUE, DENY):
                     bursts.create(self.plane, name, counted, clients=clients, creates=bursts.WARM_UP)
                     self._clear(name)
                     sample = bursts.create(self.plane, name, counted, clients=clients, creates=creates)

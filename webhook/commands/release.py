@@ -82,7 +82,7 @@ def release(
     It removes their scheduling gate, so they start although they exceed the quota. While policies enforce it, the webhook puts
     it back: pause them first. For an uninstallation, --uninstall takes the webhook away instead; `helm uninstall` does that.
 
-    Exit codes: 0 no pod waits any more, 1 some still wait, 2 none was released.
+    Exit codes: 0 no pod waits any more, 1 some still wait, 2 it could not try.
     """
     if everywhere == (namespace is not None):
         end_with(["one of --all and --namespace must be given"])

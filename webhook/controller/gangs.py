@@ -1,8 +1,9 @@
 """Gangs: pods that must run together, by their PodGroup or by the object that makes them.
 
-A pod says in its metadata where its gang is looked up. Of a PodGroup, the smallest number of members counts. Otherwise the first
-object in the chain of controllers counts whose pods run together by section `workloadKinds` of a GPUResourceMapping, or one above
-it that starts all of its pods together: a JobSet. Pods of kinds that start in stages form no gang.
+A pod says in its metadata where its gang is looked up (`webhook.workloads.gangs`). A gang by PodGroup needs the smallest
+number of members of the PodGroup. Otherwise, the controllers above the pod are read, one after another. The first whose pods
+run together by section `workloadKinds` of a GPUResourceMapping makes the gang, or one above it that starts all of its pods
+together: a JobSet. Pods of kinds that start in stages form no gang.
 
 Only pods that request GPUs count, since no other pod waits.
 """

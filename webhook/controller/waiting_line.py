@@ -1,6 +1,7 @@
 """The pods that wait in line for quota: holds quota for those whose turn it is, and removes their scheduling gates.
 
-`policies.quota.line` decides whose turn it is. This module finds the pods, their gangs and the policy, and patches the pods.
+`policies.quota.line` decides whose turn it is, and defines the words. This module finds the pods, their gangs and `spec.queue`,
+and patches the pods.
 """
 
 import logging
@@ -50,7 +51,7 @@ class _Ended(msgspec.Struct, eq=False):
 
 
 class _Aside(msgspec.Struct, frozen=True):
-    """A pod whose lift was denied, for which version, for how long it stands aside, and until when (monotonic)."""
+    """A pod whose lift was denied: others pass it for `pause` seconds, until a time (monotonic), or until its version changes."""
 
     version: int
     pause: float
@@ -81,6 +82,7 @@ class WaitingLine:
         self._aside: dict[str, _Aside] = {}
         self._ended: dict[str, deque[_Ended]] = {}
         self._replacing: dict[str, set[str]] = {}
+        """By namespace: the uids of the pods that replace one that ended, until they start."""
 
     def ended(self, record: CountedRecord) -> None:
         """Note that an object ended, so that a pod that replaces it goes first."""
@@ -150,7 +152,7 @@ class WaitingLine:
         return self._usage_cache.own.has_waiting(namespace)
 
     def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
-        """Return what returns the demand of a pod under every catalogue version of the ledger. None if one cannot be read."""
+        """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
         counters = []
         for version in map(CatalogueVersion.parse, ledger.catalogue_versions):
             counter = self._usage_cache.of(version.digest) if version else None
@@ -202,7 +204,7 @@ class WaitingLine:
         return found
 
     def _kept(self, namespace: str, demand_of: Callable[[PodRecord], Vector]) -> Vector:
-        """Return what stays free for pods that have not come yet, and will replace others that ended."""
+        """Return what stays free for replacements that do not exist yet."""
         if not self._queue_of(namespace).prefer_replacements:
             return {}
         since = monotonic() - KEPT_SECONDS

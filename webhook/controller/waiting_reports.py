@@ -42,7 +42,7 @@ _MESSAGES = {
     Standing.DENIED: "the removal of its scheduling gate was denied: {}",
     Standing.TOO_LARGE: "it exceeds the whole quota: it needs {}",
     Standing.TOO_MANY: "its gang {} can start together",
-    Standing.ON_HOLD: "the queue is on hold: spec.queue.hold of the GPUQuota is true",
+    Standing.ON_HOLD: "the line is on hold: spec.queue.hold of the GPUQuota is true",
 }
 _BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})
 _MOVING = frozenset({*_BLOCKED, Standing.STARTING})

@@ -13,6 +13,7 @@ from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
 from webhook.workloads.counts import is_staged
 
 SOURCES = 4096
+"""Gang sources that are remembered."""
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 """Label of the pods of a LeaderWorkerSet: each group is a gang."""
 
@@ -110,12 +111,13 @@ def may_lead_to_gang(source: GangSource, kinds: WorkloadKinds) -> bool:
 
 
 def runs_together(workload_kind: WorkloadKind) -> bool:
+    """Whether pods of such objects may be a gang: all of them (`starts_together`), or some that need each other."""
     has_gang = bool(workload_kind.together) or any(form.gang for form in workload_kind.pods)
     return workload_kind.starts_together or has_gang
 
 
 def starts_together(workload_kind: WorkloadKind, data: Any) -> bool:
-    """Whether all pods of the object `data` leave the line together.
+    """Whether all pods of the object `data` are one gang, so that they leave the line together.
 
     An Indexed Job that runs all of its pods at one time is distributed training.
     """

@@ -2,7 +2,7 @@
 
 What is promised, of every revision at which a quota is in force:
 
-  - no pod that waits is unknown to the ledger;
+  - no pod that waits, and is not being deleted, is unknown to the ledger;
   - where the ledger says that pods wait, it takes up no demand but that of claims, and what is held for pods that wait. So a pod
     without the gate is stored while others wait only if it was admitted before they were;
   - where quota is held for a pod, none before it in line waits without: none of a higher priority, or as high and older. Apart
@@ -63,7 +63,7 @@ class _Watcher:
 
     def object_event(self, event: Event) -> None:
         self._waiting.pop(event.key, None)
-        if event.value and waits(event.value):
+        if event.value and waits(event.value) and "deletionTimestamp" not in event.value["metadata"]:
             self._waiting[event.key] = event.value
             if len(event.value["spec"]["schedulingGates"]) == 1:
                 self._since.setdefault(event.value["metadata"]["uid"], event.revision)

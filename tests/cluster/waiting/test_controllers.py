@@ -222,9 +222,12 @@ def test_a_budget_counts_a_pod_that_waits_as_missing_and_lets_it_be_evicted(clus
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "chat"}}},
     }
     where = create(cluster, budget)
-    assert eventually(lambda: cluster.client.get(where)[1].get("status", {}).get("expectedPods") == 2)
-    status = cluster.client.get(where)[1]["status"]
-    assert status["disruptionsAllowed"] == 0
+
+    def status() -> list[int]:
+        found = cluster.client.get(where)[1].get("status", {})
+        return [found.get(each) for each in ("expectedPods", "currentHealthy", "disruptionsAllowed")]
+
+    assert eventually(lambda: status() == [2, 1, 0]), status()
     (waits,) = gated(pods(cluster, "chat"))
     (runs,) = {*names(pods(cluster, "chat"))} - {waits}
 

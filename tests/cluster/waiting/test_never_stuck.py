@@ -145,7 +145,7 @@ def test_the_line_drains_in_order_where_nobody_joins_any_more(team: Team) -> Non
     assert eventually(team.denies, seconds=SOON)
     status, answer = team.create({"metadata": {"name": "third"}, "spec": spec_of(gpus=1)})
     assert (status, team.both_wait()) == (403, True)
-    assert "2 pods wait in line" in answer["message"] or "exceed" in answer["message"]
+    assert "2 pods in line" in answer["message"] or "exceed" in answer["message"]
 
     team.delete_pod("holder")
     assert team.starts(first, seconds=SOON)

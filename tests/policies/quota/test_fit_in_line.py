@@ -51,7 +51,7 @@ PILE_UP = (
         12,
         3,
         [
-            "spec.template: needs 8 GPUs; ml-training has 4 of 16 free: its pods will wait in line, 3 before them"
+            "spec.template: needs 8 GPUs; ml-training has 4 of 16 free: its pods will wait in line, 3 pods before them"
         ],
     ),
     it_fits_and_others_wait=(
@@ -59,7 +59,7 @@ PILE_UP = (
         12,
         3,
         [
-            "spec.template: its pods will wait in line, 3 before them; activeDeadlineSeconds: 60 counts meanwhile"
+            "spec.template: its pods will wait in line, 3 pods before them; activeDeadlineSeconds: 60 counts meanwhile"
         ],
     ),
     it_fits=(workload(pods(1, running=2), kind="batch/Job", spec={"activeDeadlineSeconds": 60}), 12, 0, []),

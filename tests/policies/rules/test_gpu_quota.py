@@ -89,7 +89,7 @@ def test_others_wait(on_exceeded: OnExceeded, is_update: bool, want: str) -> Non
 
     [found] = check_reservation(outcome, request, options, "team", now)
 
-    facts = "3 pods wait in line for quota team/default, and go first"
+    facts = "3 pods in line for quota team/default must start first"
     assert found.sentence() == f"{want}; {facts}; or ask the platform team if it persists [gpu-quota]"
 
 

@@ -186,7 +186,7 @@ CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fractio
     on_hold=(
         [ONE],
         {"queue": QueueSpec(hold=True)},
-        "the queue is on hold: spec.queue.hold of the GPUQuota is true",
+        "the line is on hold: spec.queue.hold of the GPUQuota is true",
     ),
     other_gate=(
         [waiter("one", obstacle=Standing.OTHER_GATE)],

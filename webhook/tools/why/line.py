@@ -82,7 +82,7 @@ def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str) -> str:
         Standing.INCOMPLETE: f"create the missing pods: gpu-admission why {place.gang} says why they are missing",
         Standing.UNREAD_GANG: f"create {place.gang} if there is none; the log of the controller says what is wrong",
         Standing.OTHER_GATE: f"see the controller that sets {others}",
-        Standing.DENIED: "correct what the denial says: the controller tries again each minute",
+        Standing.DENIED: "correct what the denial says: the controller tries again within a minute",
         Standing.TOO_LARGE: f"request less, or {more}",
         Standing.TOO_MANY: "use fewer pods with more GPUs each",
         Standing.ON_HOLD: f"ask {contact}, who set it in GPUQuota {NAME}",

@@ -95,7 +95,7 @@ def place(reason: str, message: str, **fields: Any) -> PlaceInLine:
     denied=(
         place("Denied", "the removal of its scheduling gate was denied: no"),
         "the removal of its scheduling gate was denied: no",
-        "correct what the denial says: the controller tries again each minute",
+        "correct what the denial says: the controller tries again within a minute",
     ),
     too_large=(
         place("TooLarge", "it exceeds the whole quota"),
@@ -103,8 +103,8 @@ def place(reason: str, message: str, **fields: Any) -> PlaceInLine:
         f"request less, or {RAISE}",
     ),
     on_hold=(
-        place("OnHold", "the queue is on hold"),
-        "the queue is on hold",
+        place("OnHold", "the line is on hold"),
+        "the line is on hold",
         f"ask {PLATFORM_TEAM}, who set it in GPUQuota default",
     ),
     for_a_reason_of_a_later_version=(place("Sleeping", "it sleeps"), "it sleeps", ""),

@@ -54,7 +54,7 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     if age is None or age > STARTED_WITHIN:
         names = [f"{each.namespace}/{each.name}" for found in by_namespace.values() for each in found]
         message = f"wait in line for quota ({few(names)}), and no controller leads that would start them"
-        remedy = f"start the controller ({CONTROLLER}); in an emergency: gpu-admission release --all"
+        remedy = f"start the controller ({CONTROLLER}); in an emergency: gpu-admission pause, then gpu-admission release --all"
         yield failure("waiting-without-controller", f"{len(names)} pods", message, remedy)
         return
     quotas = {record.namespace: record for record in cluster.decoded(QUOTAS.path(), decode_quota)}
@@ -66,7 +66,7 @@ def _in_namespace(
     cluster: InstalledCluster, namespace: str, pods: list[_Waiting], quota: QuotaRecord | None
 ) -> Iterator[Observation]:
     where = f"pods in {namespace}"
-    log = f"see the log of the controller; in an emergency: gpu-admission release -n {namespace}"
+    log = f"see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n {namespace}"
     held = cluster.policy_of(namespace).in_force(RULE_ID, cluster.now)
     is_enforced = held is not None and held[0].options.mode is Mode.ENFORCE
     if quota is None or not is_enforced:
