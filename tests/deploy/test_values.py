@@ -29,6 +29,7 @@ def test_what_the_values_say_of_pods_stands_in_them(component: str) -> None:
     accounts = {
         each["metadata"]["name"]: each["metadata"].get("annotations")
         for each in of_kind("ServiceAccount", documents)
+        if "helm.sh/hook" not in each["metadata"].get("annotations", {})
     }
     pod = template_of["spec"]
     (container,) = pod["containers"]
