@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from time import monotonic
 
 import msgspec
@@ -41,6 +42,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds for which a pod stands aside after the removal of its gate was denied; doubled with each further denial."""
 MAX_ENDED = 1000
 """Ended pods of one namespace that are remembered for their replacements."""
+MAX_COMPARED = 32
+"""Ended pods of its owner with which a pod is compared. All pods of a tenant may differ, and a comparison takes 0.01 ms."""
 
 
 class _Ended(msgspec.Struct, eq=False):
@@ -191,7 +194,8 @@ class WaitingLine:
                 same, kind = by_holder[pod.holder], (pod.holder, id(demand_of(pod)))
                 if kind in unmatched:
                     continue  # equal pods share their demand
-                match = next((each for each in same if _holds_less(pod, each.pod, demand_of)), None)
+                compared = islice(same, MAX_COMPARED)
+                match = next((each for each in compared if _holds_less(pod, each.pod, demand_of)), None)
                 if match is None:
                     unmatched.add(kind)
                 else:

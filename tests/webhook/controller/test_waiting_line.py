@@ -1,11 +1,13 @@
 """Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
 
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from policies.quota.amounts import Vector
 from policies.quota.line import Gang, Standing
 from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
@@ -16,7 +18,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
 from webhook.controller.records import PodRecord, RecordReader
-from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
+from webhook.controller.waiting_line import FIRST_PAUSE, MAX_COMPARED, WaitingLine
 
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
 POD: Any = SimpleNamespace(
@@ -107,3 +109,16 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
     keys, found = line._known_gangs("team", waiting)
     assert {keys[each.uid] for each in waiting} == {"Job/train"}
     assert found == {"Job/train": Gang(2, running)}
+
+
+def test_many_different_pods_of_one_owner_are_compared_with_few(world: World) -> None:
+    read: list[str] = []
+
+    def demand_of(pod: PodRecord) -> Vector:
+        read.append(pod.uid)
+        return {"gpus": Fraction(2 if pod.waits else 1)}
+
+    for number in range(2 * MAX_COMPARED):
+        world.line.ended(member(f"ended-{number}", "Succeeded"))
+    assert not world.line._replacements("team", [member("a", waits=True)], demand_of)
+    assert sum(uid.startswith("ended") for uid in read) == MAX_COMPARED
