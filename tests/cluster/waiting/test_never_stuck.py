@@ -240,6 +240,7 @@ def test_a_pod_that_brings_the_gate_starts_where_nobody_waits(
 
 def test_a_pod_that_brings_the_gate_where_others_wait_stands_behind_them(team: Team) -> None:
     first, second = team.queue()
+    time.sleep(1.1)  # a creationTimestamp has whole seconds
     accepted(team.create({"metadata": {"name": "own"}, "spec": spec_of(gpus=1, schedulingGates=OWN_GATE)}))
 
     team.delete_pod("holder")
