@@ -3,6 +3,7 @@
 Fields that the API may send as `null` are optional. Values that rules only copy (probe handlers, `valueFrom`) stay raw JSON.
 """
 
+from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
@@ -260,6 +261,8 @@ class Metadata(View, frozen=True):
     uid: str | None = None
     resource_version: str | None = None
     creation_timestamp: str | None = None
+    deletion_timestamp: datetime | None = None
+    """When the grace period of a deletion ends."""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None

@@ -54,22 +54,22 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority.
-
-    `is_deleted`: it is only stored for its finalizers, and never starts.
-    """
+    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority."""
 
     gate: int
     has_other_gate: bool
     priority: int
-    is_deleted: bool = False
 
 
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
-    """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod."""
+    """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod.
+
+    `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
+    """
 
     node_name: str
     is_terminal: bool
+    is_deleted: bool = False
     has_succeeded: bool = False
     extended_claim: str
     gang_source: GangSource | None = None
@@ -78,7 +78,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """Whether it waits under our scheduling gate."""
-        return self.waiting is not None and not self.waiting.is_deleted and not self.is_terminal
+        return self.waiting is not None and not self.is_deleted and not self.is_terminal
 
     @property
     def holds_quota(self) -> bool:
@@ -176,6 +176,7 @@ class RecordReader:
             **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
             node_name=pod.spec.node_name or "",
             is_terminal=pod.is_terminal,
+            is_deleted=bool(pod.metadata and pod.metadata.deletion_timestamp),
             has_succeeded=pod.has_succeeded,
             extended_claim=extended.resource_claim_name if extended else "",
             gang_source=gang_source(pod),
@@ -275,16 +276,11 @@ class RecordReader:
         )
 
 
-class _WaitingMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    deletion_timestamp: str | None = None
-
-
 class _WaitingSpec(msgspec.Struct, frozen=True):
     priority: int | None = None
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    metadata: _WaitingMetadata = _WaitingMetadata()
     spec: _WaitingSpec = _WaitingSpec()
 
 
@@ -293,9 +289,7 @@ _WAITING = msgspec.json.Decoder(_Waiting)
 
 def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
     names = [gate.name for gate in pod.spec.scheduling_gates or ()]
-    read = _WAITING.decode(raw)
-    is_deleted = read.metadata.deletion_timestamp is not None
-    return WaitingPod(names.index(GATE), len(names) > 1, read.spec.priority or 0, is_deleted)
+    return WaitingPod(names.index(GATE), len(names) > 1, _WAITING.decode(raw).spec.priority or 0)
 
 
 def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:

@@ -225,7 +225,7 @@ class WaitingLine:
         """Return the key of the gang of each pod that waits, by uid, and these gangs by key, with all of their pods.
 
         A gang of which a pod of the same owner has succeeded has started: what takes the place of a failed one is alone. If all
-        have failed, all come again.
+        have failed or are being deleted, all come again.
         """
         if not any(pod.gang_source for pod in waiting):
             return {}, {}
@@ -240,7 +240,9 @@ class WaitingLine:
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
-                has_started = pod.holds_quota or (pod.has_succeeded and pod.holder in holders)
+                has_started = (
+                    not pod.is_deleted if pod.holds_quota else pod.has_succeeded and pod.holder in holders
+                )
                 gangs[known.key] = Gang(known.size, gang.running + has_started)
         return keys, gangs
 

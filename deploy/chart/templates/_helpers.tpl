@@ -166,6 +166,7 @@ where the pod stands. */}}
    (has(c.resources.requests) && c.resources.requests.exists(k, k.contains('/')))))) ||
 {{- end }}
 (has({{ $pod }}.spec.resourceClaims) && size({{ $pod }}.spec.resourceClaims) > 0) ||
+(has({{ $pod }}.spec.schedulingGates) && {{ $pod }}.spec.schedulingGates.exists(g, g.name == 'gpu-admission.dev/quota')) ||
 (has({{ $pod }}.metadata.annotations) && {{ $pod }}.metadata.annotations.exists(k,
   k == 'gpu-fraction' || k == 'gpu-memory' || {{ range $root.Values.webhooks.fractionAnnotations }}k == '{{ . }}' || {{ end }}k.startsWith('gpu-admission.dev/')))
 {{- end }}

@@ -71,10 +71,13 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
     assert world.line._obstacle(LATER, None) is None
 
 
-def member(uid: str, phase: str = "", *, waits: bool = False, job: str = "1", group: str = "") -> PodRecord:
+def member(
+    uid: str, phase: str = "", *, waits: bool = False, job: str = "1", group: str = "", deleted: bool = False
+) -> PodRecord:
     spec = {"containers": [gpu_container("1")]} | ({"schedulingGates": [{"name": GATE}]} if waits else {})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"train-{job}", "uid": job, "controller": True}
     metadata: JSON = {"name": uid, "uid": uid, "namespace": "team", "resourceVersion": "1"}
+    metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
     metadata |= {
         "ownerReferences": [owner],
         "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
@@ -91,6 +94,7 @@ def member(uid: str, phase: str = "", *, waits: bool = False, job: str = "1", gr
     all_wait=([member("a", waits=True), member("b", waits=True)], 0),
     one_runs=([member("a", "Running"), member("b", waits=True)], 1),
     the_rest_has_succeeded=([member("a", "Succeeded"), member("b", "Failed"), member("c", waits=True)], 1),
+    all_are_deleted_and_come_again=([member("a", "Running", deleted=True), member("b", waits=True)], 0),
     all_failed_and_come_again=([member("a", "Failed"), member("b", waits=True)], 0),
     another_job_succeeded=([member("a", "Succeeded", job="0"), member("b", waits=True)], 0),
     another_job_with_that_pod_group_succeeded=(

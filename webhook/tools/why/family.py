@@ -31,8 +31,6 @@ MAX_LEVELS = 5
 class _Metadata(Metadata, frozen=True):
     name: str = ""
     uid: str = ""
-    deletion_timestamp: datetime | None = None
-    """When the grace period of a deletion ends."""
     deletion_grace_period_seconds: int = 0
 
     @property
