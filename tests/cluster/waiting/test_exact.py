@@ -28,7 +28,7 @@ from tests.cluster.quota import history
 from tests.cluster.quota.burst import A100, Burst, Churn, requests
 from tests.cluster.quota.quotas import CLAIMS, PODS, gpu_pod, gpu_quota
 from tests.cluster.quota.referee import BUILT_IN, Cost, Weights, cost, fits, replay, total, waits
-from tests.cluster.waiting.line import POLICY, let_account_do_all
+from tests.cluster.waiting.line import POLICY, let_account_do_all, longer
 from tests.cluster.waiting.order import line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH
@@ -60,7 +60,6 @@ HALF_T4 = {
     },
 }
 log = logging.getLogger(__name__)
-ALL_FAULTS = os.environ.get("GPU_ADMISSION_ALL_FAULTS") == "1"
 
 
 class Users:
@@ -358,7 +357,6 @@ def scene(
 cut = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 )
-longer = pytest.mark.skipif(not ALL_FAULTS, reason="GPU_ADMISSION_ALL_FAULTS=1 runs it")
 slow = pytest.mark.slow
 
 
@@ -367,9 +365,9 @@ slow = pytest.mark.slow
     ("fault", "objects"),
     [
         pytest.param(nothing, FEW, id="none-of-few"),
-        pytest.param(nothing, MANY, id="none", marks=slow),
+        pytest.param(nothing, MANY, id="none", marks=[slow, longer]),
         pytest.param(kill_the_leader, MANY, id="controllers-killed", marks=[slow, longer]),
-        pytest.param(lower_and_raise, MANY, id="quota-lowered", marks=slow),
+        pytest.param(lower_and_raise, MANY, id="quota-lowered", marks=[slow, longer]),
         pytest.param(create_the_quota, MANY, id="quota-created", marks=[slow, longer]),
         pytest.param(replace_the_quota, MANY, id="quota-replaced", marks=[slow, longer]),
         pytest.param(change_the_catalogue, MANY, id="catalogue-changed", marks=[slow, longer]),
