@@ -47,7 +47,7 @@ def profile(plane: ControlPlane) -> str:
 
 @pytest.mark.usefixtures("_afterwards")
 def test_gke_private_under_the_restricted_profile(plane: ControlPlane) -> None:
-    apply_strictly(plane, template(*CREATE, "-f", CHART / "values-gke-private.yaml"))
+    apply_strictly(plane, template("--no-hooks", *CREATE, "-f", CHART / "values-gke-private.yaml"))
 
     (container,) = pods(plane)["webhook"]["containers"]
     _, service = plane.client().get(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission")
@@ -60,7 +60,7 @@ def test_gke_private_under_the_restricted_profile(plane: ControlPlane) -> None:
 
 @pytest.mark.usefixtures("_afterwards")
 def test_eks_meets_the_restricted_profile_but_for_the_network_of_its_nodes(plane: ControlPlane) -> None:
-    text = template(*CREATE, "-f", CHART / "values-eks.yaml")
+    text = template("--no-hooks", *CREATE, "-f", CHART / "values-eks.yaml")
     apply_strictly(plane, text)
 
     made = pods(plane)
@@ -115,7 +115,7 @@ def openshift(plane: ControlPlane) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_afterwards")
 def test_openshift_with_users_of_its_own(plane: ControlPlane) -> None:
-    text = template(*CREATE, "-f", CHART / "values-openshift.yaml", "--set", "webhooks.failurePolicy=Ignore")
+    text = template("--no-hooks", *CREATE, "-f", CHART / "values-openshift.yaml", "--set", "webhooks.failurePolicy=Ignore")
     namespaces = [part for part in text.split("---\n") if "\nkind: Namespace\n" in f"\n{part}"]
     plane.kubectl("apply", "--server-side", "-f", "-", stdin="---\n".join(namespaces))
     canaries = f"/api/v1/namespaces/{CANARY_NAMESPACE}/pods"

@@ -11,7 +11,7 @@ from webhook.cluster import errors
     conflict=(409, b'{"message":"old","reason":"Conflict"}', errors.Conflict, "old"),
     exists=(409, b'{"message":"is","reason":"AlreadyExists"}', errors.AlreadyExists, "is"),
     expired=(410, b'{"message":"late","reason":"Expired"}', errors.Gone, "late"),
-    invalid=(422, b'{"message":"bad"}', errors.ApiError, "bad"),
+    invalid=(422, b'{"message":"bad"}', errors.Invalid, "bad"),
     a_code_without_a_type_of_its_own=(418, b'{"message":"tea"}', errors.ApiError, "tea"),
     no_status=(503, b"<html>proxy</html>", errors.Unavailable, "<html>proxy</html>"),
     nothing_said=(404, b"", errors.NotFound, "HTTP 404"),
