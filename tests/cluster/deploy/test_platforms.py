@@ -115,7 +115,9 @@ def openshift(plane: ControlPlane) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_afterwards")
 def test_openshift_with_users_of_its_own(plane: ControlPlane) -> None:
-    text = template("--no-hooks", *CREATE, "-f", CHART / "values-openshift.yaml", "--set", "webhooks.failurePolicy=Ignore")
+    text = template(
+        "--no-hooks", *CREATE, "-f", CHART / "values-openshift.yaml", "--set", "webhooks.failurePolicy=Ignore"
+    )
     namespaces = [part for part in text.split("---\n") if "\nkind: Namespace\n" in f"\n{part}"]
     plane.kubectl("apply", "--server-side", "-f", "-", stdin="---\n".join(namespaces))
     canaries = f"/api/v1/namespaces/{CANARY_NAMESPACE}/pods"
