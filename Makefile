@@ -33,7 +33,7 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 	$(PYTEST) -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
-test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (12 minutes)
+test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (some 20 minutes)
 	$(PYTEST) --hypothesis-profile all
 
 .PHONY: demo
