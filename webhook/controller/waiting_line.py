@@ -184,27 +184,34 @@ class WaitingLine:
             ended = self._ended.get(namespace, deque())
             while ended and ended[0].at < monotonic() - REPLACED_SECONDS:
                 ended.popleft()
-            found = self._replacing.get(namespace, set()).intersection(pod.uid for pod in waiting)
-            by_holder: dict[str, list[_Ended]] = {}
-            for each in ended:
-                by_holder.setdefault(each.pod.holder, []).append(each)
-            replaced = (pod for pod in waiting if pod.holder in by_holder and pod.uid not in found)
-            unmatched: set[tuple[str, int]] = set()
-            for pod in sorted(replaced, key=lambda each: (each.since, each.uid)):
-                same, kind = by_holder[pod.holder], (pod.holder, id(demand_of(pod)))
-                if kind in unmatched:
-                    continue  # equal pods share their demand
-                compared = islice(same, MAX_COMPARED)
-                match = next((each for each in compared if _holds_less(pod, each.pod, demand_of)), None)
-                if match is None:
-                    unmatched.add(kind)
-                else:
-                    same.remove(match)
-                    ended.remove(match)
-                    found.add(pod.uid)
-            self._replacing[namespace] = found
-            if not ended:
-                self._ended.pop(namespace, None)
+            lately = list(ended)
+        # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
+        found = self._replacing.get(namespace, set()).intersection(pod.uid for pod in waiting)
+        by_holder: dict[str, list[_Ended]] = {}
+        for each in lately:
+            by_holder.setdefault(each.pod.holder, []).append(each)
+        replaced = (pod for pod in waiting if pod.holder in by_holder and pod.uid not in found)
+        unmatched: set[tuple[str, int]] = set()
+        matched: list[_Ended] = []
+        for pod in sorted(replaced, key=lambda each: (each.since, each.uid)):
+            same, kind = by_holder[pod.holder], (pod.holder, id(demand_of(pod)))
+            if kind in unmatched:
+                continue  # equal pods share their demand
+            compared = islice(same, MAX_COMPARED)
+            match = next((each for each in compared if _holds_less(pod, each.pod, demand_of)), None)
+            if match is None:
+                unmatched.add(kind)
+            else:
+                same.remove(match)
+                matched.append(match)
+                found.add(pod.uid)
+        self._replacing[namespace] = found
+        with self._lock:
+            for each in matched:
+                if each in ended:
+                    ended.remove(each)
+            if not ended and self._ended.get(namespace) is ended:
+                del self._ended[namespace]
         return found
 
     def _kept(self, namespace: str, demand_of: Callable[[PodRecord], Vector]) -> Vector:

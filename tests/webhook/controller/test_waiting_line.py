@@ -1,5 +1,6 @@
 """Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
 
+import threading
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -126,3 +127,19 @@ def test_many_different_pods_of_one_owner_are_compared_with_few(world: World) ->
         world.line.ended(member(f"ended-{number}", "Succeeded"))
     assert not world.line._replacements("team", [member("a", waits=True)], demand_of)
     assert sum(uid.startswith("ended") for uid in read) == MAX_COMPARED
+
+
+def test_pods_end_while_replacements_are_looked_for(world: World) -> None:
+    """An informer holds its lock while it calls `ended`, and the demand of a pod needs that lock."""
+    world.line.ended(member("ended", "Succeeded"))
+
+    def demand_of(_pod: PodRecord) -> Vector:
+        informer = threading.Thread(
+            target=world.line.ended, args=(member("another", "Succeeded"),), daemon=True
+        )
+        informer.start()
+        informer.join(5)
+        assert not informer.is_alive()
+        return {"gpus": Fraction(1)}
+
+    assert world.line._replacements("team", [member("a", waits=True)], demand_of) == {"a"}
