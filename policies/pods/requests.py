@@ -38,7 +38,7 @@ def at_one_time(
 def combined(
     amounts: Iterable[Mapping[_Name, Fraction]], combine: Callable[[Fraction, Fraction], Fraction]
 ) -> dict[_Name, Fraction]:
-    """Return the sums or the maxima of the amounts, none of which is negative, by name."""
+    """Return the sums or maxima of the amounts by name. No amount is negative."""
     found: dict[_Name, Fraction] = {}
     for each in amounts:
         for name, amount in each.items():

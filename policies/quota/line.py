@@ -247,7 +247,7 @@ class _Unheld:
 
 
 class _Line:
-    """The line while its units are looked at in order."""
+    """The line, unit by unit: what is held so far, and what is still free."""
 
     def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str, kept: Vector) -> None:
         self._ledger, self._queue, self._starved_before, self._kept = ledger, queue, starved_before, kept

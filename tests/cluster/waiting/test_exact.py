@@ -187,7 +187,7 @@ class Scene:
         return self.versions.get(str(self.team.ledger_object().class_catalogue), BUILT_IN)
 
     def is_settled(self) -> bool:
-        """Whether nothing is in flight, and whoever is first in line does not fit."""
+        """Whether nothing is in flight, and the first pod in line does not fit."""
         ledger = self.team.ledger_object()
         in_line = [pod for pod in self.pods() if waits(pod) and pod["spec"]["schedulingGates"] == [GATED]]
         first = min(
