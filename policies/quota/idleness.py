@@ -1,8 +1,7 @@
 """Whether the GPUs of a pod do work, by what exporters measured of each over a window.
 
-Only what is measured can be idle. Exporters measure cards and MIG slices: a pod that shares a card with others (time-slicing, a part
-of a card, an `equivalents` of its class), or holds devices by a ResourceClaim, is unknown, and so is one with more or fewer measured
-GPUs than it holds.
+Only what is measured can be idle. Exporters measure cards and MIG slices. So a pod that may share a card (time-slicing, a part of
+a card, `equivalents` of its class) is unknown, and so is one with more or fewer measured GPUs than it holds.
 """
 
 from collections.abc import Collection

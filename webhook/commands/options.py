@@ -203,6 +203,21 @@ class Since(Moment):
             self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
 
 
+class Duration(click.ParamType[timedelta]):
+    """A duration of at least a second, as Go writes it."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            duration = value if isinstance(value, timedelta) else parse_duration(str(value))
+        except (ValueError, OverflowError):
+            self.fail(f'"{str(value)[:40]}" is not a valid duration: write 30m or 1h30m.', param, ctx)
+        if duration < timedelta(seconds=1):
+            self.fail(f'"{value}" must be at least 1s.', param, ctx)
+        return duration
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 

@@ -70,7 +70,7 @@ class _Idle(msgspec.Struct):
 
 
 class _Result(msgspec.Struct, frozen=True):
-    """`at`: when it was measured, by the monotonic clock and by the other. `holders`: the idle ones by namespace, the largest first."""
+    """`at`: when it was measured (monotonic). `holders`: the idle ones by namespace, the largest first."""
 
     at: float
     measured: datetime
@@ -149,6 +149,8 @@ class GPUUse(Collector):
     def shown(self, namespace: str) -> IdleGPUs:
         """Return what the status of a quota says of idle GPUs."""
         result = self._current
+        if self._problem == NOT_YET and (stored := self.stored(namespace)) is not None:
+            return stored  # a former leader wrote it, and the first result continues it
         if result is _NOTHING:
             return IdleGPUs(measured=self._problem)
         holders = result.holders.get(namespace, ())
@@ -164,7 +166,7 @@ class GPUUse(Collector):
         result = self._current
         gpus = GaugeMetricFamily("gpu_admission_idle_gpus", "GPUs of idle pods.", labels=["namespace"])
         pods = GaugeMetricFamily(
-            "gpu_admission_use_pods", "Pods that hold GPUs, by what these did.", labels=["activity"]
+            "gpu_admission_use_pods", "Pods and claims with GPUs, by what these did.", labels=["activity"]
         )
         age = GaugeMetricFamily(
             "gpu_admission_use_age_seconds", "Seconds since the use of GPUs was measured."
@@ -267,7 +269,7 @@ class GPUUse(Collector):
             gpus = amounts_in_words({GPUS: demand.get(GPUS, NOTHING)})
             message = (
                 f"has been idle for {idle_for(timestamp(idle.since), now)}: {gpus}, each under "
-                f"{self.measuring.idle_below:.0%} busy; delete the pod, or scale its owner down, if it is no longer needed"
+                f"{self.measuring.idle_below * 100:g} % busy; delete the pod, or scale its owner down, if it is no longer needed"
             )
             regarding = Regarding("v1", "Pod", record.name, record.uid, record.namespace)
             self.write_event(EventRecord(regarding=regarding, reason=IDLE, message=message))

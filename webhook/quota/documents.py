@@ -68,7 +68,7 @@ class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class IdleHolder(msgspec.Struct, frozen=True):
-    """An owner of pods whose GPUs all do no work: `Job/train`, what they count in whole-GPU equivalents, and since when (RFC 3339)."""
+    """An owner of pods whose GPUs all do no work: `Job/train`, its whole-GPU equivalents, and since when (RFC 3339)."""
 
     name: str
     gpus: Fraction
@@ -78,8 +78,8 @@ class IdleHolder(msgspec.Struct, frozen=True):
 class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the GPUs of a namespace do, as Prometheus measured it.
 
-    gpus: of idle pods, in whole-GPU equivalents; None if nothing is measured, and then `measured` says why. holders: the owners that
-    hold the most. observed: they were idle until then, rounded down, so that the status changes rarely.
+    gpus: whole-GPU equivalents of the owners that are idle; None if nothing is measured, and then `measured` says why. holders:
+    those that hold the most. observed: they were idle until then, rounded down, so that the status changes rarely.
     """
 
     gpus: Fraction | None = None
