@@ -1,6 +1,7 @@
 """`gpu-admission controller`: reconciles quotas, certificates and the status of documents, and runs the canary."""
 
 import datetime as dt
+import functools
 import logging
 import signal
 import socket
@@ -73,6 +74,49 @@ def _duration(
     )
 
 
+def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options by which the use of GPUs is measured; the command gets them as `measuring`, None without a Prometheus."""
+
+    @prometheus_options("Name the holders of GPUs that do no work")
+    @click.option(
+        "--idle-below",
+        default=0.05,
+        type=click.FloatRange(min=0.0, min_open=True, max=1.0),
+        help="A GPU whose use (0 to 1) stays below this is idle.",
+    )
+    @click.option("--idle-after", default="2h", type=Duration(), help="How long it must stay so, such as 2h.")
+    @click.option(
+        "--use-every", default="5m", type=Duration(), help="Time between two queries for the use of GPUs."
+    )
+    @click.option(
+        "--use-rules-interval",
+        default="1m",
+        type=Duration(),
+        help="Interval of the recording rules: a GPU that lacks a tenth of the samples of --idle-after is not idle.",
+    )
+    @functools.wraps(command)
+    def packed(
+        prometheus: Prometheus | None,
+        idle_below: float,
+        idle_after: dt.timedelta,
+        use_every: dt.timedelta,
+        use_rules_interval: dt.timedelta,
+        **given: Any,
+    ) -> Any:
+        if idle_after < use_rules_interval:
+            raise click.UsageError("--idle-after must be at least --use-rules-interval")
+        measuring = prometheus and Measuring(
+            prometheus=prometheus,
+            idle_below=idle_below,
+            idle_after=idle_after,
+            every=use_every,
+            rules_interval=use_rules_interval,
+        )
+        return command(measuring=measuring, **given)
+
+    return packed
+
+
 @click.command()
 @config_option("the cluster's documents")
 @cluster_options
@@ -98,23 +142,7 @@ def _duration(
     "--canary-seconds", default=60.0, type=click.FloatRange(min=1.0), help="Seconds between canaries."
 )
 @audit_log_option
-@prometheus_options("Name the holders of GPUs that do no work")
-@click.option(
-    "--idle-below",
-    default=0.05,
-    type=click.FloatRange(min=0.0, min_open=True, max=1.0),
-    help="A GPU whose use (0 to 1) stays below this is idle.",
-)
-@click.option("--idle-after", default="2h", type=Duration(), help="How long it must stay so, such as 2h.")
-@click.option(
-    "--use-every", default="5m", type=Duration(), help="Time between two queries for the use of GPUs."
-)
-@click.option(
-    "--use-rules-interval",
-    default="1m",
-    type=Duration(),
-    help="Interval of the recording rules: a GPU that lacks a tenth of the samples of --idle-after is not idle.",
-)
+@_measuring_options
 @click.option(
     "--certificate-secret",
     metavar="[NAMESPACE/]NAME",
@@ -162,11 +190,7 @@ def controller(
     canary_namespace: str,
     canary_seconds: float,
     audit_log: str,
-    prometheus: Prometheus | None,
-    idle_below: float,
-    idle_after: dt.timedelta,
-    use_every: dt.timedelta,
-    use_rules_interval: dt.timedelta,
+    measuring: Measuring | None,
     certificate_secret: str | None,
     names: tuple[str, ...],
     **durations: dt.timedelta,
@@ -184,15 +208,6 @@ def controller(
         source = source_of(config, api, lambda _: reloaded.set())
     except (AccessError, ConfigurationError) as error:
         fail(error)
-    if idle_after < use_rules_interval:
-        raise click.UsageError("--idle-after must be at least --use-rules-interval")
-    measuring = prometheus and Measuring(
-        prometheus=prometheus,
-        idle_below=idle_below,
-        idle_after=idle_after,
-        every=use_every,
-        rules_interval=use_rules_interval,
-    )
     metrics = ControllerMetrics(REGISTRY)
     try:
         audit = open_audit_log(audit_log, metrics.audit_lost.inc)
