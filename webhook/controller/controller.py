@@ -211,6 +211,7 @@ class Controller:
             recount=self._idle_changed,
             reshow=lambda: self._statuses.all_changed(),  # noqa: PLW0108 - made later
             write_event=self._events.put,
+            failed=self._metrics.use_failures.inc,
         )
 
     def _idle_changed(self, namespace: str) -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.gpus.resource_mapping import ResourceMapping
@@ -85,7 +85,8 @@ _NOTHING = _Result(float("-inf"), datetime.min.replace(tzinfo=UTC))
 class GPUUse(Collector):
     """`held` returns what holds quota, and `stored` what the status of a namespace says, perhaps by a former leader.
 
-    Calls `recount` with a namespace whose idle holders differ, and `reshow` if all statuses say something else.
+    Calls `recount` with a namespace whose idle holders differ, `reshow` if all statuses say something else, and `failed` for each
+    query without an answer.
     """
 
     measuring: Measuring
@@ -96,11 +97,11 @@ class GPUUse(Collector):
     recount: Callable[[str], object]
     reshow: Callable[[], object]
     write_event: Callable[[EventRecord], object]
+    failed: Callable[[], object]
 
     def __post_init__(self) -> None:
         self._result = self._published = _NOTHING
         self._problem = NOT_YET
-        self._failures = 0
         self._idle: dict[str, _Idle] = {}
         """By uid of the pod."""
 
@@ -125,7 +126,7 @@ class GPUUse(Collector):
         try:
             largest = self._largest()
         except PrometheusError as error:
-            self._failures += 1
+            self.failed()
             problem = str(error)
         else:
             self._result = self._found(largest, now) if largest else _NOTHING
@@ -162,7 +163,7 @@ class GPUUse(Collector):
             observed=timestamp(observed) if holders else "",
         )
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily]:
         result = self._current
         gpus = GaugeMetricFamily("gpu_admission_idle_gpus", "GPUs of idle pods.", labels=["namespace"])
         pods = GaugeMetricFamily(
@@ -171,17 +172,13 @@ class GPUUse(Collector):
         age = GaugeMetricFamily(
             "gpu_admission_use_age_seconds", "Seconds since the use of GPUs was measured."
         )
-        failures = CounterMetricFamily(
-            "gpu_admission_use_failures", "Rounds in which Prometheus did not answer."
-        )
         for namespace, holders in result.holders.items():
             gpus.add_metric([namespace], float(sum(each.gpus for each in holders)))
         for each, number in result.pods.items():
             pods.add_metric([each.value], number)
         if self._result is not _NOTHING:
             age.add_metric([], monotonic() - self._result.at)
-        failures.add_metric([], self._failures)
-        yield from (gpus, pods, age, failures)
+        yield from (gpus, pods, age)
 
     @property
     def _current(self) -> _Result:
