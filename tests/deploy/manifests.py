@@ -1,7 +1,8 @@
 """The static manifests of deploy/static/: what the chart makes of values-first-install.yaml, for `kubectl apply` and kustomize.
 
 `python -m tests.deploy.manifests` writes them, the chart's README, and before both the chart's rules for the built-in kinds of
-workloads and for Prometheus, and what the CRD and the presets lack of new rules; with `--check` it only says whether they are up to date.
+workloads and for Prometheus, and what the CRD and the presets lack of new rules. With `--check` it only says whether they are up
+to date.
 """
 
 import os
