@@ -95,7 +95,9 @@ class Prometheus:
             found = _VECTOR.decode(answer.data.result)
             return [Sample(each.metric, float(each.value[1])) for each in found]
         except ValueError:  # of msgspec and float
-            raise self._error(f"answered a {_shown(answer.data.result_type)} that is not a vector") from None
+            raise self._error(
+                f"answered a {_shown(answer.data.result_type)} that is not a vector of numbers"
+            ) from None
 
     def _post(self, form: str) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "gpu-admission"}

@@ -76,7 +76,7 @@ def test_a_token_that_is_rotated_is_read_again(tmp_path: Path) -> None:
         ]
 
 
-REFUSED = Answer(b'{"status":"error","errorType":"bad_data","error":"parse error\x1b[31m at char 4"}', 400)
+REFUSED = Answer(b'{"status":"error","errorType":"bad_data","error":"parse error\\u001b[31m at char 4"}', 400)
 
 
 @cases(
@@ -88,8 +88,8 @@ REFUSED = Answer(b'{"status":"error","errorType":"bad_data","error":"parse error
         "answered HTTP 302 without JSON of Prometheus",
     ),
     other_json=(Answer(b'{"kind":"Status"}', 403), "refused the query (HTTP 403): without a reason"),
-    a_scalar=(data("scalar", [1.5, "1"]), "answered a scalar that is not a vector"),
-    no_number=(vector(({}, "many")), "answered a vector that is not a vector"),
+    a_scalar=(data("scalar", [1.5, "1"]), "answered a scalar that is not a vector of numbers"),
+    no_number=(vector(({}, "many")), "answered a vector that is not a vector of numbers"),
 )
 def test_an_answer_that_is_not_a_vector(answer: Answer, want: str, tmp_path: Path) -> None:
     with pytest.raises(PrometheusError) as raised:
