@@ -23,7 +23,7 @@ import yaml
 from tests.deploy.manifests import recording_rules
 from webhook.prometheus.client import Prometheus
 
-INTERVAL = "500ms"
+INTERVAL = "1s"
 """Between two scrapes and two evaluations of rules."""
 DCGM = 'gpu="0",UUID="{gpu}",pci_bus_id="00000000:10:1C.0",device="nvidia0",modelName="NVIDIA A100-SXM4-80GB"'
 """The labels of dcgm-exporter (internal/pkg/rendermetrics/render_metrics.go), before those of the pod."""
@@ -58,6 +58,12 @@ class Exporters:
         self.pages = dict(pages)
         outer = self
 
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Prometheus hangs up on what takes too long, on a busy machine."""
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 page = outer.pages.get(self.path.strip("/"))
@@ -69,8 +75,7 @@ class Exporters:
             def log_message(self, *_arguments: Any) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = Server(("127.0.0.1", 0), Handler)
 
     @property
     def address(self) -> str:

@@ -96,8 +96,8 @@ ENFORCED = {"metric_relabel_configs": [{"target_label": "namespace", "replacemen
     a_monitor=(FORGED, {}, 'job="dcgm"', {"busy": 1}),
     a_monitor_that_honors_labels=(FORGED, {"honor_labels": True}, 'job="dcgm"', {"busy": 1}),
     a_recorded_name=(f"{USE}{{{VICTIM}}} 0\n", {}, 'job="dcgm"', {"busy": 1}),
-    # With honorLabels a tenant writes `job` itself, and a selector of jobs is not enough: the busy pod has one GPU too many. So it
-    # is unknown, and still not idle.
+    # With honorLabels a tenant writes `job` itself, and a selector of jobs is not enough: the busy pod has one GPU too many. It is
+    # unknown then, and still not idle.
     a_job_of_its_own=(FORGED.replace("{", '{job="dcgm",'), {"honor_labels": True}, 'job="dcgm"', {"busy": 2}),
     a_job_of_its_own_in_an_enforced_namespace=(
         FORGED.replace("{", '{job="dcgm",'),
