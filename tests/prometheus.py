@@ -90,14 +90,12 @@ class Exporters:
         self._server.server_close()
 
 
-def job(name: str, exporters: Exporters, page: str = "", **fields: Any) -> dict[str, Any]:
-    """Return a scrape configuration. `fields` as in Prometheus: `honor_labels`, `metric_relabel_configs`."""
-    return {
-        "job_name": name,
-        "metrics_path": f"/{page or name}",
-        "static_configs": [{"targets": [exporters.address]}],
-        **fields,
-    }
+def job(
+    name: str, exporters: Exporters, labels: Mapping[str, str] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Return how the page of that name is scraped: the labels of the target, and fields of Prometheus such as `honor_labels`."""
+    target = {"targets": [exporters.address], "labels": dict(labels or {})}
+    return {"job_name": name, "metrics_path": f"/{name}", "static_configs": [target], **fields}
 
 
 @contextmanager
