@@ -68,7 +68,7 @@ class Prometheus:
         try:
             parts = urlsplit(url)
             host = parts.hostname
-            _ = parts.port  # raises ValueError if it is no number of a port
+            _ = parts.port  # raises ValueError where a port cannot be read
         except ValueError:
             host, parts = None, urlsplit("")
         if parts.scheme not in {"http", "https"} or not host:
