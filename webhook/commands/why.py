@@ -12,16 +12,7 @@ from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
-from webhook.commands.output import (
-    BAD_INPUT,
-    FAILED,
-    Screen,
-    amount_or_unknown,
-    counted,
-    fail,
-    print_as,
-    since,
-)
+from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -178,7 +169,7 @@ def _details(screen: Screen, found: Explanation) -> None:
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
     _entries(screen, "requests", [(in_words(found.requested) or "no GPU resource of a node") + where])
     _entries(screen, "policy", _policy(found))
-    _entries(screen, "quota", _quota(found.quota, found.at) if found.quota else ())
+    _entries(screen, "quota", _quota(found.quota) if found.quota else ())
     _entries(screen, "nodes", _nodes(found.nodes) if found.nodes is not None else ())
     _lines(screen, "pods", _pods(found))
     if found.pods_total > len(found.pods):
@@ -207,7 +198,7 @@ def _policy(found: Explanation) -> Iterator[str]:
             yield f"{verdict.outcome}: {verdict.sentence}"
 
 
-def _quota(quota: QuotaFit, now: datetime) -> Iterator[str]:
+def _quota(quota: QuotaFit) -> Iterator[str]:
     if not quota.rows:
         yield f"{quota.state.value}; the pod itself requests nothing that it limits"
     for row in quota.rows:
@@ -216,7 +207,7 @@ def _quota(quota: QuotaFit, now: datetime) -> Iterator[str]:
         by_pod = f", {requested} by this pod" if quota.is_held else f"; the pod requests {requested}"
         yield f"{row.key}: {amount_or_unknown(row.used)} of {format_amount(row.hard)} used{creating}{by_pod}"
     if quota.unbound_since:
-        yield f"held without a node{since(quota.unbound_since, now)}: nobody else gets it until the pod is deleted"
+        yield f"held without a node since {timestamp(quota.unbound_since)}: nobody else gets it until the pod is deleted"
 
 
 def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
