@@ -76,8 +76,8 @@ class PendingOwner(Shown, frozen=True):
     pods: int
     held: dict[str, Fraction]
     since: datetime
-    has_node: bool = False
-    reason: str = ""
+    has_node: bool
+    reason: str
 
     @property
     def gpus(self) -> Fraction:
