@@ -14,7 +14,7 @@ QUOTA = {QUOTAS: [quota(COUNTED)], "/api/v1/nodes": []}
 
 def pod(name: str, since: str, *, node: str = "") -> JSON:
     """Return a pending pod of the day on which doctor looks, at 12:00."""
-    document = pod_document(gpu_container("2"), **({"nodeName": node} if node else {}))
+    document = pod_document(gpu_container("2"), nodeName=node)
     created = f"2027-01-31T{since}:00Z"
     document["metadata"] = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": created}
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": FIT}

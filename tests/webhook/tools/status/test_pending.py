@@ -17,8 +17,8 @@ from webhook.tools.status.report import PendingOwner
 
 CONFIGURATION = load_directory(None)
 QUOTAS = {"team": UnclassifiedPods.TOTAL_ONLY}
-FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
-TRIED = f"{FIT} preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
+TRIED = f"{FIT}. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
 
 
 def pod(name: str, said: str = "", *, hour: int = 8, owner: str = "", **spec: Any) -> JSON:
@@ -71,7 +71,7 @@ def test_pods_of_one_owner_are_added_up_with_the_reason_of_most(tmp_path: Path) 
         pod("e", FIT, hour=5, schedulingGates=[{"name": GATE}]),
     ]
     owners = found(tmp_path, *pods, namespace="team")
-    assert [(each.owner, each.has_node, each.pods, each.gpus, each.since.hour) for each in owners] == [
+    assert [(each.owner, each.has_node, each.pods, int(each.gpus), each.since.hour) for each in owners] == [
         ("Job/train", True, 1, 2, 6),
         ("Job/train", False, 3, 6, 7),
     ]
