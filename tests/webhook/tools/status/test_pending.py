@@ -59,7 +59,7 @@ def found(folder: Path, *pods: JSON, namespace: str = "") -> tuple[PendingOwner,
 def test_why_a_pod_is_pending(stored: JSON, has_node: bool, reason: str, tmp_path: Path) -> None:
     (owner,) = found(tmp_path, stored)
     assert (owner.owner, owner.has_node, owner.reason) == ("Pod/a", has_node, reason)
-    assert (owner.pods, owner.gpus, owner.since) == (1, 2, datetime(2026, 11, 22, 8, tzinfo=UTC))
+    assert (owner.pods, int(owner.gpus), owner.since) == (1, 2, datetime(2026, 11, 22, 8, tzinfo=UTC))
 
 
 def test_pods_of_one_owner_are_added_up_with_the_reason_of_most(tmp_path: Path) -> None:
