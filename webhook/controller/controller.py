@@ -103,7 +103,7 @@ class Controller:
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
-        self.gpu_use = self._gpu_use(measuring) if measuring else None
+        self.gpu_use: GPUUse | None = self._gpu_use(measuring) if measuring else None
         self._reports = WaitingReports(
             self._events.put,
             metrics,

@@ -279,11 +279,11 @@ def test_many_events_come_in_portions_the_largest_pods_first(world: World) -> No
     for number in range(150):
         world.add(f"p-{number}", gpus=2 if number == 149 else 1)
     largest = {f"p_{number}": [0.0] * (2 if number == 149 else 1) for number in range(150)}
-    world.measure(**largest)
+    world.measure(NOW, **largest)
     assert (len(world.events), world.events[0].regarding.name) == (100, "p-149")
 
-    world.measure(**largest)
-    world.measure(**largest)
+    world.measure(NOW, **largest)
+    world.measure(NOW, **largest)
     assert len({each.regarding.name for each in world.events}) == len(world.events) == 150
 
 
