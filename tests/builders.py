@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 import jsonpatch
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
+from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare, MigProfile, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     Measure,
@@ -69,6 +69,7 @@ CLASSES = ClassCatalogue(
                 "3g.40gb": MigProfile(sevenths=3, memory_gib=40, per_gpu=2),
                 "7g.80gb": MigProfile(sevenths=7, memory_gib=80, per_gpu=1),
             },
+            per_gpu=HostShare(cpu="12", memory="120Gi"),
         ),
         gpu_class("amd-mi300x", "amd-mi300x", 192, resource="amd.com/gpu"),
     )
