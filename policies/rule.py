@@ -81,7 +81,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None if they are not known."""
     limit_ranges: NamespaceLimits | None = None
-    """What the LimitRanges of the namespace say, None if they are not known, or rule host-resources is off."""
+    """What the LimitRanges of the namespace say. None if rule host-resources is off, or they cannot be read."""
     grant: QuotaGrant | None = None
     """What the quota of the namespace grants, None without a quota, or if no rule needs it."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None

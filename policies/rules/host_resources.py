@@ -7,9 +7,10 @@ Adds:    requests of CPU and memory that are missing in a container with GPUs: t
          containers leave of it. Never more than a limit, a LimitRange or the pod's own resources allow.
 Denies:  a pod that requests more than `max` times the share of its GPUs: other GPUs of the node cannot be used.
 
-A default of a LimitRange is no wish of the author: the share takes its place, as a limit, too. Where LimitRanges cannot be read,
-defaults stay, and nothing is added beside a limit of another container, since a LimitRange may bound the pod. No pod gets a
-lower QoS class. Nothing is added where somebody else places the pod (`nodeName`, DaemonSet). `mode` is disabled by default.
+The share takes the place of what a LimitRange set by default, as a limit, too: the author did not ask for it. Where LimitRanges
+cannot be read, defaults stay, and nothing is added beside a limit of another container, since a LimitRange may bound the pod.
+No pod gets a lower QoS class. Nothing is added where somebody else places the pod (`nodeName`, DaemonSet). `mode` is disabled by
+default.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -223,4 +223,4 @@ def test_the_author_of_a_deployment_hears_of_it_at_once(plane: ControlPlane) -> 
     accepted_, said = apply(plane, deployment("greedy", trainer(requests={"cpu": "64"}), namespace=ON))
 
     assert accepted_
-    assert f'containers[0].resources.requests[cpu] (container "main") = "64": set cpu: 18; {TOO_MUCH}' in said
+    assert f'containers[0].resources.requests.cpu (container "main") = "64": set cpu: 18; {TOO_MUCH}' in said

@@ -26,6 +26,7 @@ SHARES = ClassCatalogue(
         replace(CLASSES.named(("nvidia-a100-80gb",))[0], gpus_per_node=8),  # 12 CPUs and 120Gi for each GPU
         replace(CLASSES.named(("nvidia-a100-40gb",))[0], per_gpu=HostShare(cpu="8", memory="60Gi")),
         replace(CLASSES.named(("nvidia-t4",))[0], per_gpu=HostShare(cpu="6"), equivalents={GPU: "1/4"}),
+        replace(CLASSES.named(("amd-mi300x",))[0], per_gpu=None),
     ]
 )
 NO_LIMITS = namespace_limits(())
