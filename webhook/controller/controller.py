@@ -30,10 +30,12 @@ from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, PodRecord, ledger_record, ledgers
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
+from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkQueue
+from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
@@ -68,6 +70,7 @@ class Controller:
         recount_seconds: float,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
         observed: ObservedLedgers | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self._elector = elector
         self._metrics = metrics
@@ -78,6 +81,7 @@ class Controller:
         self._tidied_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
         self.ledger_objects = Informer(api, ledgers(namespace), ledger_record, self._ledger_object_changed)
+        clock = clock or anchored_clock()
         counter = partial(
             UsageCounter,
             api,
@@ -87,6 +91,7 @@ class Controller:
             # Users may wait for quota that is freed where all is used up.
             awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
             history=ClaimHistory(),
+            clock=clock,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
@@ -129,6 +134,8 @@ class Controller:
             self._events,
             self.line,
             self._enforces,
+            BudgetNotes(api, namespace),
+            clock,
         )
         self._verify = partial(
             verify,

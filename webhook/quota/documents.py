@@ -112,6 +112,7 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
             hard=self.spec.amounts,
             unclassified_pods=self.spec.unclassified_pods,
             max_waiting=self.spec.queue.max_waiting,
+            budget=self.spec.budget.budget if self.spec.budget else None,
         )
 
     @property
@@ -148,6 +149,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     try:
         spec = _SPEC.decode(read.spec)
         spec.amounts  # noqa: B018 - raises
+        spec.budget and spec.budget.budget  # noqa: B018 - raises
     except ValueError as error:  # of msgspec and amounts
         spec, problem = None, f"the GPUQuota cannot be read: {error}"
     status = QuotaStatus()
