@@ -1,6 +1,6 @@
 """What a budget of GPU-hours says to the author of a pod or workload: that it is spent, or how long it will last."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import partial
 
@@ -63,12 +63,39 @@ def of_workload(
         yield from _low(namespace, budget, spending, needed, grant.held or {}, path)
 
 
+def how_much(budget: Budget, spending: Spending, keys: Collection[str]) -> str:
+    """Return `4100 of 5000 GPU-hours used this month`, for a class `16 of 20 GPU-hours of nvidia-t4`."""
+    facts = [
+        f"{_hours(spending.spent.get(key, 0))} of {_hours(budget.granted[key])} GPU-hours"
+        f"{'' if key == GPUS else f' of {unit(key)}'}"
+        for key in _first(keys)
+    ]
+    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    return f"{' and '.join(facts[:KEYS_SHOWN])}{more} used {_THIS[budget.period]}"
+
+
+def how_long(budget: Budget, spending: Spending, keys: Collection[str], used: Vector) -> str:
+    """Return when the first of the keys is spent if as much is used as now, and what follows."""
+    if reached(budget, spending).intersection(keys):
+        return f"nothing is left until {time_of(spending.end)}"
+    at = will_be_spent(budget, spending, used, keys)
+    if at is None:
+        return "enough for the rest if no more is used than now"
+    return f"all of it at {time_of(at)} if as much is used as now; new pods are then denied until {time_of(spending.end)}"
+
+
+def time_of(at: int) -> str:
+    """Return a moment for people: `2026-12-01T00:00Z`."""
+    return f"{moment(at):%Y-%m-%dT%H:%MZ}"
+
+
 def _spent(
     namespace: str, budget: Budget, spending: Spending, needed: Collection[str], path: str = ""
 ) -> Finding:
     """Return the denial of what needs keys of the budget that are spent; with the path of a pod template, its warning."""
     spent = _first(reached(budget, spending).intersection(needed))
-    facts = f"{namespace}/{NAME}, {_facts(budget, spending, spent)}; {_next(budget.period, spending)}"
+    begins = f"the next {budget.period.value} begins at {time_of(spending.end)}"
+    facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
     found = partial(Finding, rule=RULE_ID, reason=Reason.BUDGET_SPENT, ask=f"to raise {field}")
@@ -85,15 +112,8 @@ def _low(
     low = _first(reached(budget, spending, budget.warn_at).intersection(needed))
     if not low:
         return
-    at = will_be_spent(budget, spending, used, low)
-    until = (
-        f"all of it at {_time(at)} if as much is used as now"
-        if at
-        else "enough for the rest if no more is used than now"
-    )
-    message = f"budget {namespace}/{NAME}: {_facts(budget, spending, low)}, {until}"
-    if at:
-        message = f"{message}; new pods are then denied until {_time(spending.end)}"
+    facts = f"{how_much(budget, spending, low)}, {how_long(budget, spending, low, used)}"
+    message = f"budget {namespace}/{NAME}: {facts}"
     yield Finding(
         rule=RULE_ID, reason=Reason.BUDGET_LOW, severity=Severity.WARNING, path=path, message=message
     )
@@ -103,24 +123,5 @@ def _first(keys: Collection[str]) -> list[str]:
     return sorted(keys, key=lambda key: (key != GPUS, key))
 
 
-def _facts(budget: Budget, spending: Spending, keys: Sequence[str]) -> str:
-    """Return `4100 of 5000 GPU-hours used this month`, for a class `16 of 20 GPU-hours of nvidia-t4`."""
-    facts = [
-        f"{_hours(spending.spent.get(key, 0))} of {_hours(budget.granted[key])} GPU-hours"
-        f"{'' if key == GPUS else f' of {unit(key)}'}"
-        for key in keys[:KEYS_SHOWN]
-    ]
-    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
-    return f"{' and '.join(facts)}{more} used {_THIS[budget.period]}"
-
-
-def _next(period: Period, spending: Spending) -> str:
-    return f"the next {period.value} begins at {_time(spending.end)}"
-
-
 def _hours(amount: int) -> str:
     return format_amount(gpu_hours(amount))
-
-
-def _time(at: int) -> str:
-    return f"{moment(at):%Y-%m-%dT%H:%MZ}"

@@ -97,10 +97,8 @@ def check_reservation(
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             ask = f"for a GPUQuota named {NAME}"
             yield Finding(rule=RULE_ID, reason=Reason.QUOTA_MISSING, message=message, ask=ask)
-    elif verdict is None or verdict.allowed or verdict.reason is VerdictReason.BUDGET_SPENT:
+    elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from of_reservation(namespace, outcome, now)
-    elif outcome.request is None:
-        return
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif would_wait and verdict.must_wait:

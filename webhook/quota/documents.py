@@ -8,12 +8,13 @@ from contextlib import suppress
 
 import msgspec
 
-from policies.quota.amounts import Vector, parse_amount
+from policies.quota.amounts import Vector, format_amount, parse_amount
+from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
 from webhook.cluster.events import Regarding
-from webhook.cluster.objects import Condition, PartialObject
+from webhook.cluster.objects import Condition, PartialObject, timestamp
 from webhook.configuration.documents import API_VERSION, QUOTA
 
 PLURAL = "gpuquotas"
@@ -66,6 +67,42 @@ class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     next: tuple[PlaceInLine, ...] = ()
 
 
+class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The present period of the budget, and its GPU-hours as decimals, by `gpus` and `classes/NAME`.
+
+    `used` was counted at the time `until`. `unknown` may have been used besides, while no controller watched.
+    """
+
+    period: str
+    start: str
+    end: str
+    until: str
+    granted: Mapping[str, str]
+    used: Mapping[str, str] = {}
+    unknown: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, ledger: QuotaLedger) -> "BudgetStatus | None":
+        """Return the budget of a ledger. None without one, or before its first count."""
+        budget, spending = ledger.budget, ledger.spending
+        if budget is None or spending is None:
+            return None
+        amounts = {
+            "granted": budget.granted,
+            "used": {key: spending.spent.get(key, 0) for key in budget.granted},
+            "unknown": {key: amount for key, amount in spending.unknown.items() if amount},
+        }
+        moments = {name: timestamp(moment(getattr(spending, name))) for name in ("start", "end", "until")}
+        return cls(
+            period=budget.period.value,
+            **moments,
+            **{
+                name: {key: format_amount(gpu_hours(amount)) for key, amount in sorted(of.items())}
+                for name, of in amounts.items()
+            },
+        )
+
+
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A copy of the ledger for people, some seconds old at most.
 
@@ -79,6 +116,7 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     waiting: WaitingPods | None = None
     shown: Mapping[str, Mapping[str, str]] = {}
     holders: Mapping[str, tuple[Holder, ...]] = {}
+    budget: BudgetStatus | None = None
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
 

@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.quota.amounts import GPUS
+from policies.quota.budget import gpu_hours
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.quota.documents import QuotaStatus
 
@@ -91,7 +92,16 @@ class LedgerCollector(Collector):
             "Creation of the pod that has waited in line for longest; 0: nobody waits.",
             labels=["namespace"],
         )
+        gpu_hours_of = {
+            name: GaugeMetricFamily(
+                f"gpu_admission_quota_budget_{name}_gpu_hours", text, labels=per_dimension
+            )
+            for name, text in _GPU_HOURS.items()
+        }
         for namespace, ledger in self._ledgers().items():
+            for name, amounts in _budget_amounts(ledger).items():
+                for key, amount in amounts.items():
+                    gpu_hours_of[name].add_metric((namespace, key), float(gpu_hours(amount)))
             held = ledger.reserved_shown
             for key in ledger.dimensions:
                 if ledger.used is not None:
@@ -110,3 +120,25 @@ class LedgerCollector(Collector):
             waiting_since.add_metric((namespace,), since)
         yield from (used, reserved, hard, reservations, condition)
         yield from (waiting_pods, waiting_gpus, waiting_since)
+        yield from gpu_hours_of.values()
+
+
+_GPU_HOURS = {
+    "granted": "GPU-hours that the budget grants in a period.",
+    "used": "GPU-hours of the budget that are used in the present period.",
+    "unknown": "GPU-hours that may have been used besides, while no controller watched.",
+}
+
+
+def _budget_amounts(ledger: QuotaLedger) -> Mapping[str, Mapping[str, int]]:
+    """Return the amounts of a budget by the names of their metrics, for all its keys."""
+    budget, spending = ledger.budget, ledger.spending
+    if budget is None or spending is None:
+        return {}
+    return {
+        "granted": budget.granted,
+        **{
+            name: {key: amounts.get(key, 0) for key in budget.granted}
+            for name, amounts in (("used", spending.spent), ("unknown", spending.unknown))
+        },
+    }

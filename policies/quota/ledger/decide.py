@@ -107,6 +107,11 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
         return self.reason in _ALLOWED
 
     @property
+    def is_spent(self) -> bool:
+        """Whether a budget of GPU-hours denies it."""
+        return self.reason is VerdictReason.BUDGET_SPENT
+
+    @property
     def must_wait(self) -> bool:
         """Whether the request fits the quota, but not now, or not before others."""
         can_fit = self.reason is VerdictReason.EXCEEDED and not any(

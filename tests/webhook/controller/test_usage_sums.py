@@ -54,7 +54,7 @@ class Stored:
     """What a cluster has, and a count of all of it."""
 
     def __init__(self) -> None:
-        self.sums = UsageSums(CATALOGUES, ClaimHistory())
+        self.sums = UsageSums(CATALOGUES, ClaimHistory(), lambda: 0)
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
         self.nodes: dict[str, NamedNode] = {}
