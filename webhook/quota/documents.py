@@ -87,20 +87,20 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         budget, spending = ledger.budget, ledger.spending
         if budget is None or spending is None:
             return None
-        amounts = {
-            "granted": budget.granted,
-            "used": {key: spending.spent.get(key, 0) for key in budget.granted},
-            "unknown": {key: amount for key, amount in spending.unknown.items() if amount},
-        }
-        moments = {name: timestamp(moment(getattr(spending, name))) for name in ("start", "end", "until")}
+        spent = {key: spending.spent.get(key, 0) for key in budget.granted}
         return cls(
             period=budget.period.value,
-            **moments,
-            **{
-                name: {key: format_amount(gpu_hours(amount)) for key, amount in sorted(of.items())}
-                for name, of in amounts.items()
-            },
+            start=timestamp(moment(spending.start)),
+            end=timestamp(moment(spending.end)),
+            until=timestamp(moment(spending.until)),
+            granted=_decimals(budget.granted),
+            used=_decimals(spent),
+            unknown=_decimals({key: amount for key, amount in spending.unknown.items() if amount}),
         )
+
+
+def _decimals(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {key: format_amount(gpu_hours(amount)) for key, amount in sorted(amounts.items())}
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
