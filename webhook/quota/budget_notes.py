@@ -43,10 +43,16 @@ class BudgetNotes:
             return None
 
     def put(self, namespace: str, spending: Spending) -> None:
-        """Note it, and remove the notes of ended periods. Raises as `get` does; without the ConfigMap, nothing is noted."""
+        """Note it unless later counts are noted, and remove the notes of ended periods. Raises as `get` does.
+
+        If it cannot be noted, it is lost: else a quota could not be deleted.
+        """
         for _ in range(ATTEMPTS):
             try:
                 version, data = self._data()
+                noted = _read(data.get(namespace, ""))
+                if noted is not None and noted.until >= spending.until:
+                    return
                 changes: dict[str, str | None] = {
                     key: None for key, text in data.items() if _has_ended(text, spending.until)
                 }
