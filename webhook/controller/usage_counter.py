@@ -168,7 +168,7 @@ class UsageCounter:
 
     def follow(self, namespace: str, ledger: QuotaLedger, unclassified_pods: UnclassifiedPods) -> None:
         """Keep what the ledger's budget needs, also in a process that does not lead. A watch that was silent knows too little."""
-        if ledger.budget is None or not self.synced:
+        if not self.synced:
             return
         with self._lock:
             if any(each.age > STALE_SECONDS for each in self.informers.values()):
@@ -347,7 +347,8 @@ class UsageCache:
         }
         for counter in list(self._counters.values()):
             counter.keep(summed)
-        for namespace, ledger in ledgers.items():
+        budgeted = {namespace: each for namespace, each in ledgers.items() if each.budget is not None}
+        for namespace, ledger in budgeted.items():
             for version in filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions)):
                 if (counting := self._counters.get(version.digest)) is not None:
                     counting.follow(namespace, ledger, version.unclassified_pods)
