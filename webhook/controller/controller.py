@@ -4,7 +4,8 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from functools import partial
 from socket import gethostname
 from time import monotonic
@@ -20,14 +21,23 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER
+from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.controller.gangs import Gangs
+from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, PodRecord, ledger_record, ledgers
+from webhook.controller.records import (
+    LONG_PENDING_SECONDS,
+    QUOTAS,
+    ClaimHistory,
+    LedgerRecord,
+    PodRecord,
+    ledger_record,
+    ledgers,
+)
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_history import anchored_clock
@@ -69,6 +79,7 @@ class Controller:
         namespace: str,
         recount_seconds: float,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
+        measuring: Measuring | None = None,
         observed: ObservedLedgers | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
@@ -90,12 +101,14 @@ class Controller:
             ended=self._ended,
             # Users may wait for quota that is freed where all is used up.
             awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
+            idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
             clock=clock,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
+        self.gpu_use: GPUUse | None = self._gpu_use(measuring) if measuring else None
         self._reports = WaitingReports(
             self._events.put,
             metrics,
@@ -111,6 +124,7 @@ class Controller:
             unmapped_resources=lambda: self.unmapped_resources.names,
             events=self._events,
             waiting=self._reports.shown,
+            idle=lambda namespace: self.gpu_use.shown(namespace) if self.gpu_use else None,
         )
         self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
@@ -162,6 +176,8 @@ class Controller:
         }
         if self._usage is not None:
             targets["usage"] = partial(self._usage.run, lambda: self.usage_cache.own.holdings())  # noqa: PLW0108 - another may become `own`
+        if self.gpu_use is not None:
+            targets["use"] = self.gpu_use.run
         threads = {
             name: threading.Thread(target=target, args=(stopping,), name=name, daemon=True)
             for name, target in targets.items()
@@ -186,6 +202,15 @@ class Controller:
     def statuses(self) -> dict[str, QuotaStatus]:
         return {record.namespace: record.status for record in self.quotas.all()}
 
+    def pending_gpus(self) -> dict[str, Fraction]:
+        """Return by namespace the GPUs of pods that have held quota without a node for LONG_PENDING_SECONDS."""
+        before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
+        own = self.usage_cache.own
+        return {
+            namespace: own.unbound_gpus(namespace, ledger.unclassified_pods, before)
+            for namespace, ledger in self.observed.ledgers().items()
+        }
+
     def informers(self) -> dict[str, Informer[Any]]:
         own = {each.resource.plural: each for each in (self.quotas, self.ledger_objects)}
         return {**own, **self.usage_cache.own.informers}
@@ -200,6 +225,24 @@ class Controller:
         now = monotonic()
         hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
+
+    def _gpu_use(self, measuring: Measuring) -> GPUUse:
+        return GPUUse(
+            measuring,
+            held=lambda: self.usage_cache.own.demands(),  # noqa: PLW0108 - another may become `own`
+            resource_mapping=lambda: self.usage_cache.own.catalogues.resource_mapping,
+            stored=lambda namespace: next((each.status.idle for each in self.quotas.items(namespace)), None),
+            leads=self._leads,
+            recount=self._idle_changed,
+            reshow=lambda: self._statuses.all_changed(),  # noqa: PLW0108 - made later
+            write_event=self._events.put,
+            failed=self._metrics.use_failures.inc,
+        )
+
+    def _idle_changed(self, namespace: str) -> None:
+        self._statuses.changed(namespace)
+        if self.observed.get(namespace) is not None:
+            self._queue.add(namespace)
 
     def _granted(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""

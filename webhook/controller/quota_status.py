@@ -28,6 +28,7 @@ from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import (
     BudgetStatus,
+    IdleGPUs,
     QuotaRecord,
     QuotaStatus,
     WaitingPods,
@@ -77,6 +78,8 @@ class QuotaStatusWriter:
     events: EventQueue
     waiting: Callable[[str, QuotaLedger], WaitingPods | None]
     """Returns what the status says of the pods that wait in a namespace."""
+    idle: Callable[[str], IdleGPUs | None] = lambda _namespace: None
+    """Likewise of idle GPUs; None: their use is not measured."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -170,6 +173,7 @@ class QuotaStatusWriter:
             },
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
+            idle=self.idle(quota.namespace),
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
             ),

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from fractions import Fraction
 from functools import partial
 from time import monotonic, time
 from typing import Any
@@ -32,7 +33,6 @@ from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
-from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
@@ -64,8 +64,8 @@ class UsageCounter:
     Calls `changed` with a namespace whose count may differ, and whether that frees quota or a pod waits for it. Calls `began` for
     an object that is new since the first list, and `ended` for one that ended, each with the digest of the catalogue and the
     demand of the object.
-    `awaited` returns the namespaces that are listed first, because a caller waits for their counts. `clock` returns ms since
-    1970.
+    `awaited` returns the namespaces that are listed first, because a caller waits for their counts. `idle` returns since when
+    holders of a namespace are idle. `clock` returns ms since 1970.
     """
 
     def __init__(
@@ -77,15 +77,16 @@ class UsageCounter:
         began: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
+        idle: Callable[[str], Mapping[str, str]] = lambda _namespace: {},
         history: ClaimHistory | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
-        self._changed, self._began, self._ended = changed, began, ended
+        self._changed, self._began, self._ended, self._idle = changed, began, ended, idle
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
-        self.sums = UsageSums(catalogues, self._history, clock or anchored_clock())
+        self.sums = UsageSums(catalogues, self._history, clock)
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
@@ -151,7 +152,8 @@ class UsageCounter:
             # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
             gone = self._gone_claims(namespace)
-            used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone)
+            idle = self._idle(namespace)
+            used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
             spending = self.sums.spending(namespace, unclassified_pods, ledger)
             waiting = len(self.sums.waiting(namespace))
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
@@ -196,6 +198,11 @@ class UsageCounter:
         with self._lock:
             return self.sums.waiting_namespaces()
 
+    def unbound_gpus(self, namespace: str, unclassified_pods: UnclassifiedPods, before: str) -> Fraction:
+        """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
+        with self._lock:
+            return self.sums.unbound_gpus(namespace, unclassified_pods, before)
+
     def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
         """Return the demand that a pod will have without our scheduling gate."""
         with self._lock:
@@ -209,10 +216,19 @@ class UsageCounter:
             log.error("%s: the sums of its pods and claims were not those of a full count", namespace)
 
     def holdings(self) -> Iterator[Holding]:
+        held = (self._holding(record) for record in self._held())
+        yield from (each for each in held if each is not None)
+
+    def demands(self) -> Iterator[tuple[CountedRecord, Vector]]:
+        """Yield the pods and claims of all namespaces that hold something, and what they hold."""
+        for record in self._held():
+            if vector := self._demand(record):
+                yield record, vector
+
+    def _held(self) -> Iterator[CountedRecord]:
         for informer in (self.pods, self.claims):
             records: Iterable[CountedRecord] = informer.all() if informer else ()
-            held = (self._holding(record) for record in records if _is_counted(record))
-            yield from (each for each in held if each is not None)
+            yield from filter(_is_counted, records)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         with self._lock:
@@ -269,11 +285,13 @@ class UsageCounter:
 
     def _holding(self, record: CountedRecord) -> Holding | None:
         """Return the demand of an object. None without demand, and for a claim that the scheduler made for a pod."""
-        if isinstance(record, ClaimRecord) and record.made_for:
-            return None
-        vector = self.sums.demand(record)
+        vector = self._demand(record)
         kind = "Pod" if isinstance(record, PodRecord) else "ResourceClaim"
         return Holding(kind, record, demand_fields(vector, self.catalogues.classes)) if vector else None
+
+    def _demand(self, record: CountedRecord) -> Vector:
+        """Return the demand of an object, nothing for a claim that the scheduler made for a pod."""
+        return {} if isinstance(record, ClaimRecord) and record.made_for else self.sums.demand(record)
 
 
 def _waits(record: CountedRecord | None) -> bool:

@@ -7,13 +7,15 @@ It begins with a gap: the time from the last count in the ledger to the beginnin
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from time import monotonic, time
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector
-from policies.quota.budget import PER_MS, Held
+from policies.quota.amounts import NOTHING, Vector, positive_difference, total
+from policies.quota.budget import PER_MS, Held, milliseconds
+from policies.quota.ledger.quota_ledger import QuotaLedger
 
 MOST_POINTS = 4096
 """Points of a curve, some 2 MB with four keys. Beyond that every second one goes: between two points, as much counts as held on
@@ -26,12 +28,43 @@ def anchored_clock() -> Callable[[], int]:
     return lambda: int((anchor + monotonic()) * 1000)
 
 
+class Life(msgspec.Struct, frozen=True):
+    """A stored object: its demand, creationTimestamp, and when it ended: None if it lives, "" if that is not known."""
+
+    demand: Vector
+    created: str
+    ended: str | None = None
+
+
 class Gap(msgspec.Struct, frozen=True):
     """What was held between two moments, by the objects that are still stored."""
 
     since: int
     until: int
     held: Held = Held()
+
+    @classmethod
+    def of(cls, ledger: QuotaLedger, lives: Iterable[Life], now: int) -> "Gap":
+        """Return what was held since the last count of the ledger, by the keys of its budget.
+
+        What else was held then is in the `used` of that count, or has a reservation, because only a count removes one.
+        """
+        keys = ledger.budget.granted if ledger.budget else {}
+        since = min(now, ledger.spending.until) if ledger.spending else now
+        known = dict.fromkeys(keys, 0)
+        found: list[Vector] = []
+        for life in lives:
+            begun = max(since, _moment(life.created, since))
+            ended = now if life.ended is None else min(now, _moment(life.ended, since))
+            if ended > begun:
+                found.append(life.demand)
+                for key in known.keys() & life.demand.keys():
+                    known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
+        missing = positive_difference(total((ledger.used or {}, ledger.reserved)), total(found))
+        unknown = {
+            key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
+        }
+        return cls(since, now, Held(known, unknown))
 
 
 class UsageHistory:
@@ -81,3 +114,11 @@ class UsageHistory:
         begin, end = self._moments[index - 1], self._moments[index]
         low, high = self._totals[index - 1], self._totals[index]
         return {key: low[key] + (high[key] - low[key]) * (at - begin) // (end - begin) for key in self.keys}
+
+
+def _moment(timestamp: str, otherwise: int) -> int:
+    """Return a timestamp of the API server in ms since 1970."""
+    try:
+        return milliseconds(datetime.fromisoformat(timestamp))
+    except ValueError:
+        return otherwise

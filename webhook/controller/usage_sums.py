@@ -6,7 +6,7 @@ not depend on the number of objects, only on the number of their holders. Where 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from heapq import nsmallest
 from typing import TypeVar
@@ -15,16 +15,17 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
-from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference, total
-from policies.quota.budget import PER_MS, Held, Spending, advance, milliseconds
+from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
+from webhook.cluster.objects import timestamp
 from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
-from webhook.controller.usage_history import Gap, UsageHistory
+from webhook.controller.usage_history import Gap, Life, UsageHistory, anchored_clock
 
 HOLDERS_SHOWN = 5
-"""Largest holders of one dimension that the ledger names."""
+"""Holders of one dimension that the ledger names: so many idle ones at most, and so many others."""
 HOLDERS_LIMIT = 16 * 1024
 """Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
 
@@ -90,14 +91,23 @@ class _Sum:
                 if not held[holder]:
                     del held[holder]
 
-    def largest(self, key: str) -> tuple[Holder, ...]:
-        """Return the largest holders in a dimension, equal amounts by name. It takes 2 ms among 10,000 holders."""
+    def largest(self, key: str, idle: Mapping[str, str]) -> tuple[Holder, ...]:
+        """Return the largest idle holders in a dimension and then the largest others, equal amounts by name.
+
+        `idle` has since when holders are idle. It takes 2 ms among 10,000 holders.
+        """
+        held = self._held[key]
         # Whole amounts as an int: these compare ten times as fast as a Fraction.
         ranked = (
             (-(each.numerator if each.denominator == 1 else each), name)
-            for name, each in self._held[key].items()
+            for name, each in held.items()
+            if name not in idle
         )
-        return tuple(Holder(name, str(-negative)) for negative, name in nsmallest(HOLDERS_SHOWN, ranked))
+        idle_ones = nsmallest(HOLDERS_SHOWN, ((-held[name], name) for name in idle if name in held))
+        return (
+            *(Holder(name, str(-negative), idle[name]) for negative, name in idle_ones),
+            *(Holder(name, str(-negative)) for negative, name in nsmallest(HOLDERS_SHOWN, ranked)),
+        )
 
 
 class _Namespace:
@@ -111,12 +121,24 @@ class _Namespace:
         self.pods: dict[str, PodRecord] = {}
         self.waiting: set[str] = set()
         """The uids of the pods that wait under our scheduling gate."""
+        self.unbound: dict[str, str] = {}
+        """By uid of a pod that holds quota and has no node: since when."""
         self.claims: dict[str, ClaimRecord] = {}
         self.gone: dict[str, ClaimRecord] = {}
         self.made_for: dict[str, set[str]] = {}
         self.sums: dict[UnclassifiedPods, _Sum] = {}
         self.uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By resource and name."""
+
+    def note_unbound(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        """Note since when a pod holds quota without a node: since its creation, or since our gate was removed."""
+        if after is None or not after.is_unbound:
+            if before is not None:
+                self.unbound.pop(before.uid, None)
+        elif before is not None and before.waiting is not None:
+            self.unbound[after.uid] = timestamp(datetime.now(UTC))
+        else:
+            self.unbound.setdefault(after.uid, after.since)
 
     def replace_claim(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         _replace(self.claims, self.uids["resourceclaims"], before, after)
@@ -150,10 +172,12 @@ def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after
 class UsageSums:
     """The sums of all namespaces. The caller holds a lock, except for `demand`. `clock` returns ms since 1970."""
 
-    def __init__(self, catalogues: Catalogues, history: ClaimHistory, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, catalogues: Catalogues, history: ClaimHistory, clock: Callable[[], int] | None = None
+    ) -> None:
         self.reader = RecordReader(catalogues, history)
         self._history = history
-        self._clock = clock
+        self._clock = clock or anchored_clock()
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogues.classes.label_keys)
         self._gone: dict[str, NamedNode] = {}
@@ -168,6 +192,7 @@ class UsageSums:
             return frozenset()
         space = self._namespaces[record.namespace]
         _replace(space.pods, space.uids["pods"], before, after)
+        space.note_unbound(before, after)
         (space.waiting.add if after is not None and after.waits else space.waiting.discard)(record.uid)
         self._refer(before, after)
         self._count(space, record)
@@ -212,15 +237,19 @@ class UsageSums:
         unclassified_pods: UnclassifiedPods,
         ledger: QuotaLedger,
         gone: Mapping[str, ClaimRecord] | None = None,
+        idle: Mapping[str, str] | None = None,
     ) -> tuple[Vector, dict[str, tuple[Holder, ...]], dict[str, StoredObject]]:
-        """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation."""
+        """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation.
+
+        `idle` has since when holders are idle.
+        """
         space = self._namespaces[namespace]
         self._count_gone(space, gone or {})
         found = self._sum(space, unclassified_pods, ledger)
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
         objects = {record.uid: _stored_object(record, found.counted(record.uid)) for record in records}
-        return dict(found.used), _largest(found, ledger.hard), objects
+        return dict(found.used), _largest(found, ledger.hard, idle or {}), objects
 
     def spending(
         self, namespace: str, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger
@@ -252,35 +281,18 @@ class UsageSums:
         if ledger.budget is None:
             found.history = None
         elif found.history is None or found.history.keys != ledger.budget.granted.keys():
-            gap = self._gap(space, unclassified_pods, ledger)
-            found.history = UsageHistory(ledger.budget.granted, gap)
+            lives = self._lives(space, unclassified_pods)
+            found.history = UsageHistory(ledger.budget.granted, Gap.of(ledger, lives, self._clock()))
         return found
 
-    def _gap(self, space: _Namespace, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger) -> Gap:
-        """Return what was held since the last count of the ledger, by the objects that are still stored.
-
-        Whatever else was held then is in the `used` of that count, or has a reservation: only a count removes one.
-        """
-        now = self._clock()
-        since = min(now, ledger.spending.until) if ledger.spending else now
-        known: dict[str, int] = {}
-        found: list[Vector] = []
+    def _lives(self, space: _Namespace, unclassified_pods: UnclassifiedPods) -> Iterator[Life]:
+        """Yield all stored objects, with the demand that they have or had."""
         for record in (*space.pods.values(), *{**space.gone, **space.claims}.values()):
-            begun, ended = max(since, _moment(record.since, since)), now
-            vector = self._demand(space, record, unclassified_pods)
             if isinstance(record, PodRecord) and record.is_terminal and record.waiting is None:
-                ended = min(now, _moment(record.ended, since))
-                vector = self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
-            if ended > begun:
-                found.append(vector)
-                for key, amount in vector.items():
-                    known[key] = known.get(key, 0) + round(amount * (ended - begun) * PER_MS)
-        missing = positive_difference(total((ledger.used or {}, ledger.reserved)), total(found))
-        unknown = {key: round(amount * (now - since) * PER_MS) for key, amount in missing.items()}
-        keys = ledger.budget.granted if ledger.budget else ()
-        return Gap(
-            since, now, Held(*({key: each[key] for key in keys if key in each} for each in (known, unknown)))
-        )
+                demand = self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
+                yield Life(demand, record.since, record.ended)
+            else:
+                yield Life(self._demand(space, record, unclassified_pods), record.since)
 
     def recount(self, namespace: str) -> bool:
         """Compare the sums of a namespace with a full count. Drop sums that differ. Return whether none did."""
@@ -298,6 +310,13 @@ class UsageSums:
         """Return the pods of a namespace that wait under our scheduling gate."""
         space = self._namespaces.get(namespace)
         return [space.pods[uid] for uid in space.waiting] if space else []
+
+    def unbound_gpus(self, namespace: str, unclassified_pods: UnclassifiedPods, before: str) -> Fraction:
+        """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
+        space = self._namespaces.get(namespace, _Namespace())
+        pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
+        demands = (self._demand(space, pod, unclassified_pods) for pod in pods)
+        return sum((demand.get(GPUS, NOTHING) for demand in demands), NOTHING)
 
     def waiting_namespaces(self) -> set[str]:
         return {name for name, space in self._namespaces.items() if space.waiting}
@@ -392,19 +411,11 @@ class UsageSums:
             del self._namespaces[namespace]
 
 
-def _moment(timestamp: str, otherwise: int) -> int:
-    """Return a timestamp of the API server in ms since 1970."""
-    try:
-        return milliseconds(datetime.fromisoformat(timestamp))
-    except ValueError:
-        return otherwise
-
-
-def _largest(found: _Sum, keys: Iterable[str]) -> dict[str, tuple[Holder, ...]]:
+def _largest(found: _Sum, keys: Iterable[str], idle: Mapping[str, str]) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
     largest, left = {}, HOLDERS_LIMIT
     for key in sorted(keys, key=lambda each: (each != GPUS, each)):
-        if holders := found.largest(key):
+        if holders := found.largest(key, idle):
             left -= len(msgspec.json.encode({key: holders}))
             if left < 0:
                 break

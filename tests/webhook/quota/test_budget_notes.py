@@ -23,8 +23,10 @@ AWAY = errors.Unreachable("connection refused")
 class ConfigMapApi:
     """The two calls, on one ConfigMap. `fails` are errors of the next writes, None for none."""
 
-    def __init__(self, *fails: errors.ApiError | None, missing: bool = False, **data: str) -> None:
-        self.data, self.version, self.fails, self.missing = data, 1, list(fails), missing
+    def __init__(
+        self, *fails: errors.ApiError | None, missing: bool = False, data: dict[str, str] | None = None
+    ) -> None:
+        self.data, self.version, self.fails, self.missing = data or {}, 1, list(fails), missing
 
     def get(self, path: str, **_: Any) -> bytes:
         assert path == PATH
@@ -72,13 +74,13 @@ def test_what_is_noted_is_read_of_its_namespace_only() -> None:
     ),
 )
 def test_what_becomes_of_notes(before: dict[str, Spending], put: Spending, want: dict[str, Spending]) -> None:
-    api = ConfigMapApi(**{namespace: text(each) for namespace, each in before.items()})
+    api = ConfigMapApi(data={namespace: text(each) for namespace, each in before.items()})
     notes(api).put("team", put)
     assert api.data == {namespace: text(each) for namespace, each in want.items()}
 
 
 def test_a_note_that_cannot_be_read_is_replaced() -> None:
-    api = ConfigMapApi(team="{", other="none")
+    api = ConfigMapApi(data={"team": "{", "other": "none"})
     assert notes(api).get("team") is None
     notes(api).put("team", SPENT)
     assert api.data == {"team": text(SPENT)}
