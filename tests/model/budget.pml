@@ -6,7 +6,7 @@ create it again and change its spec. `tests/model/run` checks each instance whol
 What each inline stands for is named above it. One GPU is held all the time, so an interval of one tick adds one.
 
   B1  no interval is in a sum twice
-  B2  every interval from the first count to `until` is in the sum, or told as unknown
+  B2  every interval from the first count to `until` is in the sum, or reported as unknown
   L1  no run is infinite
 
 What quota.pml checks is taken as given: who may create and delete a ledger, and when. Not modelled: what is held, and the end of a period, at which a
@@ -24,8 +24,8 @@ sum begins anew.
 #ifndef UNTIL_NEVER_GOES_BACK
 #define UNTIL_NEVER_GOES_BACK 1
 #endif
-#ifndef GAP_IS_TOLD
-#define GAP_IS_TOLD 1
+#ifndef GAP_IS_REPORTED
+#define GAP_IS_REPORTED 1
 #endif
 #ifndef SPEC_KEEPS_SPENDING
 #define SPEC_KEEPS_SPENDING 1
@@ -75,7 +75,7 @@ typedef Sum {
   bool begun;
   byte until;                /* intervals before it are counted */
   byte has[TICKS];           /* how often the interval from this tick to the next is in the sum */
-  bool told[TICKS]           /* as unknown */
+  bool reported[TICKS]           /* as unknown */
 };
 
 byte now;
@@ -109,7 +109,7 @@ inline assign(to, from) {
   to.begun = from.begun; to.until = from.until;
   i = 0;
   do
-  :: i < TICKS -> to.has[i] = from.has[i]; to.told[i] = from.told[i]; i++
+  :: i < TICKS -> to.has[i] = from.has[i]; to.reported[i] = from.reported[i]; i++
   :: else -> break
   od;
   skip
@@ -119,7 +119,7 @@ inline clear(sum) {
   sum.begun = false; sum.until = 0;
   i = 0;
   do
-  :: i < TICKS -> sum.has[i] = 0; sum.told[i] = false; i++
+  :: i < TICKS -> sum.has[i] = 0; sum.reported[i] = false; i++
   :: else -> break
   od;
   skip
@@ -130,7 +130,7 @@ inline check(sum) {
   do
   :: i < TICKS ->
      assert(sum.has[i] <= 1);                                                            /* B1 */
-     assert(!(sum.begun && i >= origin && i < sum.until) || sum.has[i] || sum.told[i]);  /* B2 */
+     assert(!(sum.begun && i >= origin && i < sum.until) || sum.has[i] || sum.reported[i]);  /* B2 */
      i++
   :: else -> break
   od;
@@ -166,7 +166,7 @@ inline advance(c) {
      :: i < at && i < TICKS ->
         if
         :: i >= watches_since[c] && i >= forgot[c] -> copy[c].has[i] = copy[c].has[i] + 1
-        :: i < watches_since[c] && GAP_IS_TOLD -> copy[c].told[i] = true
+        :: i < watches_since[c] && GAP_IS_REPORTED -> copy[c].reported[i] = true
         :: else
         fi;
         i++

@@ -50,7 +50,7 @@ TRUE, FALSE = "True", "False"
 READY, EXCEEDED = "Ready", "Exceeded"
 BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
 """Only where the quota has a budget."""
-TOLD = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
+WITH_EVENT = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
 """Conditions that an Event tells of once they become True."""
 NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
 """Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
@@ -145,7 +145,7 @@ class QuotaStatusWriter:
             self.api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
         except errors.NotFound:
             return False
-        for kind in TOLD:
+        for kind in WITH_EVENT:
             found, before = status.condition(kind), quota.status.condition(kind)
             if found and found.status == TRUE and not (before and before.status == TRUE):
                 regarding = quota_reference(namespace, quota.uid)
