@@ -165,6 +165,13 @@ install_namespace_option = click.option(
     "--install-namespace", default=NAMESPACE, help="Where gpu-admission is installed."
 )
 
+prices_option = click.option(
+    "--prices",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML with a currency and prices of GPU-hours: of classes, and a default.",
+)
+
 namespaces_option = click.option(
     "-n",
     "--namespace",
