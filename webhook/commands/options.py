@@ -23,6 +23,8 @@ from webhook.commands.output import fail
 from webhook.configuration.loader import ConfigurationError
 from webhook.serving.deadline import parse_duration
 
+HOURS_OF_YEAR = 365 * 24
+
 Command = Callable[..., Any]
 F = TypeVar("F", bound=Command)
 
@@ -155,6 +157,23 @@ class Since(Moment):
         except (ValueError, OverflowError):
             problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
             self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
+
+
+class Window(click.ParamType[int]):
+    """A time until now, in hours: `14d`, `36h`; at most a year."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch("([0-9]{1,4})([dh])", str(value))
+        hours = int(found[1]) * (24 if found[2] == "d" else 1) if found else 0
+        if not 1 <= hours <= HOURS_OF_YEAR:
+            self.fail(
+                f'"{str(value)[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d.',
+                param,
+                ctx,
+            )
+        return hours
 
 
 def now() -> datetime:
