@@ -63,8 +63,8 @@ def rightsize(
 ) -> None:
     """Find workloads with more GPUs than their peaks need.
 
-    A smaller size must hold the peak of memory and the peak of use in the window, times 1.25. Pods count that were measured for a day,
-    and those that succeeded after an hour or more.
+    A smaller size must hold the peak of memory and the peak of use in the window, times 1.25. Pods count that were measured
+    for a day, and those that succeeded after an hour or more.
 
     Exit codes: 0, or 2 if the cluster, Prometheus, the documents or the prices cannot be used.
     """

@@ -169,9 +169,9 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
             if not _fits(peaks.memory_gib, other.memory_gib):
                 continue
             if other.family == now.family:
-                yield Candidate(smaller, f"{memory}; the same chip")
+                yield Candidate(smaller, f"{memory}; the same family")
             elif _fits(peaks.use, compute):
-                remark = "another chip is not as fast: try one pod first"
+                remark = "another family is faster or slower: try one pod first"
                 yield Candidate(smaller, f"{memory}; {_use(peaks.use, compute)}", remark)
 
     def _has(self, other: GPUClass, size: Size) -> bool:
