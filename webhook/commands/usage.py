@@ -14,10 +14,12 @@ from policies.pods.field_paths import field_path
 from policies.printable import printable
 from policies.quota.amounts import NOTHING, format_amount, total
 from webhook.cluster.objects import timestamp
-from webhook.commands.options import Since, output_option, prices_option
+from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
 from webhook.commands.output import Screen, counted, echo_document, end_with, fail, print_json
 from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.tools.audit import STDIN, UNKNOWN_CLASS, By, Counts, GroupUsage, Usage, audit_lines
+from webhook.tools.gpu_use import read_use
 from webhook.tools.prices import Prices, money, read_prices
 
 WIDEST_NAME = 56
@@ -26,15 +28,25 @@ MAX_SHOWN = 40
 FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """Characters, and their full-width forms, with which a cell begins that a spreadsheet would evaluate."""
 MICROHOURS = 10**6
+USE = ("gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
+"""Columns of `Row.use`."""
 
 
 class Row(NamedTuple):
-    """One line of the table. cents: 0 without prices."""
+    """One line of the table. use: GPU-hours that were used, idle, and not measured. cents: 0 without prices."""
 
     names: tuple[str, ...]
     hours: Fraction
+    use: tuple[float, ...]
     objects: int
     cents: int
+
+
+class Columns(NamedTuple):
+    """What the table has besides GPU-hours."""
+
+    prices: Prices | None
+    has_use: bool
 
 
 @click.command()
@@ -53,6 +65,7 @@ class Row(NamedTuple):
 )
 @click.option("--until", type=Since(), help="Count up to then. Left out: all of it.")
 @prices_option
+@prometheus_options("Tell used GPU-hours from idle ones")
 @output_option("text", "json", "csv")
 def usage(
     files: tuple[str, ...],
@@ -60,6 +73,7 @@ def usage(
     since: datetime | None,
     until: datetime | None,
     prices: Path | None,
+    prometheus: Prometheus | None,
     output: str,
 ) -> None:
     """Add up GPU-hours from the audit logs of both processes.
@@ -67,16 +81,21 @@ def usage(
     A FILE may end in .gz; without any, standard input is read. A pod counts as long as it holds its quota: from its creation, or
     from its start if it waited in line, to its end.
 
-    Exit codes: 0, or 2 if a FILE or the prices cannot be read, or a class has no price.
+    Exit codes: 0, or 2 if a FILE, the prices or Prometheus cannot be read, or a class has no price.
     """
     if since and until and until <= since:
         raise click.UsageError("--until must be later than --since")
+    if prometheus and not since:
+        raise click.UsageError("--prometheus-url requires --since: from then on, use is read")
     by = tuple(dict.fromkeys(by))
     try:
         priced = read_prices(prices) if prices else None
+        use = read_use(prometheus, since, min(until or now(), now())) if prometheus and since else None
     except ConfigurationError as error:
         end_with(error.problems, "; nothing was counted")
-    lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until)
+    except PrometheusError as error:
+        fail(error)
+    lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until, use=use)
     try:
         # Most lines are of /mutate, and need no decoding.
         wanted = audit_lines(files or (STDIN,), lines, lambda each: b"count" in each or b"validate" in each)
@@ -88,16 +107,17 @@ def usage(
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
     rows = [
-        Row(each.group, each.hours, each.objects, priced.cents(each.by_class) if priced else 0)
+        Row(each.group, each.hours, each.use, each.objects, priced.cents(each.by_class) if priced else 0)
         for each in groups
     ]
+    columns = Columns(priced, use is not None)
     if output == "json":
-        print_json(_document(by, groups, rows, priced, lines, found))
+        print_json(_document(by, groups, rows, columns, lines, found))
         return
     if output == "csv":
-        echo_document(_csv(by, groups, rows, priced))
+        echo_document(_csv(by, groups, rows, columns))
     else:
-        _print(Screen(), by, rows, priced)
+        _print(Screen(), by, rows, columns)
     notes = Screen(stderr=True)
     for note in (*_default_prices(priced, groups), *_notes(lines, found)):
         notes.paragraph(note, hanging=0)
@@ -118,7 +138,7 @@ def _document(
     by: Sequence[str],
     groups: Sequence[GroupUsage],
     rows: Sequence[Row],
-    prices: Prices | None,
+    columns: Columns,
     lines: Counts,
     found: Usage,
 ) -> dict[str, object]:
@@ -129,13 +149,13 @@ def _document(
             {
                 **dict(zip(by, row.names, strict=True)),
                 **_period(group),
-                **_figures(row, prices),
+                **_figures(row, columns),
                 "objects": row.objects,
             }
             for group, row in zip(groups, rows, strict=True)
         ],
-        **_figures(_sum("total", rows), prices),
-        **({"currency": prices.currency} if prices else {}),
+        **_figures(_sum("total", rows), columns),
+        **({"currency": columns.prices.currency} if columns.prices else {}),
         "lines": lines.lines,
         "unreadableLines": lines.unreadable + found.unreadable,
         "openEnded": found.open_ended,
@@ -143,9 +163,13 @@ def _document(
     }
 
 
-def _figures(row: Row, prices: Prices | None) -> dict[str, object]:
-    hours = {"gpuHours": float(row.hours), "gpuHoursExact": str(row.hours)}
-    return {**hours, "amount": money(row.cents)} if prices else {**hours}
+def _figures(row: Row, columns: Columns) -> dict[str, object]:
+    return {
+        "gpuHours": float(row.hours),
+        "gpuHoursExact": str(row.hours),
+        **(dict(zip(USE, row.use, strict=True)) if columns.has_use else {}),
+        **({"amount": money(row.cents)} if columns.prices else {}),
+    }
 
 
 def _period(group: GroupUsage) -> dict[str, str]:
@@ -154,16 +178,17 @@ def _period(group: GroupUsage) -> dict[str, str]:
     return dict(zip(("since", "until"), moments, strict=True))
 
 
-def _csv(by: Sequence[str], groups: Sequence[GroupUsage], rows: Sequence[Row], prices: Prices | None) -> str:
+def _csv(by: Sequence[str], groups: Sequence[GroupUsage], rows: Sequence[Row], columns: Columns) -> str:
     """Return a table by RFC 4180, a row for each group: no sum, so that a spreadsheet may add up the columns."""
-    text = io.StringIO()
+    prices, text = columns.prices, io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(
-        [*by, "since", "until", "gpuHours", "objects", *(("amount", "currency") if prices else ())]
-    )
+    use, costs = USE if columns.has_use else (), ("amount", "currency") if prices else ()
+    writer.writerow([*by, "since", "until", "gpuHours", *use, "objects", *costs])
     for group, row in zip(groups, rows, strict=True):
-        cells = [*map(_cell, row.names), *_period(group).values(), _decimal(row.hours), row.objects]
-        writer.writerow([*cells, *((money(row.cents), prices.currency) if prices else ())])
+        hours = (row.hours, *map(Fraction, row.use if columns.has_use else ()))
+        costs = (money(row.cents), prices.currency) if prices else ()
+        cells = [*map(_cell, row.names), *_period(group).values(), *map(_decimal, hours)]
+        writer.writerow([*cells, row.objects, *costs])
     return text.getvalue()
 
 
@@ -178,7 +203,7 @@ def _decimal(hours: Fraction) -> str:
     return f"{whole}.{parts:06}"
 
 
-def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], prices: Prices | None) -> None:
+def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Columns) -> None:
     shown, others = list(rows[:MAX_SHOWN]), rows[MAX_SHOWN:]
     if others:
         shown.append(_sum(f"… and {len(others)} more (-o json has all)", others))
@@ -194,17 +219,26 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], prices: Price
         names = "  ".join(f"{name:<{width}}" for name, width in zip(group, widths, strict=False))
         return "  ".join((f"{names:<{sum(widths) + 2 * len(widths) - 2}}", *cells))
 
-    costs = [f"{prices.currency:>12}"] if prices else []
-    screen.line(line(groups[0], f"{'GPU-HOURS':>10}", f"{'PODS':>7}", *costs), "bold")
+    def cells(hours: Sequence[str], objects: str, cost: str) -> list[str]:
+        costs = [f"{cost:>12}"] if columns.prices else []
+        return [*(f"{each:>10}" for each in hours[: 4 if columns.has_use else 1]), f"{objects:>7}", *costs]
+
+    currency = columns.prices.currency if columns.prices else ""
+    screen.line(line(groups[0], *cells(("GPU-HOURS", "USED", "IDLE", "UNKNOWN"), "PODS", currency)), "bold")
     for row in shown:
-        costs = [f"{money(row.cents):>12}"] if prices else []
-        screen.line(line(row.names, f"{float(row.hours):>10.2f}", f"{row.objects:>7}", *costs))
+        hours = [f"{float(each):.2f}" for each in (row.hours, *row.use)]
+        screen.line(line(row.names, *cells(hours, str(row.objects), money(row.cents))))
 
 
 def _sum(name: str, rows: Sequence[Row]) -> Row:
     """Return the sum of the rows, of money that of their rounded amounts."""
-    hours = sum((each.hours for each in rows), NOTHING)
-    return Row((name,), hours, sum(each.objects for each in rows), sum(each.cents for each in rows))
+    return Row(
+        (name,),
+        sum((each.hours for each in rows), NOTHING),
+        tuple(sum(each.use[at] for each in rows) for at in range(len(USE))),
+        sum(each.objects for each in rows),
+        sum(each.cents for each in rows),
+    )
 
 
 def _default_prices(prices: Prices | None, groups: Sequence[GroupUsage]) -> Iterator[str]:

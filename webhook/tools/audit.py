@@ -119,7 +119,7 @@ MILLISECONDS = 3_600_000
 Group = tuple[str, ...]
 """Names, one for each `By`."""
 
-Pods = Mapping[tuple[str, str], float]
+PodUse = Mapping[tuple[str, str], float]
 """By namespace and name of a pod, the share of its time in which its GPUs worked: 0 to 1."""
 
 CONTROLLERS = "system:"
@@ -156,7 +156,7 @@ SWEEP_SECONDS = 60.0
 
 
 class Held(msgspec.Struct):
-    """A pod or claim that holds GPUs, by its last line; moments are in seconds of the epoch. use: as in `Pods`, if known."""
+    """A pod or claim that holds GPUs, by its last line; moments are in seconds of the epoch. use: as in `PodUse`, if known."""
 
     since: float
     last: float
@@ -219,7 +219,7 @@ class Usage:
         *,
         since: datetime | None = None,
         until: datetime | None = None,
-        use: Pods | None = None,
+        use: PodUse | None = None,
     ) -> None:
         self._by, self._use = tuple(by), use or {}
         self._since = since.timestamp() if since else float("-inf")
