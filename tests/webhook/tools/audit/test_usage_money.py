@@ -2,15 +2,19 @@
 
 import csv
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from tests.cases import cases
 from tests.webhook.tools.audit.lines import LINE, count, written
 from webhook.commands.usage import usage
+from webhook.prometheus.client import Prometheus, Sample
+from webhook.tools.gpu_use import read_use
 
 L4, T4 = {"class": "nvidia-l4"}, {"class": "nvidia-t4"}
 PRICES = "currency: EUR\nclasses:\n  nvidia-l4: 0.333333\n  nvidia-t4: 0.10\n"
@@ -157,3 +161,100 @@ def test_what_has_only_the_default_price_is_said(tmp_path: Path) -> None:
         result.stderr
         == "1 GPU-hours have the default price, since the prices do not name their classes: nvidia-l4.\n"
     )
+
+
+class Measured(Prometheus):
+    """Knows one pod: 3 of 4 values of its day were 1."""
+
+    def __init__(self) -> None:
+        super().__init__("http://localhost")
+        self.asked: list[tuple[str, datetime | None]] = []
+
+    def query(self, promql: str, at: datetime | None = None) -> list[Sample]:
+        self.asked.append((promql, at))
+        return [Sample({"namespace": "team", "pod": "a"}, 3 if promql.count("sum") == 2 else 4)]
+
+
+def test_use_is_read_a_day_at_a_time() -> None:
+    prometheus, end = Measured(), datetime(2026, 11, 22, 6, tzinfo=UTC)
+
+    assert read_use(prometheus, datetime(2026, 11, 21, tzinfo=UTC), end) == {("team", "a"): 0.75}
+    sums, counts = (
+        f'sum by (namespace, pod) ({name}(gpu_admission:gpu_use:ratio{{job=""}}'
+        for name in ("sum_over_time", "count_over_time")
+    )
+    assert prometheus.asked == [
+        (f"{sums}[86400s]))", end),
+        (f"{counts}[86400s]))", end),
+        (f"{sums}[21600s]))", datetime(2026, 11, 21, 6, tzinfo=UTC)),
+        (f"{counts}[21600s]))", datetime(2026, 11, 21, 6, tzinfo=UTC)),
+    ]
+
+
+@pytest.fixture
+def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "webhook.commands.usage.read_use", lambda *_: {("team", "a"): 0.75, ("team", "d"): 0.0}
+    )
+
+
+USE_LINES = [
+    count("released", "a", 0, 60, "4"),
+    count("released", "b", 0, 60, "2"),
+    count("released", "d", 0, 60),
+    count("released", "a", 0, 60, kind="ResourceClaim", objectUid="claim"),
+]
+WITH_USE = ("--since", "2026-11-21", "--prometheus-url", "http://localhost")
+
+
+@pytest.mark.usefixtures("_measured")
+def test_held_hours_are_used_idle_or_unknown(tmp_path: Path) -> None:
+    """4 × 0.75 used, 4 × 0.25 + 1 idle; the pod without a series and the claim are unknown."""
+    log = written(tmp_path / "audit.jsonl", USE_LINES)
+
+    result = CliRunner(env={"COLUMNS": None}).invoke(usage, [log, *WITH_USE])
+
+    assert result.stdout.splitlines() == [
+        "NAMESPACE   GPU-HOURS       USED       IDLE    UNKNOWN     PODS",
+        "team             8.00       3.00       2.00       3.00        4",
+        "total            8.00       3.00       2.00       3.00        4",
+    ]
+
+
+@pytest.mark.usefixtures("_measured")
+def test_use_as_csv_and_json(tmp_path: Path) -> None:
+    (row,) = rows_of(
+        called(tmp_path, USE_LINES, "-o", "csv", *WITH_USE, prices="currency: EUR\ndefault: 1\n")
+    )
+    found = json.loads(
+        CliRunner().invoke(usage, [str(tmp_path / "audit.jsonl"), "-o", "json", *WITH_USE]).stdout
+    )
+
+    names = ("gpuHours", "gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
+    assert [row[name] for name in (*names, "amount")] == [
+        "8.000000",
+        "3.000000",
+        "2.000000",
+        "3.000000",
+        "8.00",
+    ]
+    assert (
+        [found[name] for name in names]
+        == [found["groups"][0][name] for name in names]
+        == [8.0, 3.0, 2.0, 3.0]
+    )
+
+
+@cases(
+    ("arguments", "want"),
+    use_without_a_beginning=(["--prometheus-url", "http://localhost"], "--prometheus-url requires --since"),
+    a_prometheus_that_is_away=(
+        ["--since", "1h", "--prometheus-url", "http://127.0.0.1:1"],
+        "error: Prometheus at http://127.0.0.1:1 did not answer",
+    ),
+)
+def test_use_that_cannot_be_read_is_an_error(tmp_path: Path, arguments: list[str], want: str) -> None:
+    result = called(tmp_path, USE_LINES, *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert want in result.stderr
