@@ -1,6 +1,5 @@
 """`gpu-admission rightsize`: workloads that would fit fewer GPUs, a MIG slice or a smaller class, and what that would save."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import click
 
-from policies.quota.amounts import format_amount
 from webhook.commands.options import (
     ClusterChoice,
     Window,
@@ -19,13 +17,12 @@ from webhook.commands.options import (
     prices_option,
     prometheus_options,
 )
-from webhook.commands.output import Screen, counted, end_with, fail, print_as
+from webhook.commands.output import Screen, end_with, fail, print_as
 from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus, PrometheusError
-from webhook.prometheus.exporters import USE_BY_HOUR
 from webhook.tools.prices import Prices, money, read_prices
 from webhook.tools.rightsize.sizing import Size, Suggestion
-from webhook.tools.rightsize.workloads import SizedWorkload, SizeReport, read_sizes
+from webhook.tools.rightsize.workloads import IDLE, SizedWorkload, SizeReport, read_sizes
 
 MAX_SHOWN = 40
 """Workloads in the text."""
@@ -89,40 +86,21 @@ def rightsize(
 def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> None:
     currency = prices.currency if prices else ""
     for each in report.workloads[:MAX_SHOWN]:
-        best, pods = each.suggestions[0], counted(each.pods, "pod")
-        screen.line(f"{each.namespace} {each.owner}: {pods} with {each.size.written}", "bold")
-        screen.paragraph(f"{best.advice(each.size)}: {best.saving(each.size, currency)}", indent=2)
+        best = each.best
+        screen.line(each.title, "bold")
+        screen.paragraph(each.advice(currency), indent=2)
         screen.paragraph(best.because, indent=4)
         if best.remark:
             screen.paragraph(best.remark, indent=4)
         if each.peaks.are_idle:
-            screen.paragraph(
-                "no GPU of it worked in this time: ask whether it is needed at all", indent=4, style="yellow"
-            )
+            screen.paragraph(IDLE, indent=4, style="yellow")
     if len(report.workloads) > MAX_SHOWN:
         screen.line(f"and {len(report.workloads) - MAX_SHOWN} more: see -o json")
     if report.workloads:
         screen.line()
-    for note in notes(report, currency):
+    for note in report.notes(currency):
         screen.paragraph(note)
     screen.omitted(report.omitted)
-
-
-def notes(report: SizeReport, currency: str) -> Iterator[str]:
-    """Yield what holds for all: sums, what was not judged and why, and what the figures are from."""
-    if report.workloads:
-        money_text = f", {money(report.saved_cents)} {currency}" if currency else ""
-        workloads = counted(len(report.workloads), "workload")
-        yield f"{workloads} could be smaller: {format_amount(report.saved_gpu_hours)} GPU-hours a month{money_text}"
-    if report.fitting:
-        yield f"{counted(report.fitting, 'workload')} of the right size"
-    for reason, pods in sorted(report.unjudged.items()):
-        yield f"not judged: {counted(pods, 'pod')} that {reason}"
-    if not report.by_hour:
-        yield (
-            f"Prometheus has no series {USE_BY_HOUR}: the peaks are the largest of all values that it keeps. "
-            "The chart's recording rules make that series, which is cheaper to keep and to read"
-        )
 
 
 def document(report: SizeReport, prices: Prices | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The workloads of a cluster with the sizes that would do, from its stored pods and the peaks that Prometheus has of them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from functools import cache, partial
@@ -13,13 +13,14 @@ import msgspec
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.pods.pod import Metadata, decode_pod
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import PODS
 from webhook.prometheus.client import Prometheus
+from webhook.prometheus.exporters import USE_BY_HOUR
 from webhook.tools.classes import use_of_class
-from webhook.tools.prices import Prices
+from webhook.tools.prices import Prices, money
 from webhook.tools.rightsize.peaks import Measured, read_peaks
 from webhook.tools.rightsize.sizing import HOURS_OF_MONTH, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
 from webhook.tools.status.capacity import GPUNode, capacity_by_class, gpu_amounts
@@ -33,6 +34,7 @@ LEAST_HOURS_TO_THE_END = 1
 SHARED = "share a GPU, or have GPUs of several kinds"
 NO_CLASS = "are on no node, or on one of no known class"
 NOT_MEASURED = "have GPUs that Prometheus does not know"
+IDLE = "no GPU of it worked in this time: ask whether it is needed at all"
 TOO_SHORT = f"were measured for less than {LEAST_HOURS} h"
 
 
@@ -48,7 +50,7 @@ class GPUPod(NamedTuple):
     has_succeeded: bool
 
 
-class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True):
+class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Pods of one owner and one size. pod_hours: what they run in a month, added up."""
 
     namespace: str
@@ -60,11 +62,23 @@ class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     suggestions: tuple[Suggestion, ...]
 
     @property
+    def best(self) -> Suggestion:
+        return self.suggestions[0]
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace} {self.owner}: {_counted(self.pods, 'pod')} with {self.size.written}"
+
+    def advice(self, currency: str = "") -> str:
+        """Return what to write, and what a month saves."""
+        return f"{self.best.advice(self.size)}: {self.best.saving(self.size, currency)}"
+
+    @property
     def gpu_hours(self) -> Fraction:
         return self.pod_hours * self.size.cards
 
 
-class SizeReport(msgspec.Struct, frozen=True, kw_only=True):
+class SizeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """hours: the window. by_hour: whether the hourly rules were read. workloads: those with suggestions, the best saving first.
 
     fitting: the number of others whose size is right. unjudged: the number of pods that were not judged, by reason. omitted:
@@ -80,11 +94,31 @@ class SizeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saved_gpu_hours(self) -> Fraction:
-        return sum((each.suggestions[0].saved_gpu_hours for each in self.workloads), NOTHING)
+        return sum((each.best.saved_gpu_hours for each in self.workloads), NOTHING)
 
     @property
     def saved_cents(self) -> int:
-        return sum(each.suggestions[0].saved_cents or 0 for each in self.workloads)
+        return sum(each.best.saved_cents or 0 for each in self.workloads)
+
+    def notes(self, currency: str = "") -> Iterator[str]:
+        """Yield what holds for all: sums, what was not judged and why, and what the figures are from."""
+        if self.workloads:
+            money_text = f", {money(self.saved_cents)} {currency}" if currency else ""
+            workloads = _counted(len(self.workloads), "workload")
+            yield f"{workloads} could be smaller: {format_amount(self.saved_gpu_hours)} GPU-hours a month{money_text}"
+        if self.fitting:
+            yield f"{_counted(self.fitting, 'workload')} of the right size"
+        for reason, pods in sorted(self.unjudged.items()):
+            yield f"not judged: {_counted(pods, 'pod')} that {reason}"
+        if not self.by_hour:
+            yield (
+                f"Prometheus has no series {USE_BY_HOUR}: the peaks are the largest of all values that it keeps. "
+                "The chart's recording rules make that series, which is cheaper to keep and to read"
+            )
+
+
+def _counted(number: int, singular: str) -> str:
+    return f"{number} {singular}{'s' * (number != 1)}"
 
 
 def read_sizes(
@@ -229,5 +263,5 @@ def _allows(
 
 
 def _order(workload: SizedWorkload) -> tuple[int, Fraction, str, str]:
-    best = workload.suggestions[0]
+    best = workload.best
     return -(best.saved_cents or 0), -best.saved_gpu_hours, workload.namespace, workload.owner
