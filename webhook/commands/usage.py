@@ -226,7 +226,7 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Colu
     currency = columns.prices.currency if columns.prices else ""
     screen.line(line(groups[0], *cells(("GPU-HOURS", "USED", "IDLE", "UNKNOWN"), "PODS", currency)), "bold")
     for row in shown:
-        hours = [f"{float(each):.2f}" for each in (row.hours, *row.use)]
+        hours = [f"{each:.2f}" for each in (float(row.hours), *row.use)]
         screen.line(line(row.names, *cells(hours, str(row.objects), money(row.cents))))
 
 

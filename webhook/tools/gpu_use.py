@@ -1,6 +1,6 @@
 """The part of its time in which the GPUs of each pod worked, from a recording rule in Prometheus."""
 
-from collections import Counter
+from collections import defaultdict
 from datetime import datetime, timedelta
 
 from webhook.prometheus.client import Prometheus
@@ -13,7 +13,7 @@ AT_ONCE = 86_400
 
 def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse:
     """Return the average of all GPUs of each pod over its values between the two times. Raises PrometheusError."""
-    sums, values = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    sums, values = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
     while (left := int((until - since).total_seconds())) > 0:
         seconds = min(left, AT_ONCE)
         for found, function in ((sums, "sum_over_time"), (values, "count_over_time")):

@@ -53,7 +53,7 @@ NOT_A_PRICE = "must be a price such as 2.50, with at most 6 decimals, not"
     no_number=("currency: EUR\ndefault: yes\n", [f':2: default: {NOT_A_PRICE} "True"']),
     a_price_twice=(
         "currency: EUR\ndefault: 1\ndefault: 2\n",
-        [':3: "default" is a duplicate key, first on line 2'],
+        [':3: Duplicate value: key "default"'],
     ),
     no_map=("- 1\n", [":1: must be a map, not a list"]),
     classes_in_a_list=("currency: EUR\nclasses: [nvidia-l4]\n", [":2: classes: must be a map, not a list"]),
@@ -62,7 +62,7 @@ NOT_A_PRICE = "must be a price such as 2.50, with at most 6 decimals, not"
         [": must be one document, not 2"],
     ),
     nothing=("", [": must be one document, not 0"]),
-    no_yaml=("currency: [\n", [":1: did not find expected node content while parsing a flow node"]),
+    no_yaml=("currency: [\n", [":1: while parsing a flow node, did not find expected node content"]),
 )
 def test_every_problem_of_a_file(tmp_path: Path, text: str, problems: list[str]) -> None:
     file = written(tmp_path, text)

@@ -215,9 +215,9 @@ def test_held_hours_are_used_idle_or_unknown(tmp_path: Path) -> None:
     result = CliRunner(env={"COLUMNS": None}).invoke(usage, [log, *WITH_USE])
 
     assert result.stdout.splitlines() == [
-        "NAMESPACE   GPU-HOURS       USED       IDLE    UNKNOWN     PODS",
-        "team             8.00       3.00       2.00       3.00        4",
-        "total            8.00       3.00       2.00       3.00        4",
+        "NAMESPACE   GPU-HOURS        USED        IDLE     UNKNOWN     PODS",
+        "team             8.00        3.00        2.00        3.00        4",
+        "total            8.00        3.00        2.00        3.00        4",
     ]
 
 
