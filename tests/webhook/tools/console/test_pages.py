@@ -11,14 +11,17 @@ import msgspec
 import pytest
 
 from tests.cases import cases
+from tests.webhook.commands.test_rightsize import report as right_size
+from tests.webhook.tools.rightsize.test_sizing import peaks
 from webhook.cluster.api import ApiClient
 from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
-from webhook.tools.console.app import create_app
+from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.proposals import DenialProposals, Proposal
 from webhook.tools.doctor.check import failure, warning
+from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
@@ -90,9 +93,14 @@ def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
     )
 
 
-def shown(path: str, query: Mapping[str, str], found: ClusterStatus | None = None) -> str:
+def shown(
+    path: str,
+    query: Mapping[str, str],
+    found: ClusterStatus | None = None,
+    sizes: Observer[SizeReport] | None = None,
+) -> str:
     observer: Any = SimpleNamespace(observation=lambda: (found or status(), ""))
-    app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home")
+    app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home", sizes=sizes)
     answer = app.test_client().get(path, query_string=query, base_url="http://127.0.0.1")
     assert answer.status_code == 200
     return answer.text
@@ -363,3 +371,42 @@ def test_who_waits_in_line_and_what_frees_it(path: str, part: str, link: str) ->
 def test_where_nobody_waits_there_is_no_line() -> None:
     assert 'id="waiting"' not in shown("/", {}, status((quota(2),)))
     assert 'id="line"' not in shown("/quotas/team-002", {}, status((quota(2),)))
+
+
+SIZE = {"hours": 336, "by_hour": True, "fitting": 0, "unjudged": {}, "omitted": ()}
+
+
+@cases(
+    ("observed", "want"),
+    a_workload_that_could_be_smaller=(
+        (right_size(peaks("9.2", "0.1")), ""),
+        [
+            "1642.5 GPU-hours a month",
+            "<strong>Deployment/chat</strong>",
+            "set nvidia.com/mig-1g.20gb: 1 instead of nvidia.com/gpu: 1: saves 1642.5 of 2190 GPU-hours a month",
+            "peak memory 9.2 GiB × 1.25 = 11.5 of 20 GiB",
+        ],
+    ),
+    nothing_to_make_smaller=((SizeReport(workloads=(), **SIZE), ""), ["No workload could be smaller."]),
+    nothing_read_yet=((None, ""), ["Peaks are being read."]),
+    a_prometheus_that_is_away=(
+        (None, "Prometheus at https://p did not answer"),
+        ["Prometheus at https://p did not answer"],
+    ),
+)
+def test_a_card_of_workloads_that_could_be_smaller(
+    observed: tuple[SizeReport | None, str], want: list[str]
+) -> None:
+    sizes = SimpleNamespace(observation=lambda *, waits: observed if not waits else None)
+
+    card = (
+        shown("/", {}, sizes=cast(Observer[SizeReport], sizes))
+        .partition('id="sizes"')[2]
+        .partition("</section>")[0]
+    )
+
+    assert [each for each in want if each not in card] == []
+
+
+def test_without_a_prometheus_the_page_says_nothing_of_sizes() -> None:
+    assert 'id="sizes"' not in shown("/", {})
