@@ -92,7 +92,7 @@ PRICES = {"nvidia-h100-80gb": "3.950001", "nvidia-l4": "0.723333", "nvidia-t4": 
 def priced_lines(pod: int) -> tuple[bytes, tuple[str, str, str], Fraction]:
     """Return four lines of a pod that held some GPUs for some milliseconds, its group, and what it costs."""
     gpus, gpu_class = AMOUNTS[pod % len(AMOUNTS)], list(PRICES)[pod % 11 % len(PRICES)]
-    group = f"team-{pod % 40}", gpu_class, f"Job/train-{pod % 1_009}"
+    group = f"team-{pod % 40}", gpu_class, f"Job/train-{pod % 53}"
     milliseconds = 1 + pod * 7_919 % 100_000_000
     common = {"class": gpu_class, "owner": group[2], "namespace": group[0], "objectUid": f"{pod:08x}"}
     end = count("released", "x", 0, milliseconds / 60_000, gpus, **common)
