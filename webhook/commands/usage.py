@@ -19,7 +19,7 @@ from webhook.commands.output import Screen, counted, echo_document, end_with, fa
 from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.tools.audit import STDIN, UNKNOWN_CLASS, By, Counts, GroupUsage, Usage, audit_lines
-from webhook.tools.gpu_use import read_use
+from webhook.tools.average_use import read_use
 from webhook.tools.prices import Prices, money, read_prices
 
 WIDEST_NAME = 56

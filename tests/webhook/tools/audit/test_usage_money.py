@@ -14,7 +14,7 @@ from tests.cases import cases
 from tests.webhook.tools.audit.lines import LINE, count, written
 from webhook.commands.usage import usage
 from webhook.prometheus.client import Prometheus, Sample
-from webhook.tools.gpu_use import read_use
+from webhook.tools.average_use import read_use
 
 L4, T4 = {"class": "nvidia-l4"}, {"class": "nvidia-t4"}
 PRICES = "currency: EUR\nclasses:\n  nvidia-l4: 0.333333\n  nvidia-t4: 0.10\n"
