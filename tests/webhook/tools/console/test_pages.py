@@ -373,7 +373,7 @@ def test_where_nobody_waits_there_is_no_line() -> None:
     assert 'id="line"' not in shown("/quotas/team-002", {}, status((quota(2),)))
 
 
-SIZE = {"hours": 336, "by_hour": True, "fitting": 0, "unjudged": {}, "omitted": ()}
+NOTHING_SMALLER = SizeReport(hours=336, by_hour=True, workloads=(), fitting=0, unjudged={}, omitted=())
 
 
 @cases(
@@ -387,7 +387,7 @@ SIZE = {"hours": 336, "by_hour": True, "fitting": 0, "unjudged": {}, "omitted": 
             "peak memory 9.2 GiB × 1.25 = 11.5 of 20 GiB",
         ],
     ),
-    nothing_to_make_smaller=((SizeReport(workloads=(), **SIZE), ""), ["No workload could be smaller."]),
+    nothing_to_make_smaller=((NOTHING_SMALLER, ""), ["No workload could be smaller."]),
     nothing_read_yet=((None, ""), ["Peaks are being read."]),
     a_prometheus_that_is_away=(
         (None, "Prometheus at https://p did not answer"),
