@@ -71,6 +71,8 @@ class Reason(StrEnum):
     DRIVER_TOO_OLD = "DriverTooOld", "no node that can take the pod has the CUDA version"
     MISSING_TOLERATION = "MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes"
 
+    EXCEEDS_SHARE = "ExceedsShare", "a pod requests more CPU or memory than the share of its GPUs"
+
     PROBE_KILLS_LOADING = "ProbeKillsLoading", "a probe kills the container before its model is loaded"
     SCALES_TO_ZERO = "ScalesToZero", "the first request waits until a model is loaded"
     SHARED_MEMORY_NOT_ADDED = "SharedMemoryNotAdded", "a volume for /dev/shm is not added"
@@ -259,6 +261,7 @@ _REASONS = {
     "cuda-version": _INJECTED | {Reason.DRIVER_TOO_OLD, Reason.INEFFECTIVE_ANNOTATION},
     "gpu-toleration": _INJECTED | {Reason.MISSING_TOLERATION, Reason.NO_NODE},
     "spot": _INJECTED | {Reason.INEFFECTIVE_ANNOTATION},
+    "host-resources": _INJECTED | {Reason.EXCEEDS_SHARE},
     "readiness-delay": _INJECTED
     | {Reason.PROBE_KILLS_LOADING, Reason.SCALES_TO_ZERO}
     | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},

@@ -20,6 +20,7 @@ from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -79,6 +80,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None if they are not known."""
+    limit_ranges: NamespaceLimits | None = None
+    """What the LimitRanges of the namespace say. None if rule host-resources is off, or they cannot be read."""
     grant: QuotaGrant | None = None
     """What the quota of the namespace grants, None without a quota, or if no rule needs it."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None

@@ -21,6 +21,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.output import fail
 from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.serving.deadline import parse_duration
 
 Command = Callable[..., Any]
@@ -116,6 +117,51 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
+def prometheus_options(purpose: str) -> Callable[[Command], Command]:
+    """Return the options of a Prometheus; the command gets them as `prometheus`, None without an address."""
+
+    def added(command: Command) -> Command:
+        @click.option(
+            "--prometheus-url",
+            metavar="URL",
+            help=f"{purpose}: the address of Prometheus, such as https://prometheus.monitoring:9090; left out: no use is read.",
+        )
+        @click.option(
+            "--prometheus-token-file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="File with the bearer token for Prometheus, read again for each query.",
+        )
+        @click.option(
+            "--prometheus-ca-file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="File with the authorities (PEM) of Prometheus; left out: those of the system.",
+        )
+        @functools.wraps(command)
+        def packed(
+            prometheus_url: str | None,
+            prometheus_token_file: Path | None,
+            prometheus_ca_file: Path | None,
+            **given: Any,
+        ) -> Any:
+            if prometheus_url is None:
+                if prometheus_token_file or prometheus_ca_file:
+                    raise click.UsageError(
+                        "--prometheus-token-file and --prometheus-ca-file need --prometheus-url"
+                    )
+                return command(prometheus=None, **given)
+            try:
+                prometheus = Prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file)
+            except PrometheusError as error:
+                raise click.BadParameter(str(error), param_hint="--prometheus-url") from None
+            return command(prometheus=prometheus, **given)
+
+        return packed
+
+    return added
+
+
 def now_option(purpose: str) -> Callable[[F], F]:
     return click.option("--now", type=Moment(), default=now, help=f"{purpose}; left out: now.")
 
@@ -155,6 +201,21 @@ class Since(Moment):
         except (ValueError, OverflowError):
             problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
             self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
+
+
+class Duration(click.ParamType[timedelta]):
+    """A duration of at least a second, as Go writes it."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            duration = value if isinstance(value, timedelta) else parse_duration(str(value))
+        except (ValueError, OverflowError):
+            self.fail(f'"{str(value)[:40]}" is not a valid duration: write 30m or 1h30m.', param, ctx)
+        if duration < timedelta(seconds=1):
+            self.fail(f'"{value}" must be at least 1s.', param, ctx)
+        return duration
 
 
 def now() -> datetime:

@@ -24,6 +24,7 @@ from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import (
+    IdleGPUs,
     QuotaRecord,
     QuotaStatus,
     WaitingPods,
@@ -69,6 +70,8 @@ class QuotaStatusWriter:
     events: EventQueue
     waiting: Callable[[str, QuotaLedger], WaitingPods | None]
     """Returns what the status says of the pods that wait in a namespace."""
+    idle: Callable[[str], IdleGPUs | None] = lambda _namespace: None
+    """Likewise of idle GPUs; None: their use is not measured."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -160,6 +163,7 @@ class QuotaStatusWriter:
                 for name, vector in amounts.items()
             },
             holders=ledger.holders,
+            idle=self.idle(quota.namespace),
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
             ),

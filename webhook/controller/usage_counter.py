@@ -64,7 +64,8 @@ class UsageCounter:
     Calls `changed` with a namespace whose count may differ, and whether that frees quota or a pod waits for it. Calls `began` for
     an object that is new since the first list, and `ended` for one that ended, each with the digest of the catalogue and the
     demand of the object.
-    `awaited` returns the namespaces that are listed first, because a caller waits for their counts.
+    `awaited` returns the namespaces that are listed first, because a caller waits for their counts. `idle` returns since when
+    holders of a namespace are idle.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class UsageCounter:
         began: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
+        idle: Callable[[str], Mapping[str, str]] = lambda _namespace: {},
         history: ClaimHistory | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
-        self._changed, self._began, self._ended = changed, began, ended
+        self._changed, self._began, self._ended, self._idle = changed, began, ended, idle
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
         self.sums = UsageSums(catalogues, self._history)
@@ -149,7 +151,8 @@ class UsageCounter:
             # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
             gone = self._gone_claims(namespace)
-            used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone)
+            idle = self._idle(namespace)
+            used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
             waiting = len(self.sums.waiting(namespace))
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
@@ -200,10 +203,19 @@ class UsageCounter:
             log.error("%s: the sums of its pods and claims were not those of a full count", namespace)
 
     def holdings(self) -> Iterator[Holding]:
+        held = (self._holding(record) for record in self._held())
+        yield from (each for each in held if each is not None)
+
+    def demands(self) -> Iterator[tuple[CountedRecord, Vector]]:
+        """Yield the pods and claims of all namespaces that hold something, and what they hold."""
+        for record in self._held():
+            if vector := self._demand(record):
+                yield record, vector
+
+    def _held(self) -> Iterator[CountedRecord]:
         for informer in (self.pods, self.claims):
             records: Iterable[CountedRecord] = informer.all() if informer else ()
-            held = (self._holding(record) for record in records if _is_counted(record))
-            yield from (each for each in held if each is not None)
+            yield from filter(_is_counted, records)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         with self._lock:
@@ -260,11 +272,13 @@ class UsageCounter:
 
     def _holding(self, record: CountedRecord) -> Holding | None:
         """Return the demand of an object. None without demand, and for a claim that the scheduler made for a pod."""
-        if isinstance(record, ClaimRecord) and record.made_for:
-            return None
-        vector = self.sums.demand(record)
+        vector = self._demand(record)
         kind = "Pod" if isinstance(record, PodRecord) else "ResourceClaim"
         return Holding(kind, record, demand_fields(vector, self.catalogues.classes)) if vector else None
+
+    def _demand(self, record: CountedRecord) -> Vector:
+        """Return the demand of an object, nothing for a claim that the scheduler made for a pod."""
+        return {} if isinstance(record, ClaimRecord) and record.made_for else self.sums.demand(record)
 
 
 def _waits(record: CountedRecord | None) -> bool:

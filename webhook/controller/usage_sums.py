@@ -23,7 +23,7 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
 HOLDERS_SHOWN = 5
-"""Largest holders of one dimension that the ledger names."""
+"""Holders of one dimension that the ledger names: so many idle ones at most, and so many others."""
 HOLDERS_LIMIT = 16 * 1024
 """Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
 
@@ -73,14 +73,23 @@ class _Sum:
                 if not held[holder]:
                     del held[holder]
 
-    def largest(self, key: str) -> tuple[Holder, ...]:
-        """Return the largest holders in a dimension, equal amounts by name. It takes 2 ms among 10,000 holders."""
+    def largest(self, key: str, idle: Mapping[str, str]) -> tuple[Holder, ...]:
+        """Return the largest idle holders in a dimension and then the largest others, equal amounts by name.
+
+        `idle` has since when holders are idle. It takes 2 ms among 10,000 holders.
+        """
+        held = self._held[key]
         # Whole amounts as an int: these compare ten times as fast as a Fraction.
         ranked = (
             (-(each.numerator if each.denominator == 1 else each), name)
-            for name, each in self._held[key].items()
+            for name, each in held.items()
+            if name not in idle
         )
-        return tuple(Holder(name, str(-negative)) for negative, name in nsmallest(HOLDERS_SHOWN, ranked))
+        idle_ones = nsmallest(HOLDERS_SHOWN, ((-held[name], name) for name in idle if name in held))
+        return (
+            *(Holder(name, str(-negative), idle[name]) for negative, name in idle_ones),
+            *(Holder(name, str(-negative)) for negative, name in nsmallest(HOLDERS_SHOWN, ranked)),
+        )
 
 
 class _Namespace:
@@ -207,8 +216,12 @@ class UsageSums:
         unclassified_pods: UnclassifiedPods,
         ledger: QuotaLedger,
         gone: Mapping[str, ClaimRecord] | None = None,
+        idle: Mapping[str, str] | None = None,
     ) -> tuple[Vector, dict[str, tuple[Holder, ...]], dict[str, StoredObject]]:
-        """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation."""
+        """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation.
+
+        `idle` has since when holders are idle.
+        """
         space = self._namespaces[namespace]
         self._count_gone(space, gone or {})
         found = space.sums.get(unclassified_pods)
@@ -219,7 +232,7 @@ class UsageSums:
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
         objects = {record.uid: _stored_object(record, found.counted(record.uid)) for record in records}
-        return dict(found.used), _largest(found, ledger.hard), objects
+        return dict(found.used), _largest(found, ledger.hard, idle or {}), objects
 
     def recount(self, namespace: str) -> bool:
         """Compare the sums of a namespace with a full count. Drop sums that differ. Return whether none did."""
@@ -338,11 +351,11 @@ class UsageSums:
             del self._namespaces[namespace]
 
 
-def _largest(found: _Sum, keys: Iterable[str]) -> dict[str, tuple[Holder, ...]]:
+def _largest(found: _Sum, keys: Iterable[str], idle: Mapping[str, str]) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
     largest, left = {}, HOLDERS_LIMIT
     for key in sorted(keys, key=lambda each: (each != GPUS, each)):
-        if holders := found.largest(key):
+        if holders := found.largest(key, idle):
             left -= len(msgspec.json.encode({key: holders}))
             if left < 0:
                 break

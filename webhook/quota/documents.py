@@ -5,6 +5,7 @@ No decision reads the status. Decisions read the ledger of the namespace.
 
 from collections.abc import Mapping
 from contextlib import suppress
+from fractions import Fraction
 
 import msgspec
 
@@ -66,6 +67,27 @@ class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     next: tuple[PlaceInLine, ...] = ()
 
 
+class IdleHolder(msgspec.Struct, frozen=True):
+    """An owner of pods whose GPUs all do no work: `Job/train`, its whole-GPU equivalents, and since when (RFC 3339)."""
+
+    name: str
+    gpus: Fraction
+    since: str
+
+
+class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the GPUs of a namespace do, as Prometheus measured it.
+
+    gpus: whole-GPU equivalents of the owners that are idle; None if nothing is measured, and then `measured` says why. holders:
+    those that hold the most. observed: they were idle until then, rounded down, so that the status changes rarely.
+    """
+
+    gpus: Fraction | None = None
+    holders: tuple[IdleHolder, ...] = ()
+    observed: str = ""
+    measured: str = ""
+
+
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A copy of the ledger for people, some seconds old at most.
 
@@ -79,6 +101,7 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     waiting: WaitingPods | None = None
     shown: Mapping[str, Mapping[str, str]] = {}
     holders: Mapping[str, tuple[Holder, ...]] = {}
+    idle: IdleGPUs | None = None
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
 

@@ -22,6 +22,7 @@ from policies.gpus.claims import (
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.injected import restore
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import excesses
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
@@ -41,6 +42,7 @@ from policies.quota.waiting import GATE, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules.gpu_class import class_pins
 from policies.rules.gpu_quota import check_reservation, needs_grant, queued, queues
+from policies.rules.host_resources import reads_limit_ranges
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import (
@@ -70,6 +72,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
+    limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
+    """What the LimitRanges of a namespace say; None if they cannot be read."""
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
@@ -102,6 +106,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         *,
         by_daemonset: bool = False,
         is_update: bool = False,
+        limits: NamespaceLimits | None = None,
         grant: QuotaGrant | None = None,
     ) -> RulePass:
         """Return a pass of the rules, with all that they may look at."""
@@ -119,6 +124,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             is_update=is_update,
             fetcher_image=self.engine.fetcher_image,
             nodes=self.nodes(),
+            limit_ranges=limits,
             grant=grant,
             options_of=policy.options_of,
         )
@@ -137,11 +143,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the rules decide in a phase. With its `fingerprint`, the decision may be that on an equal pod."""
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
-        key = (phase, fingerprint, by_daemonset, is_update, policy.namespace)
+        limits = self.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
+        key = (phase, fingerprint, by_daemonset, is_update, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless
         if is_cacheable and (known := self.engine.cached_decision(key, policy, self.nodes())) is not None:
             return known
-        rules = self._rules(policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update)
+        rules = self._rules(policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, limits=limits)
         match phase:
             case Phase.MUTATE:
                 rules.mutate_pod()

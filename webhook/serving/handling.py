@@ -10,6 +10,7 @@ from policies.finding import truncate
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import check_size
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod
@@ -34,6 +35,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     claims: Callable[[float], Callable[[ClaimName], DeviceClassNames | None]] | None = None
     """Returns the lookup of one review, by its deadline."""
+    limits_of: Callable[[str, float], NamespaceLimits | None] = lambda _namespace, _deadline: None
+    """What the LimitRanges of a namespace say, by a deadline; None if they cannot be read."""
     quota: QuotaEnforcer | None = None
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
@@ -56,6 +59,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.nodes,
             named_nodes=self.named_nodes,
             claims=self.claims(deadline) if self.claims else None,
+            limits_of=lambda namespace: self.limits_of(namespace, deadline),
             quota_of=lambda _namespace: quota,
             queues=quota.queues if quota and not request.dry_run else None,
         )

@@ -43,11 +43,15 @@ class Revisions(msgspec.Struct, frozen=True, rename="camel"):
         return all(map(ge, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """An object, or the owner of several, with a large part of one dimension: `Job/train`, `8`."""
+class Holder(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An object, or the owner of several, with a large part of one dimension: `Job/train`, `8`.
+
+    `idle_since`: since when all its pods in the namespace are idle (RFC 3339); "" if one works, or if that is not known.
+    """
 
     name: str
     amount: str
+    idle_since: str = ""
 
 
 DemandKey = tuple[str | None, str | None, UnclassifiedPods]

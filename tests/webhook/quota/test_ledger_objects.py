@@ -31,7 +31,7 @@ LEDGER = QuotaLedger(
     revisions=Revisions(pods=2**53 + 1, resource_claims=7, nodes=8),
     class_catalogue="catalogue/Deny",
     next_catalogue="next/Deny",
-    holders={"gpus": (Holder("Job/train", "8"),)},
+    holders={"gpus": (Holder("Notebook/ana", "2", "2027-01-01T10:00:00Z"), Holder("Job/train", "8"))},
 )
 
 
@@ -43,6 +43,17 @@ def stored(ledger: QuotaLedger) -> JSON:
     del found["metadata"]["managedFields"]
     found["metadata"] |= {"uid": "ledger", "resourceVersion": "12", "namespace": "gpu-admission"}
     return found
+
+
+def test_only_an_idle_holder_has_a_time() -> None:
+    holders = msgspec.json.decode(stored(LEDGER)["ledger"])["holders"]
+
+    assert holders == {
+        "gpus": [
+            {"name": "Notebook/ana", "amount": "2", "idleSince": "2027-01-01T10:00:00Z"},
+            {"name": "Job/train", "amount": "8"},
+        ]
+    }
 
 
 @cases("ledger", all=LEDGER, never_counted=quota_ledger(ledger_uid="ledger"))

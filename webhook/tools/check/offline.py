@@ -39,6 +39,7 @@ from webhook.tools.check.run_context import (
     applied_labels,
     default_labels,
     is_quota,
+    limits_in,
     manifest_context,
     quota_findings,
     run_quotas,
@@ -155,6 +156,7 @@ class Run:
             nodes=lambda: facts,
             named_nodes=lambda: index,
             claims=lambda name: claims[name] if name in claims else claim(name),
+            limits_of=limits_in(manifests, cluster),
         )
         self._quota_of = run_quotas(manifests, engine.configuration, cluster)
         self._workloads: dict[tuple[str, *Key], Workload] = {}

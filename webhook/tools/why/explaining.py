@@ -174,6 +174,7 @@ class _Case:
             nodes=lambda: facts,
             named_nodes=lambda: self.index,
             claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
+            limits_of=self.reader.limits_of,
             quota_of=lambda _namespace: quota,
         )
 
