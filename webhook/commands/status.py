@@ -16,7 +16,7 @@ from rich.text import Text
 
 from policies.finding import truncate
 from policies.printable import printable
-from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, gpu_hours, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.options import (
@@ -42,6 +42,7 @@ from webhook.commands.quota import (
     STATES,
     bar,
     bar_and_amounts,
+    idle_text,
     in_line,
     others,
     row_style,
@@ -73,7 +74,7 @@ NARROW = 72
 MAX_QUOTAS = 20
 MAX_HOLDERS = 3
 MAX_DENIALS = 5
-MAX_PENDING = 5
+MAX_PENDING = MAX_IDLE = 5
 MAX_FINDINGS = 10
 NEVER = datetime.min.replace(tzinfo=UTC)
 HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
@@ -222,7 +223,7 @@ class Frame(Screen):
 
 
 def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> None:
-    """Print the status as text, or only its problems. Only the first line depends on the time."""
+    """Print the status as text, or only its problems. Only the first line, and what idle GPUs lost, depend on the time."""
     status = only_problems(status) if problems else status
     title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}"
     screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
@@ -239,6 +240,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
     _waiting(screen, status)
     _pending(screen, status)
+    _idle(screen, status)
     _classes(screen, status)
     _denials(screen, status)
     _findings(screen, status)
@@ -314,7 +316,7 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
             screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
         for row in quota.rows:
             _row(screen, row)
-        _holders(screen, quota)
+        _holders(screen, quota, status.at)
     if rest := quotas[most:]:
         screen.paragraph(others(rest), indent=2)
         _row(screen, quota_totals(rest).row)
@@ -355,6 +357,23 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
         screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
 
 
+def _idle(screen: Screen, status: ClusterStatus) -> None:
+    owners = status.idle
+    if status.not_measured:
+        _heading(screen, "idle GPUs")
+        screen.paragraph(f"not measured: {status.not_measured}", indent=2, style="yellow")
+    elif owners:
+        gpus = status.idle_gpus or NOTHING
+        lost = gpu_hours(sum((each.lost(status.at) for each in owners), NOTHING))
+        _heading(screen, f"{format_amount(gpus)} {unit(GPUS, gpus)} of quotas idle, {lost} lost")
+        order = "the most lost first; gpu-admission ends none of them: ask who runs them"
+        screen.paragraph(order, indent=2, style="dim")
+    for each in owners[:MAX_IDLE]:
+        screen.line(f"  {each.namespace} {idle_text(each, status.at)}", "yellow")
+    if len(owners) > MAX_IDLE:
+        screen.line(f"  and {counted(len(owners) - MAX_IDLE, 'owner')} more; -o json has all")
+
+
 def _bar(screen: Screen) -> int:
     return BAR if screen.width >= NARROW else BAR // 4
 
@@ -364,17 +383,18 @@ def _row(screen: Screen, row: QuotaRow) -> None:
     screen.line(f"    {truncate(row.key, NAME - 2):<{NAME - 2}} {amounts}", row_style(row))
 
 
-def _holders(screen: Screen, quota: QuotaSummary) -> None:
+def _holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
     if not quota.holders:
         return
-    shown = (_held_by(holder) for holder in quota.holders[:MAX_HOLDERS])
+    shown = (_held_by(holder, now) for holder in quota.holders[:MAX_HOLDERS])
     more = f" and {len(quota.holders) - MAX_HOLDERS} more" if len(quota.holders) > MAX_HOLDERS else ""
     screen.paragraph(f"held by {', '.join(shown)}{more}", indent=4, style="dim")
 
 
-def _held_by(holder: QuotaHolder) -> str:
+def _held_by(holder: QuotaHolder, now: datetime) -> str:
     key, amount = holder.most
-    return f"{holder.name} {format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}"
+    idle = f" (idle{since(holder.idle_since, now)})" if holder.idle_since else ""
+    return f"{holder.name} {format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}{idle}"
 
 
 def _classes(screen: Screen, status: ClusterStatus) -> None:
