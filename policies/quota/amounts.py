@@ -116,7 +116,7 @@ def format_amount(amount: Fraction) -> str:
     return f"{whole}.{hundredths:02}".rstrip("0") if hundredths else str(whole)
 
 
-def gpu_hours(amount: Fraction) -> str:
+def format_gpu_hours(amount: Fraction) -> str:
     """Return GPU-hours for people: `0.5 GPU-hours`, `1 GPU-hour`, from 10 on whole ones: `318 GPU-hours`."""
     shown = format_amount(Fraction(round(amount)) if amount >= _WHOLE_HOURS_FROM else amount)
     return f"{shown} GPU-hour{'' if shown == '1' else 's'}"

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, format_amount, gpu_hours, texts, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, texts, unit
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster import errors
 from webhook.commands.options import (
@@ -279,7 +279,7 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
 def idle_text(owner: IdleOwner, now: datetime) -> str:
     """Return what an owner holds and does not use: `Notebook/ana, 2 GPUs idle since 07:13 UTC, 3 GPU-hours lost`."""
     amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
-    return f"{owner.owner}, {amount} idle{since(owner.since, now)}, {gpu_hours(owner.lost(now))} lost"
+    return f"{owner.owner}, {amount} idle{since(owner.since, now)}, {format_gpu_hours(owner.lost(now))} lost"
 
 
 def in_line(waiting: WaitingPods, now: datetime) -> str:

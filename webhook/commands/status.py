@@ -16,7 +16,7 @@ from rich.text import Text
 
 from policies.finding import truncate
 from policies.printable import printable
-from policies.quota.amounts import GPUS, NOTHING, format_amount, gpu_hours, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.options import (
@@ -364,7 +364,7 @@ def _idle(screen: Screen, status: ClusterStatus) -> None:
         screen.paragraph(f"not measured: {status.not_measured}", indent=2, style="yellow")
     elif owners:
         gpus = status.idle_gpus or NOTHING
-        lost = gpu_hours(sum((each.lost(status.at) for each in owners), NOTHING))
+        lost = format_gpu_hours(sum((each.lost(status.at) for each in owners), NOTHING))
         _heading(screen, f"{format_amount(gpus)} {unit(GPUS, gpus)} of quotas idle, {lost} lost")
         order = "the most lost first; gpu-admission ends none of them: ask who runs them"
         screen.paragraph(order, indent=2, style="dim")

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from policies.quota.amounts import NOTHING, format_amount, gpu_hours
+from policies.quota.amounts import NOTHING, format_amount, format_gpu_hours
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
@@ -110,7 +110,7 @@ def idle_gpus(quota: QuotaSummary) -> str:
 
 def lost(owners: Sequence[IdleOwner], now: datetime) -> str:
     """Return the GPU-hours that idle GPUs of these owners lost."""
-    return f"{gpu_hours(sum((each.lost(now) for each in owners), NOTHING))} lost"
+    return f"{format_gpu_hours(sum((each.lost(now) for each in owners), NOTHING))} lost"
 
 
 def denied(count: int | None) -> str:
