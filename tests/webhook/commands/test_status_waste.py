@@ -1,4 +1,4 @@
-"""What `gpu-admission status` says of GPUs that do no work."""
+"""What `gpu-admission status` says of GPUs that do no work, and of pods that wait for some."""
 
 from datetime import UTC, datetime
 
@@ -6,9 +6,38 @@ import msgspec
 import pytest
 
 from tests.cases import cases
-from tests.webhook.commands.test_status import amount, printed, quotas, status
-from webhook.quota.documents import IdleGPUs, IdleHolder
+from tests.webhook.commands.test_status import (
+    EARLIER,
+    FIT,
+    QUOTAS,
+    YESTERDAY,
+    amount,
+    pending,
+    printed,
+    quotas,
+    status,
+)
+from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPods
 from webhook.tools.status.report import QuotaHolder
+
+
+def test_of_many_pending_owners_those_that_wait_longest_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = (
+        *(pending(f"Job/{n}", "2", EARLIER, namespace=f"team-{n}") for n in range(9)),
+        pending("Job/old", "1/7", YESTERDAY, pods=3),
+    )
+    quota = msgspec.structs.replace(QUOTAS[0], pending=waiting)
+    lines = printed(status(quotas=(quota,)), capsys).splitlines()
+    start = lines.index("pending pods hold 18.14 used GPUs in 10 namespaces")
+    owners = [
+        "  ml-training Job/old, 0.14 GPUs, 3 pods since 2026-11-21 23:50 UTC",
+        *(f"  team-{n} Job/{n}, 2 GPUs, 1 pod since 07:13 UTC" for n in range(4)),
+    ]
+    assert lines[start + 2 : start + 13] == [
+        *(line for owner in owners for line in (owner, f"    {FIT}")),
+        "  and 5 owners more; -o json has all",
+    ]
+
 
 IDLE = IdleGPUs(
     gpus=amount("3.5"),
@@ -51,3 +80,32 @@ def test_nobody_is_called_idle_whose_use_is_not_measured(
     lines = printed(status(quotas=(msgspec.structs.replace(quota, idle=idle),)), capsys).splitlines()
     said = [line for line in lines if "idle" in line or "measured" in line]
     assert said == (["idle GPUs", want] if want else [])
+
+
+def line(pods: int, since: str, *places: PlaceInLine) -> WaitingPods:
+    return WaitingPods(pods=pods, since=since, demand={"gpus": amount("18")}, next=places)
+
+
+def test_namespaces_in_which_pods_wait_in_line_the_longest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8"
+    first = PlaceInLine(name="train-0", gang="Job/train", pods=8, place=1, message=message)
+    short, long, one = quotas(3)
+    found = status(
+        quotas=(
+            msgspec.structs.replace(short, waiting=line(9, "2026-11-22T07:13:00Z", first)),
+            msgspec.structs.replace(long, waiting=line(1, "2026-11-21T23:50:00Z")),
+            one,
+        )
+    )
+    lines = printed(found, capsys).splitlines()
+    start = lines.index("waiting in line for quota")
+    assert lines[start + 1 : start + 6] == [
+        "  the longest first; gpu-admission quota -n NAMESPACE lists a line",
+        "  team-001 1 pod waits in line for 18 GPUs since 2026-11-21 23:50 UTC",
+        "  team-000 9 pods wait in line for 18 GPUs since 07:13 UTC: Job/train (8 pods)",
+        "    next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8",
+        "",
+    ]
+    shown = plain(found)["quotas"]
+    assert shown[0]["waiting"]["next"][0]["gang"] == "Job/train"
+    assert shown[2]["waiting"] is None
