@@ -18,7 +18,12 @@ from tests.webhook.commands.test_status import (
     status,
 )
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPods
-from webhook.tools.status.report import QuotaHolder
+from webhook.tools.status.report import QuotaHolder, plain
+
+
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def test_of_many_pending_owners_those_that_wait_longest_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
