@@ -299,14 +299,14 @@ def idle(number: int, *holders: IdleHolder, **tweaks: Any) -> QuotaSummary:
     return quota(number, idle=IdleGPUs(gpus=gpus, holders=holders), **tweaks)
 
 
-def six_hours_idle(name: str, gpus: int) -> IdleHolder:
-    return IdleHolder(name, Fraction(gpus), (NOW - timedelta(hours=6)).isoformat())
+def twenty_hours_idle(name: str, gpus: int) -> IdleHolder:
+    return IdleHolder(name, Fraction(gpus), (NOW - timedelta(hours=20)).isoformat())
 
 
 IDLE = (
-    idle(1, six_hours_idle("Notebook/ana", 2), six_hours_idle("Job/<old>", 1)),
+    idle(1, twenty_hours_idle("Notebook/ana", 2), twenty_hours_idle("Job/<old>", 1)),
     *(idle(number) for number in range(2, 12)),
-    idle(12, six_hours_idle("Notebook/eve", 4)),
+    idle(12, twenty_hours_idle("Notebook/eve", 4)),
 )
 
 
@@ -330,13 +330,13 @@ def test_idle_holders_are_listed_with_what_they_lost() -> None:
     cards = [text.partition('id="idle"')[2].partition("</section>")[0] for text in (overview, page)]
     assert [lost.findall(card) for card in cards] == [
         [
-            ("Notebook/eve", "24 GPU-hours"),
-            ("Notebook/ana", "12 GPU-hours"),
-            ("Job/&lt;old&gt;", "6 GPU-hours"),
+            ("Notebook/eve", "80 GPU-hours"),
+            ("Notebook/ana", "40 GPU-hours"),
+            ("Job/&lt;old&gt;", "20 GPU-hours"),
         ],
-        [("Notebook/ana", "12 GPU-hours"), ("Job/&lt;old&gt;", "6 GPU-hours")],
+        [("Notebook/ana", "40 GPU-hours"), ("Job/&lt;old&gt;", "20 GPU-hours")],
     ]
-    assert ["42 GPU-hours lost" in cards[0], "18 GPU-hours lost" in cards[1]] == [True, True]
+    assert ["140 GPU-hours lost" in cards[0], "60 GPU-hours lost" in cards[1]] == [True, True]
     assert "7 of them idle" in overview
 
 
