@@ -14,7 +14,7 @@ import flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from policies.printable import printable_lines
-from policies.quota.amounts import unit
+from policies.quota.amounts import format_gpu_hours, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
@@ -128,7 +128,7 @@ def create_app(
         ORDERS=list(views.Order),
         drawing=history.drawing,
     )
-    app.jinja_env.filters.update(FILTERS, unit=unit)
+    app.jinja_env.filters.update(FILTERS, format_gpu_hours=format_gpu_hours, unit=unit)
     guard(app)
     proposals, opened = DenialProposals(api), datetime.now(UTC)
 
