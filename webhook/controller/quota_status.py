@@ -51,7 +51,7 @@ READY, EXCEEDED = "Ready", "Exceeded"
 BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
 """Only where the quota has a budget."""
 WITH_EVENT = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
-"""Conditions that an Event tells of once they become True."""
+"""An Event is written when one of them becomes True."""
 NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
 """Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
 COUNTED = "every stored pod and claim of the namespace is counted"

@@ -92,16 +92,29 @@ class LedgerCollector(Collector):
             "Creation of the pod that has waited in line for longest; 0: nobody waits.",
             labels=["namespace"],
         )
-        gpu_hours_of = {
-            name: GaugeMetricFamily(
-                f"gpu_admission_quota_budget_{name}_gpu_hours", text, labels=per_dimension
-            )
-            for name, text in _GPU_HOURS.items()
-        }
+        granted = GaugeMetricFamily(
+            "gpu_admission_quota_budget_granted_gpu_hours",
+            "GPU-hours that the budget grants in a period.",
+            labels=per_dimension,
+        )
+        spent = GaugeMetricFamily(
+            "gpu_admission_quota_budget_used_gpu_hours",
+            "GPU-hours of the budget that are used in the present period.",
+            labels=per_dimension,
+        )
+        unknown = GaugeMetricFamily(
+            "gpu_admission_quota_budget_unknown_gpu_hours",
+            "GPU-hours that may have been used besides, while no controller watched.",
+            labels=per_dimension,
+        )
         for namespace, ledger in self._ledgers().items():
-            for name, amounts in _budget_amounts(ledger).items():
-                for key, amount in amounts.items():
-                    gpu_hours_of[name].add_metric((namespace, key), float(gpu_hours(amount)))
+            if ledger.budget is not None and ledger.spending is not None:
+                for key, amount in ledger.budget.granted.items():
+                    granted.add_metric((namespace, key), float(gpu_hours(amount)))
+                    spent.add_metric((namespace, key), float(gpu_hours(ledger.spending.spent.get(key, 0))))
+                    unknown.add_metric(
+                        (namespace, key), float(gpu_hours(ledger.spending.unknown.get(key, 0)))
+                    )
             held = ledger.reserved_shown
             for key in ledger.dimensions:
                 if ledger.used is not None:
@@ -120,25 +133,4 @@ class LedgerCollector(Collector):
             waiting_since.add_metric((namespace,), since)
         yield from (used, reserved, hard, reservations, condition)
         yield from (waiting_pods, waiting_gpus, waiting_since)
-        yield from gpu_hours_of.values()
-
-
-_GPU_HOURS = {
-    "granted": "GPU-hours that the budget grants in a period.",
-    "used": "GPU-hours of the budget that are used in the present period.",
-    "unknown": "GPU-hours that may have been used besides, while no controller watched.",
-}
-
-
-def _budget_amounts(ledger: QuotaLedger) -> Mapping[str, Mapping[str, int]]:
-    """Return the amounts of a budget by the names of their metrics, for all its keys."""
-    budget, spending = ledger.budget, ledger.spending
-    if budget is None or spending is None:
-        return {}
-    return {
-        "granted": budget.granted,
-        **{
-            name: {key: amounts.get(key, 0) for key in budget.granted}
-            for name, amounts in (("used", spending.spent), ("unknown", spending.unknown))
-        },
-    }
+        yield from (granted, spent, unknown)
