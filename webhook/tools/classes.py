@@ -147,7 +147,7 @@ def list_classes(
     own = {document.name for document in configuration.documents if document.kind == CLASS}
     listed = []
     for each in configuration.classes:
-        allowed, because = _use(each, policy, now, hard)
+        allowed, because = use_of_class(each, policy, now, hard)
         listed.append(
             ListedClass(
                 name=each.name,
@@ -186,9 +186,10 @@ def _can_be_made(each: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> 
     return bool(values) and pools.could_take(OPEN_POD, options.label_key, values)
 
 
-def _use(
+def use_of_class(
     each: GPUClass, policy: EffectivePolicy | None, now: datetime, hard: Mapping[str, Fraction] | None
 ) -> tuple[bool | None, str]:
+    """Return `allowed` and `because` of a ListedClass; `hard` is what the namespace's quota grants."""
     allowed: bool | None = None
     because = ""
     if policy is not None:
