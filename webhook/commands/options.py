@@ -24,6 +24,8 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.serving.deadline import parse_duration
 
+HOURS_OF_YEAR = 365 * 24
+
 Command = Callable[..., Any]
 F = TypeVar("F", bound=Command)
 
@@ -203,6 +205,23 @@ class Since(Moment):
             self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
 
 
+class Window(click.ParamType[int]):
+    """A time until now, in hours: `14d`, `36h`; at most a year."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch("([0-9]{1,4})([dh])", str(value))
+        hours = int(found[1]) * (24 if found[2] == "d" else 1) if found else 0
+        if not 1 <= hours <= HOURS_OF_YEAR:
+            self.fail(
+                f'"{str(value)[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d.',
+                param,
+                ctx,
+            )
+        return hours
+
+
 class Duration(click.ParamType[timedelta]):
     """A duration of at least a second, as Go writes it."""
 
@@ -224,6 +243,13 @@ def now() -> datetime:
 
 install_namespace_option = click.option(
     "--install-namespace", default=NAMESPACE, help="Where gpu-admission is installed."
+)
+
+prices_option = click.option(
+    "--prices",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML with a currency and prices of GPU-hours: of classes, and a default.",
 )
 
 namespaces_option = click.option(
