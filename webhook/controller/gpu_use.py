@@ -175,7 +175,8 @@ class GPUUse(Collector):
             "gpu_admission_use_pods", "Pods and claims with GPUs, by what these did.", labels=["activity"]
         )
         age = GaugeMetricFamily(
-            "gpu_admission_use_age_seconds", "Seconds since the use of GPUs was measured, or since this controller leads."
+            "gpu_admission_use_age_seconds",
+            "Seconds since the use of GPUs was measured, or since this controller leads.",
         )
         for namespace, holders in result.holders.items():
             gpus.add_metric([namespace], float(sum(each.gpus for each in holders)))
