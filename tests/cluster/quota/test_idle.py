@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,16 @@ class Cluster:
         self.serve()
 
     def serve(self, train: float = 0) -> None:
-        name = self.team.name
-        of = lambda pod, gpu, percent: dcgm(pod, gpu, percent, namespace=name)  # noqa: E731
+        of_team = partial(dcgm, namespace=self.team.name)
         cards = (
-            of(f"train-{number}", f"GPU-{number}{card}", train) for number in range(2) for card in range(2)
+            of_team(f"train-{number}", f"GPU-{number}{card}", train)
+            for number in range(2)
+            for card in range(2)
         )
-        busy = dcgm_slice("slice", "GPU-s", 7, 0.01, namespace=name) + of("busy", "GPU-b", 80)
-        self.exporters.pages |= {"dcgm": "".join(cards) + busy, "node-2": of("restarted", "GPU-r", 0)}
+        others = dcgm_slice("slice", "GPU-s", 7, 0.01, namespace=self.team.name) + of_team(
+            "busy", "GPU-b", 80
+        )
+        self.exporters.pages |= {"dcgm": "".join(cards) + others, "node-2": of_team("restarted", "GPU-r", 0)}
 
     def idle(self) -> dict[str, str]:
         """Return the GPUs of idle holders by name, as the status shows them, if the ledger names the same."""
