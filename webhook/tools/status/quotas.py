@@ -6,7 +6,6 @@ from datetime import datetime
 from fractions import Fraction
 
 import msgspec
-from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import (
@@ -20,6 +19,7 @@ from policies.quota.amounts import (
     positive_difference,
     total,
 )
+from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
@@ -157,8 +157,6 @@ class StatedQuota(msgspec.Struct, frozen=True):
             if self.granted.held is None
             else dict.fromkeys(self.granted.hard, NOTHING) | self.granted.held,
             holders=self.record.status.holders,
-            budget=self.granted.budget,
-            spending=self.granted.spending,
         )
         return decide_alone(ledger, quota_request.on(ledger, {}))
 

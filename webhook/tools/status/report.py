@@ -10,10 +10,10 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-from policies.quota.budget import Period
-from policies.quota.budget_findings import THIS
 
 from policies.quota.amounts import GPUS, NOTHING, unit
+from policies.quota.budget import Period
+from policies.quota.budget_findings import THIS_PERIOD
 from webhook.quota.documents import IdleGPUs, WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.status.capacity import ClassCapacity
@@ -92,7 +92,7 @@ class BudgetSummary(Shown, frozen=True):
         """Return the period in words: `this month`, `in the month that ended at 2026-12-01 00:00 UTC`."""
         if now >= self.end:
             return f"in the {self.period} that ended at {self.end:%Y-%m-%d %H:%M} UTC"
-        return THIS[Period(self.period)]
+        return THIS_PERIOD[Period(self.period)]
 
 
 class QuotaHolder(Shown, frozen=True):
