@@ -119,7 +119,7 @@ def quota(
     elif namespace:
         print_text(Screen(), found, now)
     else:
-        print_table(Screen(), found, [each.summary for each in shown], problems=problems)
+        print_table(Screen(), found, [each.summary for each in shown], now, problems=problems)
 
 
 def _read(
@@ -154,7 +154,7 @@ def stale_figures(until: datetime) -> str:
 
 
 def print_table(
-    screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], *, problems: bool
+    screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
 ) -> None:
     if found.until is not None:
         screen.paragraph(stale_figures(found.until), style="red")
@@ -166,7 +166,7 @@ def print_table(
     line = partial(_line, width, [column for _, column in columns])
     screen.line(line("NAMESPACE", "STATUS", [name for name, _ in columns], "FULL"), "bold")
     for each in quotas[:most]:
-        spent = [row.name for row in each.budget.rows if row.is_spent] if each.budget else []
+        spent = [row.name for row in each.budget.spent(now)] if each.budget else []
         full = ", ".join([*(unit(row.key) for row in each.rows if row.held >= row.hard), *spent])
         cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
         screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
@@ -277,21 +277,20 @@ def print_budget(
     """Print the GPU-hours of a budget, a line for each key, and that it is spent or will be soon."""
     if found is None:
         return
-    style = "red" if found.is_spent else "yellow" if found.message else ""
+    style = "red" if found.spent(now) else "yellow" if found.message else ""
     for row, fact in zip(found.rows, budget_facts(found, now), strict=True):
         shown = bar(row.used, NOTHING, row.granted, cells)
         text = fact.removeprefix(f"{row.name}: ")
         screen.line(f"{'':{indent}}{truncate(row.name, column):<{column}} {shown} {text}", style)
-    if found.message:
-        screen.paragraph(found.message, indent=indent, style=style)
+    for text in filter(None, (found.message, found.unknown())):
+        screen.paragraph(text, indent=indent, style=style)
 
 
 def budget_facts(found: BudgetSummary, now: datetime) -> Iterator[str]:
     """Yield what is used of each key: `GPU-hours: 4210.5 of 5000 this month`."""
     for row in found.rows:
-        unknown = f", {format_amount(row.unknown)} unknown" if row.unknown else ""
         amounts = f"{format_amount(row.used)} of {format_amount(row.granted)}"
-        yield f"{row.name}: {amounts} {found.when(now)}{unknown}"
+        yield f"{row.name}: {amounts} {found.when(now)}"
 
 
 def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:

@@ -80,7 +80,7 @@ def table(
         QuotaReport(QuotaRecord(namespace=each.namespace, uid="", version=""), each, None) for each in quotas
     ]
     shown = [each for each in quotas if each.has_problem or not problems]
-    command.print_table(Screen(), QuotaReports(reports, until, ["list nodes"]), shown, problems=problems)
+    command.print_table(Screen(), QuotaReports(reports, until, ["list nodes"]), shown, AT, problems=problems)
     return capsys.readouterr().out.splitlines()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
 from webhook.quota.documents import IdleGPUs, WaitingPods
@@ -66,10 +66,6 @@ class BudgetRow(Shown, frozen=True):
     def name(self) -> str:
         return "GPU-hours" if self.key == GPUS else f"GPU-hours of {unit(self.key)}"
 
-    @property
-    def is_spent(self) -> bool:
-        return self.used >= self.granted
-
 
 class BudgetSummary(Shown, frozen=True):
     """The budget of a quota in the period that was counted last: from `start` to `end`, until `until`.
@@ -84,15 +80,18 @@ class BudgetSummary(Shown, frozen=True):
     rows: tuple[BudgetRow, ...]
     message: str = ""
 
-    @property
-    def is_spent(self) -> bool:
-        return any(row.is_spent for row in self.rows)
+    def spent(self, now: datetime) -> tuple[BudgetRow, ...]:
+        """Return the rows of which nothing is left until the end of the period."""
+        return tuple(row for row in self.rows if row.used >= row.granted) if now < self.end else ()
 
     def when(self, now: datetime) -> str:
-        """Return the period in words: `this month`, `in the month that ended at 2026-12-01 00:00 UTC`."""
-        if now >= self.end:
-            return f"in the {self.period} that ended at {self.end:%Y-%m-%d %H:%M} UTC"
-        return THIS_PERIOD[Period(self.period)]
+        """Return the period in words: `this month`; `up to 2026-12-01` of one that no controller followed by the next."""
+        return THIS_PERIOD[Period(self.period)] if now < self.end else f"up to {self.end:%Y-%m-%d}"
+
+    def unknown(self) -> str:
+        """Return how many GPU-hours may have been used besides; "" if none."""
+        found = [f"{format_amount(row.unknown)} {row.name}" for row in self.rows if row.unknown]
+        return f"{' and '.join(found)} more may have been used while no controller watched" if found else ""
 
 
 class QuotaHolder(Shown, frozen=True):
