@@ -1,4 +1,4 @@
-"""Budgets of GPU-hours: whether somebody counts them. How much is spent is no fault."""
+"""Budgets of GPU-hours: whether somebody counts them. A spent one is not a finding."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
