@@ -197,7 +197,9 @@ def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
 def _line(
     width: int, columns: Sequence[int], name: str, state: str, cells: Sequence[str], full: str = ""
 ) -> str:
-    amounts = "".join(f"{each:>{column}}" for each, column in zip(cells, columns, strict=False))
+    """Return a line of the table. Cells beyond the columns are left out."""
+    shown = zip(cells[: len(columns)], columns, strict=True)
+    amounts = "".join(f"{each:>{column}}" for each, column in shown)
     return f"{name:<{width}} {state:<10} {amounts}  {full}".rstrip()
 
 
