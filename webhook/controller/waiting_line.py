@@ -205,7 +205,10 @@ class WaitingLine:
                 same.remove(match)
                 matched.append(match)
                 found.add(pod.uid)
-        self._replacing[namespace] = found
+        if found:
+            self._replacing[namespace] = found
+        else:
+            self._replacing.pop(namespace, None)
         with self._lock:
             for each in matched:
                 if each in ended:
