@@ -37,7 +37,7 @@ TWO = StoredObject({"gpus": Fraction(2)})
 
 
 class BudgetedCluster(Cluster):
-    """Its clock shows `now`, and each count adds half a GPU-hour, whatever the interval. `counts` has the ledgers that it counted."""
+    """Its clock shows `now`, and each count adds half a GPU-hour, whatever the interval. `counts` has what it counted by."""
 
     def __init__(
         self, *revisions: Revisions, ledger: QuotaLedger, now: int = NOON, conflicts: int = 0
