@@ -24,6 +24,7 @@ from webhook.cluster.objects import BUDGETS, CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
+from webhook.controller.gpu_use import Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 
@@ -102,6 +103,7 @@ class Running:
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
+        measuring: Measuring | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.metrics = ControllerMetrics(CollectorRegistry())
@@ -118,6 +120,7 @@ class Running:
             recount_seconds=300.0,
             observed=ObservedLedgers(expiry=expiry, no_quota=0.2),
             write_usage=write_usage,
+            measuring=measuring,
             clock=clock,
         )
         self._stopping = threading.Event()
