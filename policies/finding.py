@@ -71,6 +71,16 @@ class Reason(StrEnum):
     DRIVER_TOO_OLD = "DriverTooOld", "no node that can take the pod has the CUDA version"
     MISSING_TOLERATION = "MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes"
 
+    EXCEEDS_MAX_RUNTIME = "ExceedsMaxRuntime", "a pod may run longer than max of the policy"
+    OWNER_UNREAD = (
+        "OwnerUnread",
+        "a pod gets no default runtime, because the object that makes it could not be read",
+    )
+    NO_DISRUPTION_BUDGET = (
+        "NoDisruptionBudget",
+        "no PodDisruptionBudget selects the replicas of a server",
+    )
+
     PROBE_KILLS_LOADING = "ProbeKillsLoading", "a probe kills the container before its model is loaded"
     SCALES_TO_ZERO = "ScalesToZero", "the first request waits until a model is loaded"
     SHARED_MEMORY_NOT_ADDED = "SharedMemoryNotAdded", "a volume for /dev/shm is not added"
@@ -259,6 +269,14 @@ _REASONS = {
     "cuda-version": _INJECTED | {Reason.DRIVER_TOO_OLD, Reason.INEFFECTIVE_ANNOTATION},
     "gpu-toleration": _INJECTED | {Reason.MISSING_TOLERATION, Reason.NO_NODE},
     "spot": _INJECTED | {Reason.INEFFECTIVE_ANNOTATION},
+    "max-runtime": _INJECTED
+    | {
+        Reason.EXCEEDS_MAX_RUNTIME,
+        Reason.OWNER_UNREAD,
+        Reason.INVALID_ANNOTATION,
+        Reason.INEFFECTIVE_ANNOTATION,
+    },
+    "disruption": _INJECTED | {Reason.NO_DISRUPTION_BUDGET},
     "readiness-delay": _INJECTED
     | {Reason.PROBE_KILLS_LOADING, Reason.SCALES_TO_ZERO}
     | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},

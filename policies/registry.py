@@ -12,12 +12,14 @@ from policies.pods.fingerprint import Fingerprints
 from policies.rule import Rule
 from policies.rules import (
     cuda_version,
+    disruption,
     gpu_class,
     gpu_isolation,
     gpu_quota,
     gpu_requests,
     gpu_toleration,
     ineffective_fields,
+    max_runtime,
     model_warming,
     parallelism,
     readiness_delay,
@@ -32,6 +34,8 @@ RULES: tuple[Rule, ...] = (
     cuda_version.RULE,
     gpu_toleration.RULE,
     spot.RULE,
+    max_runtime.RULE,
+    disruption.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,
     parallelism.RULE,

@@ -45,7 +45,7 @@ from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
-from webhook.serving.lookups import ClaimWatch, Namespaces, may_name_claims
+from webhook.serving.lookups import ClaimWatch, Namespaces, OwnerDeadlines, budgets_by, may_name_claims
 from webhook.serving.metrics import Metrics
 from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import read_target
@@ -171,14 +171,17 @@ def build(
         metrics.watch_client_ca(serving.client_ca)
     app = create_app(admission, metrics, partial(_readiness, source, serving, secret, draining))
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
-    # network, and so do labels of namespaces if policies select by them, lines of pods that wait, and new ResourceClaims.
+    # network, and so do labels of namespaces if policies select by them, lines of pods that wait, owners of pods, and new claims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
     def only_computes(request: Request) -> bool:
         """Whether the answer needs no network. The request is not decoded yet, so this reads only its path and raw body."""
         policies = source.configuration.policies
         waits = api is not None and (
-            policies.has_selectors or policies.has_queues or may_name_claims(request.body)
+            policies.has_selectors
+            or policies.has_queues
+            or policies.reads_owners
+            or may_name_claims(request.body)
         )
         return endpoint_of(request.path) in computing and not waits
 
@@ -207,6 +210,8 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         nodes=nodes.facts,
         named_nodes=nodes.index,
         claims=claims.lookup,
+        owner_deadline=OwnerDeadlines(api).lookup,
+        budgets=partial(budgets_by, api),
         quota=quota,
         scaled=partial(read_target, api),
         documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),

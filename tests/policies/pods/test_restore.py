@@ -22,6 +22,8 @@ WORDS = {
     "nodeSelector accelerator=nvidia-a100": "gpu-class",
     "node affinity cuda In 12": "cuda-version",
     "terminationGracePeriodSeconds=120": "spot",
+    "activeDeadlineSeconds=28800": "max-runtime",
+    "annotation karpenter.sh/do-not-disrupt": "disruption",
     "main: readinessProbe.initialDelaySeconds=72": "readiness-delay",
     "main: startupProbe for 90 s": "readiness-delay",
     "main: limits nvidia.com/gpu=1": "gpu-requests",
@@ -68,13 +70,17 @@ def stored() -> JSON:
         container(
             "side", env=[{"name": "HOME", "value": "/"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
         ),
-        annotations={INJECTED: "\n".join(f"{rule}: {what}" for what, rule in WORDS.items())},
+        annotations={
+            "karpenter.sh/do-not-disrupt": "true",
+            INJECTED: "\n".join(f"{rule}: {what}" for what, rule in WORDS.items()),
+        },
         tolerations=[OWN, TOLERATION],
         nodeSelector={"accelerator": "nvidia-a100"},
         affinity=node_affinity([ZONE_A, CUDA], [ZONE_B, CUDA]),
         volumes=[{"name": "d", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}],
         initContainers=[container("fetch", terminationMessagePath="/m"), container("own")],
         terminationGracePeriodSeconds=120,
+        activeDeadlineSeconds=28_800,
     )
 
 
@@ -117,7 +123,7 @@ def edited(edit: Callable[[JSON], Any]) -> JSON:
     a_toleration_more=lambda spec: spec["tolerations"].append(OWN),
     other_toleration_seconds=lambda spec: spec["tolerations"][1].update(tolerationSeconds=5),
     another_image=lambda spec: spec["containers"][0].update(image="x:2"),
-    a_deadline=lambda spec: spec.update(activeDeadlineSeconds=5),
+    a_shorter_deadline=lambda spec: spec.update(activeDeadlineSeconds=5),
     a_node_label_more=lambda spec: spec["nodeSelector"].update(zone="a"),
     a_tighter_affinity=lambda spec: spec.update(
         affinity=node_affinity([ZONE_A, CUDA, ("disk", "In", "ssd")], [ZONE_B, CUDA])
