@@ -203,6 +203,11 @@ class WorkloadKind(_Row, frozen=True):
         return self.group, self.kind
 
     @property
+    def ends_pods(self) -> bool:
+        """Whether its objects may end the pods that they make by a deadline of their own."""
+        return self.runs_to_completion and bool(self.deadline) and not self.templates_only
+
+    @property
     def plural(self) -> str:
         return self.resource or plural(self.kind)
 

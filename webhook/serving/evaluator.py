@@ -109,11 +109,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             kind=kind if is_proven and len(kind) <= LONGEST_NAME else "",
             completes=row is not None and row.runs_to_completion,
         )
-        if (
-            row is None
-            or not (owner.completes and row.deadline)
-            or pod.spec.active_deadline_seconds is not None
-        ):
+        if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
             return owner
         if self.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
             return replace(owner, is_known=False)
