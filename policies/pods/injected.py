@@ -102,8 +102,8 @@ def _described_spec(pod: Pod) -> Described:
             yield (*_TERMS, at, "matchExpressions", index), words(requirement)
     if (seconds := spec.termination_grace_period_seconds) is not None:
         yield ("terminationGracePeriodSeconds",), words(seconds, "terminationGracePeriodSeconds")
-    if (seconds := spec.active_deadline_seconds) is not None:
-        yield ("activeDeadlineSeconds",), words(seconds, "activeDeadlineSeconds")
+    if (deadline := spec.active_deadline_seconds) is not None:
+        yield ("activeDeadlineSeconds",), f"activeDeadlineSeconds={deadline}"
     for place in pod.places:
         for path, what in _described_container(place.container):
             yield (place.list_name, place.index, *path), f"{place.container.name}: {what}"

@@ -36,7 +36,8 @@ def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
 
 
 def run(name: str, **spec: Any) -> JSON:
-    return named(name, pod(gpu_container(), **{"restartPolicy": "Never", **spec}), NAMESPACE)
+    base = {"restartPolicy": "Never", "automountServiceAccountToken": False, "serviceAccountName": "default"}
+    return named(name, pod(gpu_container(), **{**base, **spec}), NAMESPACE)
 
 
 def job(name: str, deadline: int | None = None) -> JSON:
@@ -142,24 +143,23 @@ def test_a_forged_owner_does_not_take_the_deadline_away(
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(["apply", "-f", "FILE"], id="apply"),
-        pytest.param(["apply", "--server-side", "--force-conflicts", "-f", "FILE"], id="server-side"),
-        pytest.param(["replace", "-f", "FILE"], id="replace"),
+        pytest.param(["apply"], id="apply"),
+        pytest.param(["apply", "--server-side", "--force-conflicts"], id="server-side"),
+        pytest.param(["replace"], id="replace"),
     ],
 )
 def test_what_was_added_stays_when_the_manifest_comes_again(
     full_plane: ControlPlane, tmp_path: Path, arguments: list[str]
 ) -> None:
-    document = run("again")
-    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(document))
-    named_file = [str(tmp_path / "pod.yaml") if each == "FILE" else each for each in arguments]
-    accepted(full_plane.client().apply(document)[:2])
+    name, file = f"again-{len(arguments)}-{arguments[0]}", tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(run(name)))
+    first = ["create"] if arguments == ["replace"] else arguments
 
-    for _ in range(2):
-        done = full_plane.kubectl(*named_file, check=False)
+    for command in (first, arguments, arguments):
+        done = full_plane.kubectl(*command, "-f", file, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    assert bounds_of(stored(full_plane, "again", NAMESPACE)) == (EIGHT, KEPT)
+    assert bounds_of(stored(full_plane, name, NAMESPACE)) == (EIGHT, KEPT)
 
 
 def test_a_deadline_may_be_shortened_and_a_pod_released(full_plane: ControlPlane) -> None:

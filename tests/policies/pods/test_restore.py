@@ -23,7 +23,6 @@ WORDS = {
     "node affinity cuda In 12": "cuda-version",
     "terminationGracePeriodSeconds=120": "spot",
     "activeDeadlineSeconds=28800": "max-runtime",
-    "annotation karpenter.sh/do-not-disrupt": "disruption",
     "main: readinessProbe.initialDelaySeconds=72": "readiness-delay",
     "main: startupProbe for 90 s": "readiness-delay",
     "main: limits nvidia.com/gpu=1": "gpu-requests",
@@ -32,7 +31,7 @@ WORDS = {
     "initContainer fetch": "model-warming",
     "side: env NVIDIA_VISIBLE_DEVICES=void": "gpu-isolation",
 }
-"""Every kind of change there is."""
+"""Every kind of change of a spec."""
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 OWN = {"key": "own", "operator": "Exists"}
 ZONE_A, ZONE_B, CUDA = ("zone", "In", "a"), ("zone", "In", "b"), ("cuda", "In", "12")
@@ -70,10 +69,7 @@ def stored() -> JSON:
         container(
             "side", env=[{"name": "HOME", "value": "/"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
         ),
-        annotations={
-            "karpenter.sh/do-not-disrupt": "true",
-            INJECTED: "\n".join(f"{rule}: {what}" for what, rule in WORDS.items()),
-        },
+        annotations={INJECTED: "\n".join(f"{rule}: {what}" for what, rule in WORDS.items())},
         tolerations=[OWN, TOLERATION],
         nodeSelector={"accelerator": "nvidia-a100"},
         affinity=node_affinity([ZONE_A, CUDA], [ZONE_B, CUDA]),
@@ -115,6 +111,24 @@ def edited(edit: Callable[[JSON], Any]) -> JSON:
     document = stored()
     edit(document["spec"])
     return document
+
+
+KEEP = "karpenter.sh/do-not-disrupt"
+
+
+@cases(
+    ("sent", "want"),
+    lost=({"own": "1"}, {"own": "1", KEEP: "true"}),
+    changed=({KEEP: "false"}, {KEEP: "false"}),
+)
+def test_an_annotation_of_others_that_a_rule_added(sent: JSON, want: JSON) -> None:
+    before, after = stored(), stored()
+    before["metadata"]["annotations"] |= {KEEP: "true"}
+    after["metadata"]["annotations"] = {**sent, INJECTED: "mine"}
+
+    completed, _ = put_back(before, after, {f"annotation {KEEP}": "disruption"})
+
+    assert completed["metadata"]["annotations"] == {**want, INJECTED: "mine"}
 
 
 @cases(

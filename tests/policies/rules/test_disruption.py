@@ -39,7 +39,8 @@ def kept(document: JSON, owner: Owner = NO_OWNER, **tweaks: Any) -> JSON:
     again = PodPatch(patch.pod)
     list(mutate(again, OPTIONS, known))
     assert again.changes == []
-    return apply(document, patch)["metadata"].get("annotations", {})
+    annotations: JSON = apply(document, patch)["metadata"].get("annotations", {})
+    return annotations
 
 
 def run(annotations: JSON | None = None, **spec: Any) -> JSON:
