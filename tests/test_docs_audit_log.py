@@ -14,7 +14,7 @@ from webhook.cluster.api import ApiClient
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationCollector
-from webhook.controller.metrics import ControllerMetrics, WatchCollector
+from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
@@ -89,6 +89,7 @@ def test_the_table_of_metrics_has_what_the_processes_serve(tmp_path: Path) -> No
     registry.register(LedgerCollector(dict))
     ControllerMetrics(registry)
     registry.register(WatchCollector(dict))
+    registry.register(PendingCollector(dict))
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert names <= first_column("Metrics")

@@ -8,6 +8,7 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from policies.quota.amounts import GPUS
@@ -16,6 +17,7 @@ from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
 from webhook.commands.quota import quota
+from webhook.controller import controller
 from webhook.quota.documents import quota_path
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -28,10 +30,10 @@ def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
     )
 
 
-def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
+def test_what_is_shown_of_a_namespace(quotas: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     team = Namespace(quotas)
     create_gpu_node(quotas.client(), f"of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
-    with Running(quotas):
+    with Running(quotas) as running:
         team.quota({"gpus": "16", "classes": {"nvidia-a100": "4"}}, unclassifiedPods="TotalOnly")
         team.pod("big", 8)
         team.bind("big", f"of-{team.name}")
@@ -43,6 +45,9 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
         team.reserve(creation_request("in-flight", {GPUS: Fraction(1)}, catalogue_version))
         assert shows(team, 10, 1)
         assert eventually(lambda: (team.status().used or {})["classes/nvidia-a100"] == 8)
+        assert running.controller.pending_gpus()[team.name] == 0
+        monkeypatch.setattr(controller, "LONG_PENDING_SECONDS", -60.0)
+        assert running.controller.pending_gpus()[team.name] == 2
 
     team.change_quota({"hard": {"gpus": "20"}})  # while no controller runs
     text = run(quotas, "-n", team.name)
@@ -137,25 +142,28 @@ def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_pa
 
 def test_metrics_of_the_command(quotas: ControlPlane) -> None:
     team = Namespace(quotas)
-    controller = Command(quotas, f"metrics-{team.name}", "--lease", f"metrics-{team.name}")
-    controller.start()
+    process = Command(quotas, f"metrics-{team.name}", "--lease", f"metrics-{team.name}")
+    process.start()
     team.quota({"gpus": "7"})
     team.pod("trainer", 3)
-    assert uses(team, 3), controller.log()
+    assert uses(team, 3), process.log()
     labels = f'{{dimension="gpus",namespace="{team.name}"}}'
 
     want = {f"gpu_admission_quota_used{labels} 3.0", f"gpu_admission_quota_hard{labels} 7.0"}
-    shown = eventually(lambda: want <= set(controller.metric("gpu_admission_quota_")))
-    assert shown, controller.get("/metrics")[1]
-    assert controller.metric("gpu_admission_quota_last_recount_timestamp_seconds")
-    assert controller.get("/nothing")[0] == 404
+    shown = eventually(lambda: want <= set(process.metric("gpu_admission_quota_")))
+    assert shown, process.get("/metrics")[1]
+    assert f'gpu_admission_pending_gpus{{namespace="{team.name}"}} 0.0' in process.metric(
+        "gpu_admission_pending_gpus"
+    )
+    assert process.metric("gpu_admission_quota_last_recount_timestamp_seconds")
+    assert process.get("/nothing")[0] == 404
     with contextlib.ExitStack() as stalled:
         for _ in range(50):
-            client = stalled.enter_context(socket.create_connection(("127.0.0.1", controller.port)))
+            client = stalled.enter_context(socket.create_connection(("127.0.0.1", process.port)))
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
         began = time.monotonic()
-        assert controller.get("/healthz") == (200, "ok\n")
-        assert controller.get("/readyz") == (200, "ok\n")
+        assert process.get("/healthz") == (200, "ok\n")
+        assert process.get("/readyz") == (200, "ok\n")
         assert time.monotonic() - began < 8, "before the first stalled client is cut"
-    quotas.processes.terminate(controller.name, grace=30)
-    assert controller.exit_status() == 0
+    quotas.processes.terminate(process.name, grace=30)
+    assert process.exit_status() == 0

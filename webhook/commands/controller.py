@@ -31,7 +31,7 @@ from webhook.controller.canary import CanaryLoop
 from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import write_statuses
-from webhook.controller.metrics import ControllerMetrics, WatchCollector
+from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
@@ -187,6 +187,7 @@ def controller(
         return
     REGISTRY.register(LedgerCollector(running.observed.ledgers, running.statuses))
     REGISTRY.register(WatchCollector(running.informers))
+    REGISTRY.register(PendingCollector(running.pending_gpus))
     try:
         listener = listen(host, port)
     except StartupError as error:

@@ -350,6 +350,7 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
         pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
         amount = f"{format_amount(each.gpus)} {unit(GPUS, each.gpus)}"
         screen.line(f"  {each.namespace} {each.owner}, {amount}, {pods}", "yellow")
+        screen.paragraph(each.reason, indent=4, hanging=0, style="dim")
     if len(owners) > MAX_PENDING:
         screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
 

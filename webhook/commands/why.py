@@ -206,6 +206,8 @@ def _quota(quota: QuotaFit) -> Iterator[str]:
         requested = format_amount(row.requested)
         by_pod = f", {requested} by this pod" if quota.is_held else f"; the pod requests {requested}"
         yield f"{row.key}: {amount_or_unknown(row.used)} of {format_amount(row.hard)} used{creating}{by_pod}"
+    if quota.unbound_since:
+        yield f"held without a node since {timestamp(quota.unbound_since)}: nobody else gets it until the pod is deleted"
 
 
 def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:

@@ -4,7 +4,8 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from functools import partial
 from socket import gethostname
 from time import monotonic
@@ -20,14 +21,22 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER
+from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.controller.gangs import Gangs
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, ClaimHistory, LedgerRecord, PodRecord, ledger_record, ledgers
+from webhook.controller.records import (
+    LONG_PENDING_SECONDS,
+    QUOTAS,
+    ClaimHistory,
+    LedgerRecord,
+    PodRecord,
+    ledger_record,
+    ledgers,
+)
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_log import Holding, UsageLog
@@ -178,6 +187,15 @@ class Controller:
 
     def statuses(self) -> dict[str, QuotaStatus]:
         return {record.namespace: record.status for record in self.quotas.all()}
+
+    def pending_gpus(self) -> dict[str, Fraction]:
+        """Return by namespace the GPUs of pods that have held quota without a node for LONG_PENDING_SECONDS."""
+        before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
+        own = self.usage_cache.own
+        return {
+            namespace: own.unbound_gpus(namespace, ledger.unclassified_pods, before)
+            for namespace, ledger in self.observed.ledgers().items()
+        }
 
     def informers(self) -> dict[str, Informer[Any]]:
         own = {each.resource.plural: each for each in (self.quotas, self.ledger_objects)}

@@ -1,6 +1,7 @@
 """Prometheus metrics of the controller. webhook/quota has the metrics of the quotas."""
 
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -75,6 +76,23 @@ class ControllerMetrics:
     def forget(self, namespace: str) -> None:
         for each in (self.confirmed, self.expired, self.unreadable, self.recount_time, self.lifts_denied):
             each.remove(namespace)
+
+
+class PendingCollector(Collector):
+    """`gpus` returns by namespace the GPUs of pods that have held quota without a node for long. It is called at every scrape."""
+
+    def __init__(self, gpus: Callable[[], Mapping[str, Fraction]]) -> None:
+        self._gpus = gpus
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        pending = GaugeMetricFamily(
+            "gpu_admission_pending_gpus",
+            "GPUs of pods that hold quota and have had no node for more than 10 minutes.",
+            labels=["namespace"],
+        )
+        for namespace, gpus in self._gpus().items():
+            pending.add_metric([namespace], float(gpus))
+        yield pending
 
 
 class WatchCollector(Collector):

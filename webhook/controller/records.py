@@ -29,6 +29,9 @@ from webhook.quota.ledger_objects import LedgerObjectError, decode_ledger_object
 from webhook.quota.store import VersionedLedger
 from webhook.workloads.gangs import GangSource, gang_source
 
+LONG_PENDING_SECONDS = 600.0
+"""A pod that has held quota without a node for so long is shown to administrators: nodes that are coming take a few minutes."""
+
 PODS = Resource("/api/v1", "pods")
 QUOTAS = Resource(f"/apis/{API_VERSION}", PLURAL)
 
@@ -83,6 +86,11 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     @property
     def holds_quota(self) -> bool:
         return not self.is_terminal and self.waiting is None
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether it holds quota and has no node."""
+        return self.holds_quota and not self.node_name
 
     @property
     def nodes(self) -> tuple[NodeReference, ...]:

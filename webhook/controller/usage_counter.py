@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from fractions import Fraction
 from functools import partial
 from time import monotonic, time
 from typing import Any
@@ -180,6 +181,11 @@ class UsageCounter:
         """Return the namespaces in which pods wait."""
         with self._lock:
             return self.sums.waiting_namespaces()
+
+    def unbound_gpus(self, namespace: str, unclassified_pods: UnclassifiedPods, before: str) -> Fraction:
+        """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
+        with self._lock:
+            return self.sums.unbound_gpus(namespace, unclassified_pods, before)
 
     def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
         """Return the demand that a pod will have without our scheduling gate."""

@@ -6,6 +6,7 @@ not depend on the number of objects, only on the number of their holders.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from fractions import Fraction
 from heapq import nsmallest
 from typing import TypeVar
@@ -18,6 +19,7 @@ from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
+from webhook.cluster.objects import timestamp
 from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
 HOLDERS_SHOWN = 5
@@ -92,12 +94,24 @@ class _Namespace:
         self.pods: dict[str, PodRecord] = {}
         self.waiting: set[str] = set()
         """The uids of the pods that wait under our scheduling gate."""
+        self.unbound: dict[str, str] = {}
+        """By uid of a pod that holds quota and has no node: since when."""
         self.claims: dict[str, ClaimRecord] = {}
         self.gone: dict[str, ClaimRecord] = {}
         self.made_for: dict[str, set[str]] = {}
         self.sums: dict[UnclassifiedPods, _Sum] = {}
         self.uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By resource and name."""
+
+    def note_unbound(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        """Note since when a pod holds quota without a node: since its creation, or since our gate was removed."""
+        if after is None or not after.is_unbound:
+            if before is not None:
+                self.unbound.pop(before.uid, None)
+        elif before is not None and before.waiting is not None:
+            self.unbound[after.uid] = timestamp(datetime.now(UTC))
+        else:
+            self.unbound.setdefault(after.uid, after.since)
 
     def replace_claim(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         _replace(self.claims, self.uids["resourceclaims"], before, after)
@@ -148,6 +162,7 @@ class UsageSums:
             return frozenset()
         space = self._namespaces[record.namespace]
         _replace(space.pods, space.uids["pods"], before, after)
+        space.note_unbound(before, after)
         (space.waiting.add if after is not None and after.waits else space.waiting.discard)(record.uid)
         self._refer(before, after)
         self._count(space, record)
@@ -222,6 +237,13 @@ class UsageSums:
         """Return the pods of a namespace that wait under our scheduling gate."""
         space = self._namespaces.get(namespace)
         return [space.pods[uid] for uid in space.waiting] if space else []
+
+    def unbound_gpus(self, namespace: str, unclassified_pods: UnclassifiedPods, before: str) -> Fraction:
+        """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
+        space = self._namespaces.get(namespace, _Namespace())
+        pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
+        demands = (self._demand(space, pod, unclassified_pods) for pod in pods)
+        return sum((demand.get(GPUS, NOTHING) for demand in demands), NOTHING)
 
     def waiting_namespaces(self) -> set[str]:
         return {name for name, space in self._namespaces.items() if space.waiting}

@@ -10,11 +10,13 @@ from click.testing import CliRunner
 from policies.registry import RULES
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
+from tests.cluster.status.conftest import PATHS, SERVING, TENANT, TRAINING, apply, stateful
 from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main
 from webhook.commands.rules import default_mode
 from webhook.configuration.documents import API_VERSION
+from webhook.quota.documents import quota_path
 
 MODES: dict[str, list[str]] = {"enforce": [], "warn": ["gpu-quota"], "audit": [], "disabled": []}
 for rule in RULES[:-1]:
@@ -109,6 +111,30 @@ def test_figures_are_old_while_no_controller_leads(
     for each in (text, quota):
         assert ("no controller has led since" in " ".join(each.split())) is (state == "Stale")
         assert f" {state}" in each
+
+
+def test_a_pod_that_no_node_takes(cluster: ControlPlane) -> None:
+    """In the words of the real scheduler."""
+    team, client = Namespace(cluster, "unplaced"), cluster.client()
+    team.quota({"gpus": "20"})
+    assert eventually(lambda: team.used() is not None)
+    apply(client, team.name, stateful("large", 16))
+    try:
+        (owner,) = eventually(lambda: shown(cluster, "-n", team.name)["quotas"][0]["pending"])
+        assert eventually(
+            lambda: (
+                "nodes are available" in shown(cluster, "-n", team.name)["quotas"][0]["pending"][0]["reason"]
+            )
+        )
+        lines = status(cluster, "-n", team.name).splitlines()
+    finally:
+        assert client.delete(PATHS["StatefulSet"].format(team.name) + "/large")[0] == 200
+        assert client.delete(quota_path(team.name))[0] == 200
+    assert (owner["owner"], owner["held"]["gpus"], owner["hasNode"]) == ("StatefulSet/large", "16", False)
+    at = next(
+        number for number, line in enumerate(lines) if "StatefulSet/large, 16 GPUs, 1 pod since" in line
+    )
+    assert re.fullmatch(r"    0/\d+ nodes are available: .*Insufficient nvidia\.com/gpu.*", lines[at + 1])
 
 
 def test_policies_and_pauses(cluster: ControlPlane) -> None:

@@ -70,10 +70,21 @@ INSTALLATION = InstallationStatus(
 MODES = {"enforce": ("gpu-class", "gpu-requests"), "audit": ("gpu-isolation",), "disabled": ("spot",)}
 
 
+FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+
 def pending(
     owner: str, gpus: str, since: datetime, pods: int = 1, namespace: str = "ml-training"
 ) -> PendingOwner:
-    return PendingOwner(namespace=namespace, owner=owner, pods=pods, held={"gpus": amount(gpus)}, since=since)
+    return PendingOwner(
+        namespace=namespace,
+        owner=owner,
+        pods=pods,
+        held={"gpus": amount(gpus)},
+        since=since,
+        has_node=False,
+        reason=FIT,
+    )
 
 
 POLICIES = (
@@ -196,7 +207,9 @@ quotas                     ▄ pending ▒ reserved     used + reserved of hard
 pending pods hold 6 used GPUs in 1 namespace
   the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why
   ml-training Job/4, 4 GPUs, 2 pods since 2026-11-21 23:50 UTC
+    0/3 nodes are available: 3 Insufficient nvidia.com/gpu.
   ml-training Job/2, 2 GPUs, 1 pod since 07:13 UTC
+    0/3 nodes are available: 3 Insufficient nvidia.com/gpu.
 
 classes                      memory   nodes    GPUs    free
   nvidia-a100-80gb           80 GiB       3      24       5
@@ -313,9 +326,12 @@ def test_of_many_pending_owners_those_that_wait_longest_are_shown(capsys: pytest
     quota = msgspec.structs.replace(QUOTAS[0], pending=waiting)
     lines = printed(status(quotas=(quota,)), capsys).splitlines()
     start = lines.index("pending pods hold 18.14 used GPUs in 10 namespaces")
-    assert lines[start + 2 : start + 8] == [
+    owners = [
         "  ml-training Job/old, 0.14 GPUs, 3 pods since 2026-11-21 23:50 UTC",
         *(f"  team-{n} Job/{n}, 2 GPUs, 1 pod since 07:13 UTC" for n in range(4)),
+    ]
+    assert lines[start + 2 : start + 13] == [
+        *(line for owner in owners for line in (owner, f"    {FIT}")),
         "  and 5 owners more; -o json has all",
     ]
 

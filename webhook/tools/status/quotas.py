@@ -1,8 +1,8 @@
-"""GPUQuotas as the controller wrote their status, and the stored pods and claims that hold them, pending or not."""
+"""GPUQuotas as the controller wrote their status, and the stored pods and claims that hold them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from fractions import Fraction
 
 import msgspec
@@ -40,10 +40,6 @@ from webhook.tools.status.report import (
     QuotaSummary,
     Shown,
 )
-
-PENDING = {"fieldSelector": "status.phase=Pending"}
-PENDING_AFTER = timedelta(minutes=1)
-"""A younger pod may just be starting."""
 
 
 def key_order(key: str) -> tuple[int, str]:
@@ -183,7 +179,7 @@ def holders_of_quota(
         pod = reader.read_pod(raw)
         if pod is None or not pod.holds_quota:
             return
-        demand = _demand(reader, pod, unclassified_pods, nodes)
+        demand = demand_of_pod(reader, pod, unclassified_pods, nodes)
         counted[pod.uid, pod.extended_claim] = demand
         is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None
@@ -201,7 +197,7 @@ def holders_of_quota(
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
 
 
-def _demand(
+def demand_of_pod(
     reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
 ) -> Vector:
     """Return the demand of a pod; what is certain of it if it is on a node, and the caller may read none.
@@ -229,34 +225,3 @@ def cluster_nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | N
         return NodeIndex(keys, api.list(NODES.path(), node_reader(keys)).items)
     except errors.Forbidden:
         return None
-
-
-def pending_owners(
-    api: ApiClient,
-    configuration: Configuration,
-    quotas: Mapping[str, UnclassifiedPods],
-    nodes: NodeIndex | None,
-    namespace: str,
-) -> tuple[PendingOwner, ...]:
-    """Return the owners of pending pods that hold quota, of all namespaces if it is "", the longest first.
-
-    quotas: how pods without a class count, by namespace; pods of other namespaces hold none. Raises `errors.ApiError`.
-    """
-    reader = RecordReader(configuration)
-    owners: dict[tuple[str, str], list[tuple[Vector, str]]] = defaultdict(list)
-    for pod in api.list(PODS.path(namespace), reader.read_pod, query=PENDING).items:
-        if pod.namespace in quotas and pod.holds_quota:
-            held = _demand(reader, pod, quotas[pod.namespace], nodes)
-            if held:
-                owners[pod.namespace, pod.holder].append((held, pod.since))
-    found = (
-        PendingOwner(
-            namespace=namespace,
-            owner=owner,
-            pods=len(pods),
-            held=total(held for held, _ in pods),
-            since=min(datetime.fromisoformat(since) for _, since in pods),
-        )
-        for (namespace, owner), pods in owners.items()
-    )
-    return tuple(sorted(found, key=lambda each: each.order))

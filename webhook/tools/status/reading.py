@@ -33,8 +33,9 @@ from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
+from webhook.tools.status.pending import PENDING_AFTER, pending_owners
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import PENDING_AFTER, pending_owners, quota_status
+from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,

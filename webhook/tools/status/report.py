@@ -66,22 +66,27 @@ class QuotaHolder(Shown, frozen=True):
 
 
 class PendingOwner(Shown, frozen=True):
-    """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one."""
+    """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one.
+
+    has_node: whether they are on nodes, or without one. reason: why most of them do not run.
+    """
 
     namespace: str
     owner: str
     pods: int
     held: dict[str, Fraction]
     since: datetime
+    has_node: bool
+    reason: str
 
     @property
     def gpus(self) -> Fraction:
         return self.held.get(GPUS, NOTHING)
 
     @property
-    def order(self) -> tuple[datetime, str, str]:
+    def order(self) -> tuple[datetime, str, str, bool]:
         """The sort key: the longest first."""
-        return self.since, self.namespace, self.owner
+        return self.since, self.namespace, self.owner, self.has_node
 
 
 class DeniedOwner(Shown, frozen=True):

@@ -224,7 +224,7 @@ class _Case:
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             no_node = tuple(each for each in warned if each.reason in NO_NODE)
         is_held = is_stored and not waits(pod)
-        quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, is_held=is_held)
+        quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, self.now, is_held=is_held)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)
         situation = msgspec.structs.replace(

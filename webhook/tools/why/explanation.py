@@ -69,12 +69,14 @@ class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
 class QuotaFit(Shown, frozen=True):
     """The demand of one pod on the quota of its namespace, by dimension.
 
-    is_held: the pod exists, so what is used or reserved includes its demand.
+    is_held: the pod exists, so what is used or reserved includes its demand. unbound_since: since when it has had no node, if
+      for longer than 10 minutes.
     """
 
     is_held: bool
     state: QuotaState
     rows: tuple[QuotaDemand, ...]
+    unbound_since: datetime | None = None
 
 
 class NodeFit(Shown, frozen=True):

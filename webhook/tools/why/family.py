@@ -4,7 +4,6 @@ Owners are followed upwards from the pods, and from what was denied pods, by one
 calls, whatever operators there are, and however many objects.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -19,11 +18,10 @@ from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.status.pending import no_node_words
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 
-_ATTEMPTS = re.compile(r"[.,] (?:no new claims to deallocate|preemption:)")
-"""Where the scheduler's message goes on to what it tried in vain (`FitError` and `PostFilter` of v1.36)."""
 MAX_LEVELS = 5
 """Owners above a pod: a Pod of a Job of a JobSet of a TrainJob has three."""
 
@@ -117,7 +115,7 @@ class StoredPod(msgspec.Struct, frozen=True):
             return ""
         found = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
         said = next((each.get("message", "") for each in found if each["status"] == "False"), "")
-        return _ATTEMPTS.split(str(said))[0]
+        return no_node_words(str(said))
 
     @property
     def is_unconsidered(self) -> bool:

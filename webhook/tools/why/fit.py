@@ -1,6 +1,7 @@
 """What one pod demands of its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from fractions import Fraction
 
 from msgspec.structs import asdict
@@ -13,6 +14,8 @@ from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues, pod_demand
+from webhook.cluster.objects import timestamp
+from webhook.controller.records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import GPUNode, gpu_amounts
 from webhook.tools.status.quotas import quota_status
@@ -35,7 +38,13 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
 
 
 def quota_fit(
-    pod: Pod, quota: QuotaRecord | None, nodes: NodeIndex, catalogues: Catalogues, *, is_held: bool
+    pod: Pod,
+    quota: QuotaRecord | None,
+    nodes: NodeIndex,
+    catalogues: Catalogues,
+    now: datetime,
+    *,
+    is_held: bool,
 ) -> QuotaFit | None:
     """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read."""
     if quota is None or quota.spec is None:
@@ -47,7 +56,10 @@ def quota_fit(
         for row in status.rows
         if demand.vector.get(row.key)
     )
-    return QuotaFit(state=status.state, rows=rows, is_held=is_held)
+    created = (pod.metadata and pod.metadata.creation_timestamp) or timestamp(now)
+    since = datetime.fromisoformat(created)
+    is_long = is_held and not pod.spec.node_name and (now - since).total_seconds() > LONG_PENDING_SECONDS
+    return QuotaFit(state=status.state, rows=rows, is_held=is_held, unbound_since=since if is_long else None)
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:

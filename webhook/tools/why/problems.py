@@ -19,8 +19,8 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
+from webhook.tools.status.pending import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import PENDING_AFTER
 from webhook.tools.status.report import DeniedOwner, Shown
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.family import StoredPod, decode_stored

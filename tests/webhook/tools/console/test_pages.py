@@ -44,9 +44,21 @@ def quota(number: int, **tweaks: Any) -> QuotaSummary:
     return QuotaSummary(**{**fields, **tweaks})
 
 
+def pending(namespace: str, owner: str, since: datetime = NOW, pods: int = 1) -> PendingOwner:
+    return PendingOwner(
+        namespace=namespace,
+        owner=owner,
+        pods=pods,
+        held=FOUR,
+        since=since,
+        has_node=False,
+        reason="no <node>",
+    )
+
+
 QUOTAS = (
     *(quota(number) for number in range(494)),
-    quota(494, pending=(PendingOwner(namespace="team-494", owner="Job/a", pods=1, held=FOUR, since=NOW),)),
+    quota(494, pending=(pending("team-494", "Job/a"),)),
     quota(495, state=QuotaState.STALE, message="no message about pods for 200 s"),
     quota(496, denied=3),
     quota(497, state=QuotaState.NOT_COUNTED),
@@ -195,11 +207,9 @@ def test_of_many_nodes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_page_of_a_quota_has_the_first_and_a_link_to_all() -> None:
-    pending = tuple(
-        PendingOwner(namespace="team", owner=f"Job/{n}", pods=1, held=FOUR, since=NOW) for n in range(100)
-    )
+    owners = tuple(pending("team", f"Job/{n}") for n in range(100))
     denials = tuple(msgspec.structs.replace(each, namespace="team") for each in DENIALS)
-    found = msgspec.structs.replace(status((quota(0, namespace="team", pending=pending),)), denials=denials)
+    found = msgspec.structs.replace(status((quota(0, namespace="team", pending=owners),)), denials=denials)
     text = shown("/quotas/team", {}, found)
 
     assert len(re.findall(r"<strong>Job/\d+</strong>", text)) == 2 * 10
@@ -272,12 +282,7 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
 
 
 def test_pending_pods_that_hold_quota_are_shown_the_longest_first() -> None:
-    owners = [
-        PendingOwner(
-            namespace="team-498", owner=f"Job/{n}", pods=n, held=FOUR, since=NOW - timedelta(hours=n)
-        )
-        for n in range(7, 1, -1)
-    ]
+    owners = [pending("team-498", f"Job/{n}", NOW - timedelta(hours=n), n) for n in range(7, 1, -1)]
     held_up = quota(498, pending=tuple(owners), is_held_up=True)
     overview, page = (shown(path, {}, status((held_up, *QUOTAS[:3]))) for path in ("/", "/quotas/team-498"))
 
@@ -285,6 +290,7 @@ def test_pending_pods_that_hold_quota_are_shown_the_longest_first() -> None:
         f"Job/{n}" for n in (7, 6, 5, 4, 3)
     ]
     assert re.findall(r"<strong>(Job/\d)</strong>", page) == [f"Job/{n}" for n in (7, 6, 5, 4, 3, 2)]
+    assert [text.count("no &lt;node&gt;") for text in (overview, page)] == [5, 6]
     assert names(overview)[0] == "team-498"
 
 

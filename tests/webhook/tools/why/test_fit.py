@@ -1,5 +1,6 @@
 """What keeps a pod from a node, and what it asks of a quota."""
 
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -163,10 +164,28 @@ def test_the_classes_of_a_pod() -> None:
     assert classes_for(view(pod()), unlabelled, CONFIGURATION) == ()
 
 
-def test_what_a_pod_asks_of_a_quota() -> None:
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+AT_EIGHT, LATELY = "2026-11-22T08:00:00Z", "2026-11-22T08:50:00Z"
+
+
+@cases(
+    ("created", "spec", "is_held", "unbound_since"),
+    of_a_pod_that_does_not_exist=(None, {}, False, None),
+    of_one_that_runs=(AT_EIGHT, {"nodeName": "a"}, True, None),
+    of_one_without_a_node_for_ten_minutes=(LATELY, {}, True, None),
+    of_one_without_a_node_for_longer=(AT_EIGHT, {}, True, datetime(2026, 11, 22, 8, 0, tzinfo=UTC)),
+    of_one_that_waits_in_line=(AT_EIGHT, {}, False, None),
+)
+def test_what_a_pod_asks_of_a_quota(
+    created: str | None, spec: JSON, is_held: bool, unbound_since: datetime | None
+) -> None:
     hard, total = Hard(gpus=8, classes={"nvidia-t4": 8}), UnclassifiedPods.TOTAL_ONLY
-    spec = QuotaSpec(hard=hard, stated_unclassified_pods=total)
-    quota = QuotaRecord(namespace="team", uid="", version="", spec=spec)
-    found = quota_fit(view(pod()), quota, NO_NODES, CONFIGURATION, is_held=False)
+    granted = QuotaSpec(hard=hard, stated_unclassified_pods=total)
+    quota = QuotaRecord(namespace="team", uid="", version="", spec=granted)
+    stored = view({**pod(**spec), "metadata": {"name": "a", "creationTimestamp": created}})
+    found = quota_fit(stored, quota, NO_NODES, CONFIGURATION, NOW, is_held=is_held)
     assert found is not None
-    assert [(row.key, row.requested) for row in found.rows] == [("gpus", Fraction(4))]
+    # A node that is not known may be of any class.
+    keys = ["gpus", *(["classes/nvidia-t4"] if spec else [])]
+    assert [(row.key, row.requested) for row in found.rows] == [(key, Fraction(4)) for key in keys]
+    assert found.unbound_since == unbound_since

@@ -10,6 +10,7 @@ from webhook.tools.doctor.checks import (
     documents,
     neighbours,
     nodes,
+    pending,
     references,
     waiting,
 )
@@ -25,6 +26,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *references.CHECKS,
     *documents.QUOTA_CHECKS,
     *waiting.CHECKS,
+    *pending.CHECKS,
 )
 
 

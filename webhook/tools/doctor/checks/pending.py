@@ -1,0 +1,48 @@
+"""Pods that hold quota and find no node: GPUs that nobody can use."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+
+from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from webhook.cluster.objects import timestamp
+from webhook.controller.records import LONG_PENDING_SECONDS, QUOTAS
+from webhook.quota.documents import decode_quota
+from webhook.tools.doctor.check import Observation, doctor_check, warning
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.status.pending import pending_owners
+from webhook.tools.status.quotas import cluster_nodes
+from webhook.tools.status.report import PendingOwner
+
+
+@doctor_check(
+    "pending-pods",
+    "Pods that hold quota find a node within 10 minutes",
+    Permission("list", "pods"),
+    Permission("list", "nodes"),
+    Permission("list", "gpuquotas", "gpu-admission.dev"),
+)
+def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
+    quotas = cluster.decoded(QUOTAS.path(), decode_quota)
+    counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
+    if not counts_as:
+        return
+    configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
+    nodes = cluster_nodes(cluster.api, configuration)
+    by_namespace: dict[str, list[PendingOwner]] = defaultdict(list)
+    for each in pending_owners(cluster.api, configuration, counts_as, nodes, ""):
+        if not each.has_node and each.since < began:
+            by_namespace[each.namespace].append(each)
+    for namespace, owners in sorted(by_namespace.items()):
+        first, gpus = owners[0], sum((each.gpus for each in owners), NOTHING)
+        more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
+        yield warning(
+            "pending-with-quota",
+            f"pods in {namespace}",
+            f"hold {format_amount(gpus)} {unit(GPUS, gpus)} of the quota and have no node: {first.owner} since "
+            f"{timestamp(first.since)}, {first.reason}{more}",
+            f"gpu-admission why {first.owner} -n {namespace} says what each node lacks; delete what is not needed",
+        )
+
+
+CHECKS = (_pending_pods,)
