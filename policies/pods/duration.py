@@ -9,7 +9,7 @@ MUST = 'must be a duration of at least a second, such as "8h" or "1h30m"'
 
 @lru_cache(maxsize=256)  # the same few of a policy's options
 def duration_seconds(text: str) -> int | None:
-    """Return the seconds, None if the text is no duration, or none at all (`0s`)."""
+    """Return the seconds. None if the text does not have this form, or says `0s`."""
     found = _DURATION.fullmatch(text)
     if found is None:
         return None

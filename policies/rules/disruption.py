@@ -5,7 +5,7 @@ Adds:    to a GPU pod that runs to completion and has a deadline, its own or tha
          `karpenter.sh/do-not-disrupt: "true"` and `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"`, unless it has them.
 Warns:   of a workload with several replicas of a server on GPUs that no PodDisruptionBudget selects.
 
-Without a deadline nothing is added: a pod that hangs would keep its node for ever. `mode` is disabled by default.
+Without a deadline nothing is added: a pod that hangs would keep its node forever. `mode` is disabled by default.
 """
 
 from collections.abc import Iterator, Mapping

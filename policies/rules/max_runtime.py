@@ -1,4 +1,4 @@
-"""End pods that run to completion after a time that is known before they start, so that none holds GPUs for ever.
+"""End pods that run to completion after a time that is known before they start, so that none holds GPUs forever.
 
 Reads:   activeDeadlineSeconds, restartPolicy, ports and readinessProbe; annotation max-runtime; what makes the pod, and its own
          deadline (`policies.pods.owner`).
