@@ -80,6 +80,7 @@ class Reason(StrEnum):
         "NoDisruptionBudget",
         "no PodDisruptionBudget selects the replicas of a server",
     )
+    EXCEEDS_SHARE = "ExceedsShare", "a pod requests more CPU or memory than the share of its GPUs"
 
     PROBE_KILLS_LOADING = "ProbeKillsLoading", "a probe kills the container before its model is loaded"
     SCALES_TO_ZERO = "ScalesToZero", "the first request waits until a model is loaded"
@@ -94,6 +95,8 @@ class Reason(StrEnum):
 
     QUOTA_EXCEEDED = "QuotaExceeded", "the request and the usage of the namespace together exceed the quota"
     QUOTA_CAN_NEVER_FIT = "QuotaCanNeverFit", "the request exceeds the whole quota"
+    BUDGET_SPENT = "BudgetSpent", "the GPU-hours that the namespace may use in this period are spent"
+    BUDGET_LOW = "BudgetLow", "few of the GPU-hours that the namespace may use in this period are left"
     QUOTA_QUEUED = "QuotaQueued", "the pod waits in line for quota"
     OTHERS_WAIT = "OthersWait", "other pods wait in line for the quota"
     QUEUE_FULL = "QueueFull", "as many pods wait in line for the quota as may"
@@ -277,6 +280,7 @@ _REASONS = {
         Reason.INEFFECTIVE_ANNOTATION,
     },
     "disruption": _INJECTED | {Reason.NO_DISRUPTION_BUDGET},
+    "host-resources": _INJECTED | {Reason.EXCEEDS_SHARE},
     "readiness-delay": _INJECTED
     | {Reason.PROBE_KILLS_LOADING, Reason.SCALES_TO_ZERO}
     | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},

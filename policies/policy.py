@@ -17,6 +17,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.registry import RULES
 from policies.rule import Mode, Rule, RuleOptions
 from policies.rules.gpu_quota import queues
+from policies.rules.host_resources import reads_limit_ranges
 
 LONGEST_HELP = 256
 """Characters of `help`, which every denial repeats."""
@@ -215,6 +216,7 @@ class PolicySet:
             for policy in self.policies
             for rule in RULES
         )
+        self.reads_limit_ranges = any(reads_limit_ranges(each.spec.rules.get) for each in policies)
         # Namespaces come and go; what is remembered is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
 

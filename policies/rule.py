@@ -21,6 +21,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
@@ -83,6 +84,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None if they are not known."""
+    limit_ranges: NamespaceLimits | None = None
+    """What the LimitRanges of the namespace say. None if rule host-resources is off, or they cannot be read."""
     grant: QuotaGrant | None = None
     """What the quota of the namespace grants, None without a quota, or if no rule needs it."""
     budgets: tuple[LabelSelector, ...] | None = None

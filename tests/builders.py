@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 import jsonpatch
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
+from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare, MigProfile, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     Measure,
@@ -16,6 +16,7 @@ from policies.gpus.resource_mapping import (
     ResourceMappingSpec,
     ResourcePattern,
 )
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
@@ -41,9 +42,12 @@ T4_TAINT = Toleration(key="accelerator", operator="Equal", value="t4", effect="N
 
 
 def gpu_class(name: str, family: str, memory_gib: int, **tweaks: Any) -> GPUClass:
-    """Return a class whose nodes carry its name as the label `accelerator`."""
-    labels = (NodeLabel(key="accelerator", values=(name,)),)
-    return GPUClass(name=name, family=family, memory_gib=memory_gib, **{"node_labels": labels, **tweaks})
+    """Return a class whose nodes carry its name as the label `accelerator`, with 12 CPUs and 120Gi for each card."""
+    fields = {
+        "node_labels": (NodeLabel(key="accelerator", values=(name,)),),
+        "per_gpu": HostShare(cpu="12", memory="120Gi"),
+    }
+    return GPUClass(name=name, family=family, memory_gib=memory_gib, **{**fields, **tweaks})
 
 
 CLASSES = ClassCatalogue(
@@ -102,8 +106,9 @@ NOW = datetime(2026, 11, 21, 10, 42, tzinfo=UTC)
 
 
 def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
-    """Return what a rule may look at besides the pod: a catalogue of four classes and a small resource mapping."""
+    """Return what a rule may look at besides the pod: a catalogue of four classes, a small resource mapping, no LimitRange."""
     fields = {"namespace": "ml-training", "now": NOW, "resource_mapping": RESOURCE_MAPPING}
+    fields["limit_ranges"] = NamespaceLimits()
     return Context(phase=phase, **{**fields, "classes": CLASSES, **tweaks})
 
 

@@ -24,6 +24,7 @@ from policies.pods.names import (
     is_resource_name,
 )
 from policies.pods.pod import Strict, Toleration
+from policies.pods.quantity import NANO, QuantityError, QuantityText, parse_quantity
 from policies.pods.tolerations import toleration_problems
 
 K = TypeVar("K", bound=Hashable)
@@ -38,6 +39,9 @@ _MIG_PROFILE = re.compile(
 )
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
 _LONGEST_WORD = 63
+_SUCH_AS = {"cpu": "12", "memory": "120Gi"}
+_LEAST_SHARE = {"cpu": Fraction(1, 10), "memory": Fraction(2**26)}
+"""A tenth of a core and 64Mi for each GPU. Less is a mistake in the unit."""
 
 
 class NodeLabel(Strict, frozen=True):
@@ -59,13 +63,28 @@ class MigProfile(Strict, frozen=True):
     weight: int | str | None = None
 
 
+class HostShare(Strict, frozen=True):
+    """The CPU and memory of a node that belong to each of its cards, as quantities. None: not stated."""
+
+    cpu: QuantityText = None
+    memory: QuantityText = None
+
+    def of(self, resource: str) -> Fraction | None:
+        """Return the share of `cpu` (cores) or `memory` (bytes). None if it is not stated, or is not valid."""
+        raw = self.cpu if resource == "cpu" else self.memory
+        try:
+            return None if raw is None else Fraction(parse_quantity(raw).nano, NANO)
+        except QuantityError:
+            return None
+
+
 class GPUClassSpec(Strict, frozen=True):
     """Spec of a GPUClass document. `problems` validates what its types do not.
 
     `family` defaults to the name of the class. `memory_gib` is the nominal size. `resource` is the extended resource of whole
     cards. `gpus_per_node` is the maximum on a node, None if it is not known. `equivalents` are resources whose unit is not one
     card: "1/4" if four pods share a card under an unchanged resource name. The DeviceClasses (DRA) in `device_classes` have only
-    devices of this class.
+    devices of this class. `per_gpu` is for rule host-resources.
     """
 
     memory_gib: int = msgspec.field(name="memoryGiB")
@@ -77,6 +96,7 @@ class GPUClassSpec(Strict, frozen=True):
     mig_profiles: dict[str, MigProfile] = msgspec.field(default_factory=dict)
     equivalents: dict[str, int | str] = msgspec.field(default_factory=dict)
     device_classes: tuple[str, ...] = ()
+    per_gpu: HostShare | None = msgspec.field(name="perGPU", default=None)
 
 
 class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
@@ -202,7 +222,7 @@ class ClassCatalogue:
 
         It omits the size of nodes. Demand does not depend on it, and an older release can read the document while both run.
         """
-        classes = [replace(gpu_class, gpus_per_node=None) for gpu_class in self]
+        classes = [replace(gpu_class, gpus_per_node=None, per_gpu=None) for gpu_class in self]
         return msgspec.json.encode(classes, order="deterministic")
 
     @cached_property
@@ -238,6 +258,7 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
         yield from _share_problems(f"spec.equivalents[{resource}]", share)
     what = "the name of a DeviceClass such as h100.example.com"
     yield from _list_problems("spec.deviceClasses", spec.device_classes, is_dns_subdomain, what)
+    yield from _host_share_problems(spec.per_gpu)
 
 
 def _list_problems(
@@ -279,6 +300,22 @@ def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassS
             yield f"{path}.{field}", f"must be from 1 to {most}, not {value}"
     if profile.weight is not None:
         yield from _share_problems(f"{path}.weight", profile.weight)
+
+
+def _host_share_problems(share: HostShare | None) -> Iterator[Problem]:
+    if share is None:
+        return
+    stated = {name: raw for name, raw in (("cpu", share.cpu), ("memory", share.memory)) if raw is not None}
+    if not stated:
+        yield "spec.perGPU", "must have cpu, memory, or both"
+    for name, raw in stated.items():
+        try:
+            parse_quantity(raw)
+        except QuantityError as error:
+            yield f"spec.perGPU.{name}", f"must be a quantity such as {_SUCH_AS[name]}: {error}"
+            continue
+        if (share.of(name) or 0) < _LEAST_SHARE[name]:
+            yield f"spec.perGPU.{name}", f'must be a quantity such as {_SUCH_AS[name]}, not "{raw}"'
 
 
 def _share_problems(path: str, share: int | str) -> Iterator[Problem]:

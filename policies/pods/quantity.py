@@ -91,6 +91,12 @@ def parse_quantity(raw: QuantityText) -> Quantity:
     return _parse(repr(raw))
 
 
+def in_mebibytes(size: int) -> str:
+    """Return a number of bytes as a quantity of whole MiB, rounded down: `2560Mi`, `32Gi`."""
+    mebibytes = size // 2**20
+    return f"{mebibytes // 1024}Gi" if mebibytes % 1024 == 0 else f"{mebibytes}Mi"
+
+
 def readable(raw: QuantityText) -> Quantity | None:
     """Return the quantity, or None if it cannot be read."""
     try:

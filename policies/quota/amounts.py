@@ -42,6 +42,7 @@ DIMENSIONS: tuple[str, ...] = Hard.__struct_fields__
 _NAMED = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not None)
 
 NOTHING = Fraction(0)
+_WHOLE_HOURS_FROM = 10
 _LEAST_SHOWN = Fraction(1, 100)
 
 _MAX_DIGITS = 400
@@ -113,6 +114,12 @@ def format_amount(amount: Fraction) -> str:
         return f"<{float(_LEAST_SHOWN)}"
     whole, hundredths = divmod(int(amount * 100 + Fraction(1, 2)), 100)
     return f"{whole}.{hundredths:02}".rstrip("0") if hundredths else str(whole)
+
+
+def format_gpu_hours(amount: Fraction) -> str:
+    """Return GPU-hours for people: `0.5 GPU-hours`, `1 GPU-hour`, from 10 on whole ones: `318 GPU-hours`."""
+    shown = format_amount(Fraction(round(amount)) if amount >= _WHOLE_HOURS_FROM else amount)
+    return f"{shown} GPU-hour{'' if shown == '1' else 's'}"
 
 
 def unit(key: str, amount: Fraction = NOTHING) -> str:

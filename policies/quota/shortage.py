@@ -18,6 +18,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, format_amount, total, unit
 from policies.quota.demand import RULE_ID, pod_demand
+from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
 from policies.quota.quota_request import QuotaRequest
@@ -32,6 +33,7 @@ MAX_CLASSES = 4
 LONGEST = 190
 """Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
 AND_WAIT = "and wait until that much is free"
+MAX_HOLDERS = 5
 NAMES_LISTED = 2
 """Classes and resources in one amount; the line is short."""
 
@@ -63,7 +65,7 @@ def exceeded(
     keys = [each.key for each in shortfalls]
     edits = dict.fromkeys(edit.words for edit in fix)
     named, unnamed = (
-        [*edits, *_remedies(request, ledger, shortfalls, fits_in_part=bool(smaller), holders=holders)]
+        [*edits, *_remedies(request, ledger, shortfalls, now, fits_in_part=bool(smaller), holders=holders)]
         for holders in (ledger.holders, {})
     )
     ask = f"to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'}"
@@ -79,7 +81,7 @@ def exceeded(
         fix=fix,
         remedy=remedy,
         ask=ask,
-        details=tuple(_details(ledger, keys, class_reason)),
+        details=tuple(_details(ledger, keys, class_reason, now)),
     )
 
 
@@ -165,6 +167,7 @@ def _remedies(
     request: QuotaRequest,
     ledger: QuotaLedger,
     shortfalls: Sequence[Shortfall],
+    now: datetime,
     *,
     fits_in_part: bool,
     holders: Mapping[str, Sequence[Holder]],
@@ -186,11 +189,14 @@ def _remedies(
         return
     if not fits_in_part:
         yield from _at_most(request, {each.key: _left(each) for each in shortfalls}, shortfalls)
-    yield f"wait until {_release(request, shortfalls, holders)}"
+    yield f"wait until {_release(request, shortfalls, now, holders)}"
 
 
 def _release(
-    request: QuotaRequest, shortfalls: Sequence[Shortfall], holders: Mapping[str, Sequence[Holder]]
+    request: QuotaRequest,
+    shortfalls: Sequence[Shortfall],
+    now: datetime,
+    holders: Mapping[str, Sequence[Holder]],
 ) -> str:
     """Return who must release what: `Job/train releases 2 GPUs`, `others release room for 3 nvidia.com/mig-1g.10gb`.
 
@@ -198,7 +204,7 @@ def _release(
     """
     missing = {each.key: each.requested - _left(each) for each in shortfalls}
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
-    names = _covering(holders.get(scarcest.key, ()), missing[scarcest.key], request.controlled_by)
+    names = _covering(holders.get(scarcest.key, ()), missing[scarcest.key], request.controlled_by, now)
     who = f"{' and '.join(names) or 'others'} release{'s' if len(names) == 1 else ''}"
     if all(each.denominator == 1 for each in missing.values()):
         return f"{who} {amounts_in_words(missing)}"
@@ -212,16 +218,19 @@ def _release(
     return f"{who} all that {'it holds' if len(names) == 1 else 'they hold'}"
 
 
-def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str) -> list[str]:
-    """Return the largest holders that hold what is missing, besides the author's own; none if that takes too many names."""
-    names: list[str] = []
-    for each in holders:
-        if each.name == controlled_by:
-            continue
-        names.append(each.name)
-        missing -= Fraction(each.amount)
-        if missing <= 0:
-            return names if len(names) <= NAMES_LISTED else []
+def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, now: datetime) -> list[str]:
+    """Return who holds what is missing, besides the author's own; none if that takes too many names.
+
+    These are idle holders and then the largest, or the largest alone.
+    """
+    for ranked in (idle_first(holders), largest_first(holders)):
+        left, names = missing, list[str]()
+        for each in ranked:
+            if left > 0 and each.name != controlled_by:
+                left -= Fraction(each.amount)
+                names.append(holder_title(each, now))
+        if left <= 0 and len(names) <= NAMES_LISTED:
+            return names
     return []
 
 
@@ -250,14 +259,13 @@ def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shor
     return min(found, default=None)
 
 
-def _details(ledger: QuotaLedger, keys: Sequence[str], class_reason: str) -> Iterator[str]:
-    """Yield who holds most, once for dimensions with the same holders, and why an unpinned pod counts for classes."""
+def _details(ledger: QuotaLedger, keys: Sequence[str], class_reason: str, now: datetime) -> Iterator[str]:
+    """Yield who is idle, who holds most, once for dimensions with equal holders, and why an unpinned pod counts for classes."""
+    yield from [text for key in keys if (text := idle_holders(ledger.holders.get(key, ()), key, now))][:1]
     by_holders: dict[str, list[str]] = {}
     for key in keys:
-        holders = (
-            f"{each.name} {format_amount(Fraction(each.amount))}" for each in ledger.holders.get(key, ())
-        )
-        if text := ", ".join(holders):
+        largest = largest_first(ledger.holders.get(key, ()))[:MAX_HOLDERS]
+        if text := ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in largest):
             by_holders.setdefault(text, []).append(unit(key))
     for text, names in by_holders.items():
         yield f"largest holders of {' and '.join(names)}: {text}"

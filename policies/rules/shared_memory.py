@@ -20,14 +20,13 @@ from policies.gpus.resource_mapping import Measure
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
-from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
+from policies.pods.quantity import Quantity, QuantityError, in_mebibytes, parse_quantity, readable
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "shared-memory"
 VOLUME = "gpu-admission-shm"
 MOUNT_PATH = "/dev/shm"  # noqa: S108 - the mount point in the container, not a file of ours
-MIB, GIB = 2**20, 2**30
-RUNTIME_DEFAULT = 64 * MIB
+RUNTIME_DEFAULT = 64 * 2**20
 """Size in containerd and CRI-O. A smaller volume would be worse."""
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
@@ -79,8 +78,9 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
             return
         if size < RUNTIME_DEFAULT:
             return
-        text = f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
-        patch.add_volume(Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=text)))
+        patch.add_volume(
+            Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=in_mebibytes(size)))
+        )
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
         yield _not_added(message=f"volume {VOLUME} must be a memory emptyDir", remedy="rename that volume")
         return

@@ -1,7 +1,8 @@
 """The static manifests of deploy/static/: what the chart makes of values-first-install.yaml, for `kubectl apply` and kustomize.
 
 `python -m tests.deploy.manifests` writes them, the chart's README, and before both the chart's rules for the built-in kinds of
-workloads and what the CRD and the presets lack of new rules; with `--check` it only says whether they are up to date.
+workloads and for Prometheus, and what the CRD and the presets lack of new rules. With `--check` it only says whether they are up
+to date.
 """
 
 import os
@@ -18,6 +19,7 @@ import yaml
 from tests.controlplane import ControlPlaneUnavailable, helm
 from tests.deploy import rule_files
 from webhook.configuration.loader import load_directory
+from webhook.prometheus import exporters
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
@@ -26,6 +28,7 @@ CRDS, POLICY, INSTALL = "crds/crds.yaml", "first-install/policy.yaml", "first-in
 IMAGE = "registry.invalid/gpu-admission"
 """Whoever applies the manifests names another; this one no registry can have (RFC 2606)."""
 WORKLOAD_RULES = CHART / "files" / "workload-rules.yaml"
+RECORDING_RULES = CHART / "files" / "recording-rules.yaml"
 KUBERNETES = frozenset({"", "apps", "batch", "extensions"})
 """Groups that have rules of their own in the chart, or are gone."""
 README = CHART / "README.md"
@@ -88,6 +91,34 @@ def workload_rules() -> str:
     )
 
 
+def recording_rules() -> str:
+    """Return the recording rules of the use of GPUs; the chart fills in the selector and the interval."""
+    selector, hour = "${selector}", "max_over_time({name}" + exporters.UNFORGED + "[1h])"
+    groups = {
+        "gpu-admission-use": (
+            "${interval}",
+            {
+                exporters.USE: exporters.use_expression(selector),
+                exporters.MEMORY: exporters.memory_expression(selector),
+            },
+        ),
+        "gpu-admission-use-by-hour": (
+            "1h",
+            {
+                exporters.USE_BY_HOUR: hour.replace("{name}", exporters.USE),
+                exporters.MEMORY_BY_HOUR: hour.replace("{name}", exporters.MEMORY),
+            },
+        ),
+    }
+    lines = ["# Written by `make manifests` from webhook/prometheus/exporters.py.", "groups:"]
+    for name, (interval, rules) in groups.items():
+        lines += [f"- name: {name}", f"  interval: {interval}", "  rules:"]
+        for record, expression in rules.items():
+            indented = expression.replace("\n", "\n      ")
+            lines += [f"  - record: {record}", f"    expr: |-\n      {indented}"]
+    return "\n".join(lines) + "\n"
+
+
 def static() -> dict[str, str]:
     """Return the static manifests as they should be, by their paths in deploy/static."""
     rendered = template("--set", "namespace.create=true", "-f", CHART / "values-first-install.yaml")
@@ -143,12 +174,16 @@ def main(arguments: list[str]) -> int:
     is_checked = arguments == ["--check"]
     if not is_checked:
         WORKLOAD_RULES.write_text(workload_rules())
+        RECORDING_RULES.write_text(recording_rules())
         for listing in rule_files.LISTINGS:
             listing.write_text(rule_files.with_every_rule(listing))
     elif WORKLOAD_RULES.read_text() != workload_rules():
         click.echo(
             f"{WORKLOAD_RULES.relative_to(ROOT)} lacks kinds of workloads: run `make manifests`", err=True
         )
+        return 1
+    elif RECORDING_RULES.read_text() != recording_rules():
+        click.echo(f"{RECORDING_RULES.relative_to(ROOT)} lacks metrics: run `make manifests`", err=True)
         return 1
     written = {README: chart_readme(), **{STATIC / name: text for name, text in static().items()}}
     for path, wanted in written.items():

@@ -20,8 +20,16 @@ from policies.pods.pod import Container, Metadata, Pod, PodSpec, Toleration
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import demand_input, quota_request_for_pod
 from policies.registry import RULES, RULES_BY_ID, fingerprints
-from policies.rule import Phase, Rule, RuleOptions
-from policies.rules import gpu_class, gpu_requests, max_runtime, readiness_delay, shared_memory, spot
+from policies.rule import Mode, Phase, Rule, RuleOptions
+from policies.rules import (
+    gpu_class,
+    gpu_requests,
+    host_resources,
+    max_runtime,
+    readiness_delay,
+    shared_memory,
+    spot,
+)
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, RESOURCE_MAPPING, apply, context, gpu_container, operations, pod, view
 from tests.cases import cases
@@ -34,6 +42,7 @@ MORE_OPTIONS: dict[str, list[RuleOptions]] = {
         )
     ],
     gpu_class.RULE.id: [gpu_class.GPUClassOptions(default="nvidia-a100", allowed=("nvidia-*",))],
+    host_resources.RULE.id: [host_resources.HostResourcesOptions(mode=Mode.ENFORCE)],
     readiness_delay.RULE.id: [
         readiness_delay.ReadinessDelayOptions(model_load_seconds=600, strategy=strategy)
         for strategy in readiness_delay.Strategy

@@ -93,6 +93,10 @@ def _amounts(capacity: ClassCapacity | None) -> str:
 
 def _notes(each: ListedClass) -> list[str]:
     notes = [f"MIG {', '.join(each.mig_profiles)}"] if each.mig_profiles else []
+    if each.per_gpu is not None:
+        stated = ((each.per_gpu.cpu, "CPUs"), (each.per_gpu.memory, "of memory"))
+        share = " and ".join(f"{amount} {what}" for amount, what in stated if amount is not None)
+        notes.append(f"{share} of a node for each GPU")
     if each.can_be_made and not each.has_nodes:
         notes.append("nodes are made when pods need them")
     if each.capacity is None:

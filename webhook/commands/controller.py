@@ -1,6 +1,7 @@
 """`gpu-admission controller`: reconciles quotas, certificates and the status of documents, and runs the canary."""
 
 import datetime as dt
+import functools
 import logging
 import signal
 import socket
@@ -22,7 +23,13 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, service_names
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
-from webhook.commands.options import ClusterChoice, cluster_options, config_option
+from webhook.commands.options import (
+    ClusterChoice,
+    Duration,
+    cluster_options,
+    config_option,
+    prometheus_options,
+)
 from webhook.commands.output import FAILED, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
@@ -31,7 +38,9 @@ from webhook.controller.canary import CanaryLoop
 from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import write_statuses
+from webhook.controller.gpu_use import Measuring
 from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
+from webhook.prometheus.client import Prometheus
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
@@ -65,6 +74,49 @@ def _duration(
     )
 
 
+def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options by which the use of GPUs is measured; the command gets them as `measuring`, None without a Prometheus."""
+
+    @prometheus_options("Name the holders of GPUs that do no work")
+    @click.option(
+        "--idle-below",
+        default=0.05,
+        type=click.FloatRange(min=0.0, min_open=True, max=1.0),
+        help="A GPU whose use (0 to 1) stays below this is idle.",
+    )
+    @click.option("--idle-after", default="2h", type=Duration(), help="How long it must stay so, such as 2h.")
+    @click.option(
+        "--use-every", default="5m", type=Duration(), help="Time between two queries for the use of GPUs."
+    )
+    @click.option(
+        "--use-rules-interval",
+        default="1m",
+        type=Duration(),
+        help="Interval of the recording rules: a GPU that lacks a tenth of the samples of --idle-after is not idle.",
+    )
+    @functools.wraps(command)
+    def packed(
+        prometheus: Prometheus | None,
+        idle_below: float,
+        idle_after: dt.timedelta,
+        use_every: dt.timedelta,
+        use_rules_interval: dt.timedelta,
+        **given: Any,
+    ) -> Any:
+        if idle_after < use_rules_interval:
+            raise click.UsageError("--idle-after must be at least --use-rules-interval")
+        measuring = prometheus and Measuring(
+            prometheus=prometheus,
+            idle_below=idle_below,
+            idle_after=idle_after,
+            every=use_every,
+            rules_interval=use_rules_interval,
+        )
+        return command(measuring=measuring, **given)
+
+    return packed
+
+
 @click.command()
 @config_option("the cluster's documents")
 @cluster_options
@@ -90,6 +142,7 @@ def _duration(
     "--canary-seconds", default=60.0, type=click.FloatRange(min=1.0), help="Seconds between canaries."
 )
 @audit_log_option
+@_measuring_options
 @click.option(
     "--certificate-secret",
     metavar="[NAMESPACE/]NAME",
@@ -137,6 +190,7 @@ def controller(
     canary_namespace: str,
     canary_seconds: float,
     audit_log: str,
+    measuring: Measuring | None,
     certificate_secret: str | None,
     names: tuple[str, ...],
     **durations: dt.timedelta,
@@ -180,6 +234,7 @@ def controller(
             namespace=namespace,
             recount_seconds=recount_seconds,
             write_usage=audit.write if audit else None,
+            measuring=measuring,
         ),
         stopping,
     )
@@ -188,6 +243,8 @@ def controller(
     REGISTRY.register(LedgerCollector(running.observed.ledgers, running.statuses))
     REGISTRY.register(WatchCollector(running.informers))
     REGISTRY.register(PendingCollector(running.pending_gpus))
+    if running.gpu_use is not None:
+        REGISTRY.register(running.gpu_use)
     try:
         listener = listen(host, port)
     except StartupError as error:

@@ -21,7 +21,10 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.output import fail
 from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.serving.deadline import parse_duration
+
+HOURS_OF_YEAR = 365 * 24
 
 Command = Callable[..., Any]
 F = TypeVar("F", bound=Command)
@@ -116,6 +119,51 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
+def prometheus_options(purpose: str) -> Callable[[Command], Command]:
+    """Return the options of a Prometheus; the command gets them as `prometheus`, None without an address."""
+
+    def added(command: Command) -> Command:
+        @click.option(
+            "--prometheus-url",
+            metavar="URL",
+            help=f"{purpose}: the address of Prometheus, such as https://prometheus.monitoring:9090; left out: no use is read.",
+        )
+        @click.option(
+            "--prometheus-token-file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="File with the bearer token for Prometheus, read again for each query.",
+        )
+        @click.option(
+            "--prometheus-ca-file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="File with the authorities (PEM) of Prometheus; left out: those of the system.",
+        )
+        @functools.wraps(command)
+        def packed(
+            prometheus_url: str | None,
+            prometheus_token_file: Path | None,
+            prometheus_ca_file: Path | None,
+            **given: Any,
+        ) -> Any:
+            if prometheus_url is None:
+                if prometheus_token_file or prometheus_ca_file:
+                    raise click.UsageError(
+                        "--prometheus-token-file and --prometheus-ca-file need --prometheus-url"
+                    )
+                return command(prometheus=None, **given)
+            try:
+                prometheus = Prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file)
+            except PrometheusError as error:
+                raise click.BadParameter(str(error), param_hint="--prometheus-url") from None
+            return command(prometheus=prometheus, **given)
+
+        return packed
+
+    return added
+
+
 def now_option(purpose: str) -> Callable[[F], F]:
     return click.option("--now", type=Moment(), default=now, help=f"{purpose}; left out: now.")
 
@@ -157,12 +205,51 @@ class Since(Moment):
             self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
 
 
+class Window(click.ParamType[int]):
+    """A time until now, in hours: `14d`, `36h`; at most a year."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch("([0-9]{1,4})([dh])", str(value))
+        hours = int(found[1]) * (24 if found[2] == "d" else 1) if found else 0
+        if not 1 <= hours <= HOURS_OF_YEAR:
+            self.fail(
+                f'"{str(value)[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d.',
+                param,
+                ctx,
+            )
+        return hours
+
+
+class Duration(click.ParamType[timedelta]):
+    """A duration of at least a second, as Go writes it."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            duration = value if isinstance(value, timedelta) else parse_duration(str(value))
+        except (ValueError, OverflowError):
+            self.fail(f'"{str(value)[:40]}" is not a valid duration: write 30m or 1h30m.', param, ctx)
+        if duration < timedelta(seconds=1):
+            self.fail(f'"{value}" must be at least 1s.', param, ctx)
+        return duration
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 
 
 install_namespace_option = click.option(
     "--install-namespace", default=NAMESPACE, help="Where gpu-admission is installed."
+)
+
+prices_option = click.option(
+    "--prices",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML with a currency and prices of GPU-hours: of classes, and a default.",
 )
 
 namespaces_option = click.option(

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, texts, unit
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster import errors
 from webhook.commands.options import (
@@ -30,11 +30,21 @@ from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
-from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary, plain, quota_totals
+from webhook.tools.status.report import (
+    IdleOwner,
+    QuotaRow,
+    QuotaState,
+    QuotaSummary,
+    idle_gpus,
+    plain,
+    quota_totals,
+)
 
 NAMESPACE_COLUMN = 20
 CELLS = (("USED", 7), ("WAITING", 9), ("PENDING", 9), ("RESERVED", 9), ("HARD", 8))
 """Columns of GPUs, with their widths."""
+IDLE_CELL = ("IDLE", 6)
+"""The column after them, where the use of GPUs is measured."""
 NAME_COLUMN = 30
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
@@ -150,17 +160,21 @@ def print_table(
     quotas = sorted(shown, key=lambda each: each.urgency)
     most = len(quotas) if problems else MAX_QUOTAS
     width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:most])])
-    line = partial(_line, width)
-    screen.line(line("NAMESPACE", "STATUS", [name for name, _ in CELLS], "FULL"), "bold")
+    measured = [each for each in quotas if each.idle is not None]
+    columns = [*CELLS, IDLE_CELL] if measured else CELLS
+    line = partial(_line, width, [column for _, column in columns])
+    screen.line(line("NAMESPACE", "STATUS", [name for name, _ in columns], "FULL"), "bold")
     for each in quotas[:most]:
         full = ", ".join(unit(row.key) for row in each.rows if row.held >= row.hard)
-        cells = _cells(each.row, each.waiting_gpus)
+        cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
         screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
     if rest := quotas[most:]:
         screen.paragraph(others(rest))
     totals = quota_totals(each.summary for each in found.reports)
     waiting = sum((each.summary.waiting_gpus for each in found.reports), NOTHING)
-    screen.line(line(f"all {len(found.reports)}", "", _cells(totals.row, waiting)), "bold")
+    idle = idle_gpus(each.summary for each in found.reports)
+    cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
+    screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
     screen.omitted(found.omitted)
 
 
@@ -178,8 +192,10 @@ def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
     return tuple(amount_or_unknown(each) for each in amounts)
 
 
-def _line(width: int, name: str, state: str, cells: Sequence[str], full: str = "") -> str:
-    amounts = "".join(f"{each:>{column}}" for each, (_, column) in zip(cells, CELLS, strict=True))
+def _line(
+    width: int, columns: Sequence[int], name: str, state: str, cells: Sequence[str], full: str = ""
+) -> str:
+    amounts = "".join(f"{each:>{column}}" for each, column in zip(cells, columns, strict=False))
     return f"{name:<{width}} {state:<10} {amounts}  {full}".rstrip()
 
 
@@ -205,6 +221,7 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
                 warn(f"{condition.type.lower()}: {condition.message}")
         if summary.waiting is not None:
             _waiting(screen, summary.waiting, now)
+        _idle(screen, summary, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
     screen.omitted(found.omitted)
@@ -251,6 +268,20 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
         screen.line(f"        and {counted(rest, 'pod')} more")
 
 
+def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
+    """Print who holds GPUs that do no work, or why that is not known."""
+    if quota.idle is not None and quota.idle.measured:
+        screen.paragraph(f"idle GPUs are not measured: {quota.idle.measured}", indent=2, style="yellow")
+    for each in quota.idle_owners:
+        screen.paragraph(idle_text(each, now), indent=2, style="yellow")
+
+
+def idle_text(owner: IdleOwner, now: datetime) -> str:
+    """Return what an owner holds and does not use: `Notebook/ana, 2 GPUs idle since 07:13 UTC, 3 GPU-hours lost`."""
+    amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
+    return f"{owner.owner}, {amount} idle{since(owner.since, now)}, {format_gpu_hours(owner.lost(now))} lost"
+
+
 def in_line(waiting: WaitingPods, now: datetime) -> str:
     """Return how many pods wait, for what, and since when the first one: `2 pods wait in line for 9 GPUs since 07:13 UTC`."""
     waits = "waits" if waiting.pods == 1 else "wait"
@@ -290,9 +321,9 @@ def document(found: QuotaReports) -> dict[str, Any]:
 
     `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
     used is null before the first count), conditions[], holders (largest, by dimension), pending[] (owner, pods, held, since),
-    waiting (as in the status of the GPUQuota; null if nobody waits), and, of one requested namespace, objects[] (kind, name,
-    node, demand, pendingSince). `figuresUntil`: since when no controller writes the status, null while one does. `omitted`:
-    missing rights.
+    waiting and idle (as in the status of the GPUQuota; null if nobody waits, or the use of GPUs is not measured), and, of one
+    requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no controller writes the
+    status, null while one does. `omitted`: missing rights.
     """
     return {
         "quotas": [_document(each) for each in found.reports],
@@ -315,6 +346,7 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "holders": status.holders,
             "pending": plain(report.summary.pending),
             "waiting": plain(status.waiting),
+            "idle": plain(status.idle),
         }
     if objects is not None:
         found["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")  # sorted amounts

@@ -11,9 +11,18 @@ import click
 import msgspec
 
 from policies.quota.amounts import format_amount
-from webhook.commands.options import ClusterChoice, cluster_options, config_option, now_option, output_option
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
+    config_option,
+    now_option,
+    output_option,
+    prometheus_options,
+)
 from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json, progress
 from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (
     Effect,
@@ -37,6 +46,9 @@ MAX_OWNERS = 4
 SEE = "see -o html or -o json"
 MAX_NAMESPACES = 20
 MAX_QUOTAS = 8
+MAX_SIZES = 5
+SIZE_HOURS = 14 * 24
+"""The window of peaks, as of `gpu-admission rightsize`."""
 STYLES = {Effect.REFUSED: "red", Effect.CHANGED: "", Effect.WARNED: "yellow", Effect.LOGGED: "dim"}
 TITLES = {
     Effect.REFUSED: "Would be refused",
@@ -56,6 +68,7 @@ TITLES = {
 )
 @click.option("-n", "--namespace", default="", show_default=False, help="Scan one namespace.")
 @output_option("text", "json", "html")
+@prometheus_options("Also find workloads with more GPUs than they need")
 @cluster_options
 @now_option("Evaluate at this time")
 def scan(
@@ -65,6 +78,7 @@ def scan(
     propose: Path | None,
     namespace: str,
     output: str,
+    prometheus: Prometheus | None,
     cluster: ClusterChoice,
     now: datetime,
 ) -> None:
@@ -81,8 +95,14 @@ def scan(
                 api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=shown
             )
             report = scanning.report(with_trial=propose is not None)
+            if prometheus is not None:
+                chosen = (namespace,) if namespace else ()
+                sizes = read_sizes(api, prometheus, now, hours=SIZE_HOURS, namespaces=chosen, config=config)
+                report = msgspec.structs.replace(report, right_size=sizes)
         except ConfigurationError as error:
             end_with(error.problems, "; nothing was scanned")
+        except PrometheusError as error:
+            fail(error)
     if propose is not None:
         try:
             write(report.proposal, propose)
@@ -107,6 +127,7 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     _classes(screen, report)
     _remarks(screen, "No rule reads, or no quota counts", report.unread)
     _remarks(screen, "GPU nodes", report.nodes)
+    _sizes(screen, report.right_size)
     _proposal(screen, report.proposal, directory)
     for right in report.omitted:
         screen.paragraph(f"left out: you may not {right}", style="yellow")
@@ -198,6 +219,18 @@ def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
         screen.paragraph(f"{each.subject} {each.message}", indent=2)
         if each.remedy:
             screen.paragraph(f"fix: {each.remedy}", indent=4)
+
+
+def _sizes(screen: Screen, sizes: SizeReport | None) -> None:
+    if sizes is None:
+        return
+    screen.heading("Right size")
+    for each in sizes.workloads[:MAX_SIZES]:
+        screen.paragraph(f"{each.title}: {each.advice()}", indent=2)
+    if len(sizes.workloads) > MAX_SIZES:
+        screen.line(f"  and {len(sizes.workloads) - MAX_SIZES} more: see gpu-admission rightsize")
+    for note in sizes.notes():
+        screen.paragraph(note, indent=2)
 
 
 def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> None:

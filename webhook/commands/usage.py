@@ -1,19 +1,52 @@
-"""`gpu-admission usage`: GPU-hours by namespace, owner, class or author, from audit logs."""
+"""`gpu-admission usage`: GPU-hours by namespace, owner, class or author, from audit logs, with prices."""
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from policies.quota.amounts import NOTHING
-from webhook.commands.options import Since, output_option
-from webhook.commands.output import Screen, counted, fail, print_as
-from webhook.tools.audit import STDIN, By, Counts, Total, Usage, audit_lines
+from policies.pods.field_paths import field_path
+from policies.printable import printable
+from policies.quota.amounts import NOTHING, format_amount, total
+from webhook.cluster.objects import timestamp
+from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
+from webhook.commands.output import Screen, counted, echo_document, end_with, fail, print_json
+from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.tools.audit import STDIN, UNKNOWN_CLASS, By, Counts, GroupUsage, Usage, audit_lines
+from webhook.tools.average_use import read_use
+from webhook.tools.prices import Prices, money, read_prices
 
 WIDEST_NAME = 56
 MAX_SHOWN = 40
 """Groups in the text; owners may be thousands."""
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""Characters, and their full-width forms, with which a cell begins that a spreadsheet would evaluate."""
+MICROHOURS = 10**6
+USE = ("gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
+"""Columns of `Row.use`."""
+
+
+class Row(NamedTuple):
+    """One line of the table. use: GPU-hours that were used, idle, and not measured. cents: 0 without prices."""
+
+    names: tuple[str, ...]
+    hours: Fraction
+    use: tuple[float, ...]
+    objects: int
+    cents: int
+
+
+class Columns(NamedTuple):
+    """What the table has besides GPU-hours."""
+
+    prices: Prices | None
+    has_use: bool
 
 
 @click.command()
@@ -31,21 +64,38 @@ MAX_SHOWN = 40
     help="Count from then on: 24h, 7d, a date (it begins at 00:00 UTC) or a time. Left out: all of it.",
 )
 @click.option("--until", type=Since(), help="Count up to then. Left out: all of it.")
-@output_option("text", "json")
+@prices_option
+@prometheus_options("Tell used GPU-hours from idle ones")
+@output_option("text", "json", "csv")
 def usage(
-    files: tuple[str, ...], by: tuple[str, ...], since: datetime | None, until: datetime | None, output: str
+    files: tuple[str, ...],
+    by: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    prices: Path | None,
+    prometheus: Prometheus | None,
+    output: str,
 ) -> None:
     """Add up GPU-hours from the audit logs of both processes.
 
     A FILE may end in .gz; without any, standard input is read. A pod counts as long as it holds its quota: from its creation, or
     from its start if it waited in line, to its end.
 
-    Exit codes: 0, or 2 if a FILE cannot be read.
+    Exit codes: 0, or 2 if a FILE, the prices or Prometheus cannot be read, or a class has no price.
     """
     if since and until and until <= since:
         raise click.UsageError("--until must be later than --since")
+    if prometheus and not since:
+        raise click.UsageError("--prometheus-url requires --since: from then on, use is read")
     by = tuple(dict.fromkeys(by))
-    lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until)
+    try:
+        priced = read_prices(prices) if prices else None
+        use = read_use(prometheus, since, min(until or now(), now())) if prometheus and since else None
+    except ConfigurationError as error:
+        end_with(error.problems, "; nothing was counted")
+    except PrometheusError as error:
+        fail(error)
+    lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until, use=use)
     try:
         # Most lines are of /mutate, and need no decoding.
         wanted = audit_lines(files or (STDIN,), lines, lambda each: b"count" in each or b"validate" in each)
@@ -53,21 +103,59 @@ def usage(
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     found.finish()
-    totals = found.totals()
-    print_as(output, _document(by, totals, lines, found), lambda screen: _print(screen, by, totals))
-    for note in _notes(lines, found) if output == "text" else ():
-        Screen(stderr=True).paragraph(note, hanging=0)
+    groups = found.groups()
+    if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
+        end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
+    rows = [
+        Row(each.group, each.hours, each.use, each.objects, priced.cents(each.by_class) if priced else 0)
+        for each in groups
+    ]
+    columns = Columns(priced, use is not None)
+    if output == "json":
+        print_json(_document(by, groups, rows, columns, lines, found))
+        return
+    if output == "csv":
+        echo_document(_csv(by, groups, rows, columns))
+    else:
+        _print(Screen(), by, rows, columns)
+    notes = Screen(stderr=True)
+    for note in (*_default_prices(priced, groups), *_notes(lines, found)):
+        notes.paragraph(note, hanging=0)
 
 
-def _document(by: Sequence[str], totals: list[Total], lines: Counts, found: Usage) -> dict[str, object]:
-    """Return what `-o json` prints: GPU-hours as a number, and exactly as text, `3/2`."""
+def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iterator[str]:
+    """Yield a sentence for each class that neither `classes` nor `default` has a price for."""
+    held = total(each.by_class for each in groups)
+    for name in missing:
+        hours = format_amount(held[name])
+        if name == UNKNOWN_CLASS:
+            yield f"default: Required value: {hours} GPU-hours are of pods whose class is not known"
+        else:
+            yield f"{field_path(('classes', name))}: Required value, or default: {hours} GPU-hours are of this class"
+
+
+def _document(
+    by: Sequence[str],
+    groups: Sequence[GroupUsage],
+    rows: Sequence[Row],
+    columns: Columns,
+    lines: Counts,
+    found: Usage,
+) -> dict[str, object]:
+    """Return what `-o json` prints: GPU-hours as a number, and exactly as text, `3/2`; money as text, `12.50`."""
     return {
         "by": by,
         "groups": [
-            {**dict(zip(by, group, strict=True)), **_hours(hours), "objects": objects}
-            for group, hours, objects in totals
+            {
+                **dict(zip(by, row.names, strict=True)),
+                **_period(group),
+                **_figures(row, columns),
+                "objects": row.objects,
+            }
+            for group, row in zip(groups, rows, strict=True)
         ],
-        **_hours(sum((hours for _, hours, _ in totals), NOTHING)),
+        **_figures(_sum("total", rows), columns),
+        **({"currency": columns.prices.currency} if columns.prices else {}),
         "lines": lines.lines,
         "unreadableLines": lines.unreadable + found.unreadable,
         "openEnded": found.open_ended,
@@ -75,16 +163,52 @@ def _document(by: Sequence[str], totals: list[Total], lines: Counts, found: Usag
     }
 
 
-def _hours(hours: Fraction) -> dict[str, object]:
-    return {"gpuHours": float(hours), "gpuHoursExact": str(hours)}
+def _figures(row: Row, columns: Columns) -> dict[str, object]:
+    return {
+        "gpuHours": float(row.hours),
+        "gpuHoursExact": str(row.hours),
+        **(dict(zip(USE, row.use, strict=True)) if columns.has_use else {}),
+        **({"amount": money(row.cents)} if columns.prices else {}),
+    }
 
 
-def _print(screen: Screen, by: Sequence[str], totals: list[Total]) -> None:
-    rows, others = totals[:MAX_SHOWN], totals[MAX_SHOWN:]
+def _period(group: GroupUsage) -> dict[str, str]:
+    """Return the first and the last moment that counted."""
+    moments = (timestamp(datetime.fromtimestamp(each, UTC)) for each in (group.first, group.last))
+    return dict(zip(("since", "until"), moments, strict=True))
+
+
+def _csv(by: Sequence[str], groups: Sequence[GroupUsage], rows: Sequence[Row], columns: Columns) -> str:
+    """Return a table by RFC 4180, a row for each group: no sum, so that a spreadsheet may add up the columns."""
+    prices, text = columns.prices, io.StringIO()
+    writer = csv.writer(text)
+    use, costs = USE if columns.has_use else (), ("amount", "currency") if prices else ()
+    writer.writerow([*by, "since", "until", "gpuHours", *use, "objects", *costs])
+    for group, row in zip(groups, rows, strict=True):
+        hours = (row.hours, *map(Fraction, row.use if columns.has_use else ()))
+        costs = (money(row.cents), prices.currency) if prices else ()
+        cells = [*map(_cell, row.names), *_period(group).values(), *map(_decimal, hours)]
+        writer.writerow([*cells, row.objects, *costs])
+    return text.getvalue()
+
+
+def _cell(name: str) -> str:
+    """Return a name that no spreadsheet takes for a formula: users, and owners in a log, have names that somebody chose."""
+    text = printable(name)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def _decimal(hours: Fraction) -> str:
+    whole, parts = divmod(int(hours * MICROHOURS + Fraction(1, 2)), MICROHOURS)
+    return f"{whole}.{parts:06}"
+
+
+def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Columns) -> None:
+    shown, others = list(rows[:MAX_SHOWN]), rows[MAX_SHOWN:]
     if others:
-        rows.append(_sum(f"… and {len(others)} more (-o json has all)", others))
-    rows.append(_sum("total", totals))
-    groups = [[each.upper() for each in by], *(group for group, _, _ in rows)]
+        shown.append(_sum(f"… and {len(others)} more (-o json has all)", others))
+    shown.append(_sum("total", rows))
+    groups = [[each.upper() for each in by], *(row.names for row in shown)]
     # The name of a sum, which is one text, may stand over all columns.
     widths = [
         min(max(len(group[at]) for group in groups if len(group) == len(by)), WIDEST_NAME)
@@ -95,13 +219,35 @@ def _print(screen: Screen, by: Sequence[str], totals: list[Total]) -> None:
         names = "  ".join(f"{name:<{width}}" for name, width in zip(group, widths, strict=False))
         return "  ".join((f"{names:<{sum(widths) + 2 * len(widths) - 2}}", *cells))
 
-    screen.line(line(groups[0], f"{'GPU-HOURS':>10}", f"{'PODS':>7}"), "bold")
-    for group, hours, objects in rows:
-        screen.line(line(group, f"{float(hours):>10.2f}", f"{objects:>7}"))
+    def cells(hours: Sequence[str], objects: str, cost: str) -> list[str]:
+        costs = [f"{cost:>12}"] if columns.prices else []
+        return [*(f"{each:>10}" for each in hours[: 4 if columns.has_use else 1]), f"{objects:>7}", *costs]
+
+    currency = columns.prices.currency if columns.prices else ""
+    screen.line(line(groups[0], *cells(("GPU-HOURS", "USED", "IDLE", "UNKNOWN"), "PODS", currency)), "bold")
+    for row in shown:
+        hours = [f"{each:.2f}" for each in (float(row.hours), *row.use)]
+        screen.line(line(row.names, *cells(hours, str(row.objects), money(row.cents))))
 
 
-def _sum(name: str, totals: list[Total]) -> Total:
-    return (name,), sum((hours for _, hours, _ in totals), NOTHING), sum(objects for _, _, objects in totals)
+def _sum(name: str, rows: Sequence[Row]) -> Row:
+    """Return the sum of the rows, of money that of their rounded amounts."""
+    return Row(
+        (name,),
+        sum((each.hours for each in rows), NOTHING),
+        tuple(sum(each.use[at] for each in rows) for at in range(len(USE))),
+        sum(each.objects for each in rows),
+        sum(each.cents for each in rows),
+    )
+
+
+def _default_prices(prices: Prices | None, groups: Sequence[GroupUsage]) -> Iterator[str]:
+    """Yield what the default price holds for: a misspelt class shows here."""
+    hours = total(each.by_class for each in groups)
+    others = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
+    if others:
+        amount = format_amount(sum((hours[each] for each in others), NOTHING))
+        yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(others)}."
 
 
 def _notes(lines: Counts, found: Usage) -> Iterator[str]:
@@ -116,5 +262,4 @@ def _notes(lines: Counts, found: Usage) -> Iterator[str]:
         why = "never stored, or no controller led meanwhile"
         yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
     if unreadable := lines.unreadable + found.unreadable:
-        total = counted(lines.lines, "line")
-        yield f"{unreadable} of {total} left out: they cannot be read as lines of an audit log."
+        yield f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."

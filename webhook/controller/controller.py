@@ -24,6 +24,7 @@ from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.controller.gangs import Gangs
+from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
@@ -39,10 +40,12 @@ from webhook.controller.records import (
 )
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
+from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkQueue
+from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
@@ -76,7 +79,9 @@ class Controller:
         namespace: str,
         recount_seconds: float,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
+        measuring: Measuring | None = None,
         observed: ObservedLedgers | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self._elector = elector
         self._metrics = metrics
@@ -87,6 +92,7 @@ class Controller:
         self._tidied_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
         self.ledger_objects = Informer(api, ledgers(namespace), ledger_record, self._ledger_object_changed)
+        clock = clock or anchored_clock()
         counter = partial(
             UsageCounter,
             api,
@@ -95,11 +101,14 @@ class Controller:
             ended=self._ended,
             # Users may wait for quota that is freed where all is used up.
             awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
+            idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
+            clock=clock,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
+        self.gpu_use: GPUUse | None = self._gpu_use(measuring) if measuring else None
         self._reports = WaitingReports(
             self._events.put,
             metrics,
@@ -115,6 +124,7 @@ class Controller:
             unmapped_resources=lambda: self.unmapped_resources.names,
             events=self._events,
             waiting=self._reports.shown,
+            idle=lambda namespace: self.gpu_use.shown(namespace) if self.gpu_use else None,
         )
         self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
@@ -138,6 +148,8 @@ class Controller:
             self._events,
             self.line,
             self._enforces,
+            BudgetNotes(api, namespace),
+            clock,
         )
         self._verify = partial(
             verify,
@@ -164,6 +176,8 @@ class Controller:
         }
         if self._usage is not None:
             targets["usage"] = partial(self._usage.run, lambda: self.usage_cache.own.holdings())  # noqa: PLW0108 - another may become `own`
+        if self.gpu_use is not None:
+            targets["use"] = self.gpu_use.run
         threads = {
             name: threading.Thread(target=target, args=(stopping,), name=name, daemon=True)
             for name, target in targets.items()
@@ -211,6 +225,24 @@ class Controller:
         now = monotonic()
         hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
+
+    def _gpu_use(self, measuring: Measuring) -> GPUUse:
+        return GPUUse(
+            measuring,
+            held=lambda: self.usage_cache.own.demands(),  # noqa: PLW0108 - another may become `own`
+            resource_mapping=lambda: self.usage_cache.own.catalogues.resource_mapping,
+            stored=lambda namespace: next((each.status.idle for each in self.quotas.items(namespace)), None),
+            leads=self._leads,
+            recount=self._idle_changed,
+            reshow=lambda: self._statuses.all_changed(),  # noqa: PLW0108 - made later
+            write_event=self._events.put,
+            failed=self._metrics.use_failures.inc,
+        )
+
+    def _idle_changed(self, namespace: str) -> None:
+        self._statuses.changed(namespace)
+        if self.observed.get(namespace) is not None:
+            self._queue.add(namespace)
 
     def _granted(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""

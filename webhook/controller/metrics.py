@@ -71,6 +71,9 @@ class ControllerMetrics:
             "Removals of scheduling gates that were denied or failed; repeated.",
             ["namespace"],
         )
+        self.use_failures = counter(
+            "gpu_admission_use_failures", "Queries for the use of GPUs that Prometheus did not answer."
+        )
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
     def forget(self, namespace: str) -> None:

@@ -15,6 +15,7 @@ from policies.quota.amounts import (
     total_of_shared,
     unit,
 )
+from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line import Place, Standing, Turn
 from policies.quota.shortage import amounts_in_words
@@ -27,7 +28,7 @@ REPEAT_SECONDS = 600.0
 """Between two Events on a pod whose reason to wait stays the same."""
 PLACES_SHOWN = 10
 """Places in line that the status has."""
-HOLDERS_NAMED = 3
+HOLDERS_NAMED, IDLE_NAMED = 3, 2
 LONGEST_DENIAL = 256
 
 QUEUED, GRANTED, NOT_STARTED = "QuotaQueued", "QuotaGranted", "QuotaNotStarted"
@@ -42,6 +43,7 @@ _MESSAGES = {
     Standing.DENIED: "the removal of its scheduling gate was denied: {}",
     Standing.TOO_LARGE: "it exceeds the whole quota: it needs {}",
     Standing.TOO_MANY: "its gang {} can start together",
+    Standing.BUDGET_SPENT: "the budget of GPU-hours is spent: it waits for the next period",
     Standing.ON_HOLD: "the line is on hold: spec.queue.hold of the GPUQuota is true",
 }
 _BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})
@@ -176,7 +178,7 @@ class WaitingReports:
         place, ledger = turn.places[uid], turn.ledger
         needed = _limited(place.needed, ledger)
         if place.standing in _BLOCKED:
-            return _in_line(place.number, needed, ledger)
+            return _in_line(place.number, needed, ledger, datetime.now(UTC))
         if place.standing is Standing.INCOMPLETE:
             detail = f"{place.missing} of the {members + place.missing} pods of its gang {place.gang}"
         elif place.standing is Standing.UNREAD_GANG:
@@ -210,7 +212,7 @@ def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     )
 
 
-def _in_line(number: int, needed: Vector, ledger: QuotaLedger) -> str:
+def _in_line(number: int, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
     where = "next in line" if number == 1 else f"{number}{_ordinal(number)} in line"
     if not needed:
         return where
@@ -221,9 +223,11 @@ def _in_line(number: int, needed: Vector, ledger: QuotaLedger) -> str:
     # The dimension that lacks room says what must become free.
     key = min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
     of = f"{format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
-    held = ", ".join(f"{each.name} {each.amount}" for each in ledger.holders.get(key, ())[:HOLDERS_NAMED])
-    largest = f"; largest holders: {held}" if held else ""
-    return f"{where}, needs {amounts_in_words(needed)}, {format_amount(free[key])} of {of} free{largest}"
+    holders = ledger.holders.get(key, ())
+    idle = idle_holders(idle_first(holders)[:IDLE_NAMED], key, now)
+    largest = ", ".join(f"{each.name} {each.amount}" for each in largest_first(holders)[:HOLDERS_NAMED])
+    who = (f"; {idle}" if idle else "") + (f"; largest holders: {largest}" if largest else "")
+    return f"{where}, needs {amounts_in_words(needed)}, {format_amount(free[key])} of {of} free{who}"
 
 
 def _ordinal(number: int) -> str:

@@ -23,6 +23,7 @@ from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
@@ -44,6 +45,7 @@ from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules import disruption
 from policies.rules.gpu_class import class_pins
 from policies.rules.gpu_quota import check_reservation, needs_grant, queued, queues
+from policies.rules.host_resources import reads_limit_ranges
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import (
@@ -77,6 +79,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     owner_deadline: OwnerLookup | None = None
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace, None if they are not known."""
+    limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
+    """What the LimitRanges of a namespace say; None if they cannot be read."""
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
@@ -134,6 +138,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         by_daemonset: bool = False,
         is_update: bool = False,
         owner: Owner = NO_OWNER,
+        limits: NamespaceLimits | None = None,
         grant: QuotaGrant | None = None,
         budgets: tuple[LabelSelector, ...] | None = None,
     ) -> RulePass:
@@ -153,6 +158,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             is_update=is_update,
             fetcher_image=self.engine.fetcher_image,
             nodes=self.nodes(),
+            limit_ranges=limits,
             grant=grant,
             budgets=budgets,
             options_of=policy.options_of,
@@ -177,11 +183,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
-        key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace)
+        limits = self.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
+        key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         if is_cacheable and (known := self.engine.cached_decision(key, policy, self.nodes())) is not None:
             return known
-        rules = self._rules(policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner)
+        rules = self._rules(
+            policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
+        )
         match phase:
             case Phase.MUTATE:
                 rules.mutate_pod()

@@ -11,6 +11,7 @@ from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import check_size
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod
@@ -40,6 +41,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Likewise for the deadlines of objects that make pods."""
     budgets: Callable[[str, float], tuple[LabelSelector, ...] | None] = lambda _namespace, _deadline: None
     """Selectors of the PodDisruptionBudgets in a namespace, None if they cannot be read by the deadline."""
+    limits_of: Callable[[str, float], NamespaceLimits | None] = lambda _namespace, _deadline: None
+    """What the LimitRanges of a namespace say, by a deadline; None if they cannot be read."""
     quota: QuotaEnforcer | None = None
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
@@ -64,6 +67,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             claims=self.claims(deadline) if self.claims else None,
             owner_deadline=self.owner_deadline(deadline) if self.owner_deadline else None,
             budgets=lambda namespace: self.budgets(namespace, deadline),
+            limits_of=lambda namespace: self.limits_of(namespace, deadline),
             quota_of=lambda _namespace: quota,
             queues=quota.queues if quota and not request.dry_run else None,
         )

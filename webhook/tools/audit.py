@@ -8,7 +8,7 @@ omit it. Memory holds objects that were not released yet, and a bounded number o
 import gzip
 import sys
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -113,12 +113,14 @@ MAX_REMEMBERED = 200_000
 """Of authors of pods and of their owners, released objects, and pods that waited: some 50 MB in all. The oldest are forgotten."""
 UNKNOWN_CLASS = "(class not known)"
 UNKNOWN_USER = "(not in the log)"
+MILLISECONDS = 3_600_000
+"""Of an hour."""
 
 Group = tuple[str, ...]
 """Names, one for each `By`."""
 
-Total = tuple[Group, Fraction, int]
-"""A group, its GPU-hours, and the number of its objects."""
+PodUse = Mapping[tuple[str, str], float]
+"""By namespace and name of a pod, the share of its time in which its GPUs worked: 0 to 1."""
 
 CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
@@ -154,22 +156,72 @@ SWEEP_SECONDS = 60.0
 
 
 class Held(msgspec.Struct):
-    """A pod or claim that uses GPUs, by its last line; moments are in seconds of the epoch."""
+    """A pod or claim that holds GPUs, by its last line; moments are in seconds of the epoch. use: as in `PodUse`, if known."""
 
     since: float
     last: float
     replica: str
     gpus: Fraction
     group: Group
+    gpu_class: str
+    use: float | None
+
+
+class GroupUsage(msgspec.Struct):
+    """What the objects of one group held, from the first moment of one to the last, in seconds of the epoch."""
+
+    group: Group
+    objects: int = 0
+    first: float = float("inf")
+    last: float = float("-inf")
+    held: Counter[tuple[str, int]] = msgspec.field(default_factory=Counter)
+    """GPU-milliseconds by class and denominator of the amount, so that sums are exact."""
+    measured: Counter[int] = msgspec.field(default_factory=Counter)
+    """Those of pods whose use is known, by denominator."""
+    worked: float = 0.0
+    """GPU-milliseconds in which the GPUs of these pods worked."""
+
+    def add(self, held: Held, first: float, last: float) -> None:
+        milliseconds = held.gpus.numerator * round((last - first) * 1000)
+        self.objects += 1
+        self.first, self.last = min(self.first, first), max(self.last, last)
+        self.held[held.gpu_class, held.gpus.denominator] += milliseconds
+        if held.use is not None:
+            self.measured[held.gpus.denominator] += milliseconds
+            self.worked += milliseconds / held.gpus.denominator * held.use
+
+    @property
+    def by_class(self) -> dict[str, Fraction]:
+        """GPU-hours by class, exact."""
+        hours: dict[str, Fraction] = {}
+        for (gpu_class, whole), part in self.held.items():
+            hours[gpu_class] = hours.get(gpu_class, NOTHING) + _hours(part, whole)
+        return hours
+
+    @property
+    def hours(self) -> Fraction:
+        return sum((_hours(part, whole) for (_, whole), part in self.held.items()), NOTHING)
+
+    @property
+    def use(self) -> tuple[float, float, float]:
+        """Return the GPU-hours that were used, idle, and not measured; their sum is `hours`."""
+        measured = sum((_hours(part, whole) for whole, part in self.measured.items()), NOTHING)
+        used = self.worked / MILLISECONDS
+        return used, max(float(measured) - used, 0.0), float(self.hours - measured)
 
 
 class Usage:
     """Adds up lines by group. Only what lies between `since` and `until` counts."""
 
     def __init__(
-        self, by: Sequence[By], *, since: datetime | None = None, until: datetime | None = None
+        self,
+        by: Sequence[By],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        use: PodUse | None = None,
     ) -> None:
-        self._by = tuple(by)
+        self._by, self._use = tuple(by), use or {}
         self._since = since.timestamp() if since else float("-inf")
         self._until = until.timestamp() if until else float("inf")
         self._held: dict[str, Held] = {}
@@ -182,9 +234,7 @@ class Usage:
         self._authors = Recent[str, str]()
         self._owners = Recent[tuple[str, str], str]()
         self._admitted = Recent[str, None]()
-        self._objects: Counter[Group] = Counter()
-        self._used: defaultdict[Group, Counter[int]] = defaultdict(Counter)
-        """GPU-milliseconds of each group by the denominator of the amount, so that sums are exact."""
+        self._groups: dict[Group, GroupUsage] = {}
         self.unreadable = 0
         self.open_ended = 0
         """Objects without a line that says when they ended: they count as long as their controller knew of them."""
@@ -205,10 +255,9 @@ class Usage:
             except (ValueError, OverflowError):  # an invalid time or amount
                 self.unreadable += 1
 
-    def totals(self) -> list[Total]:
-        """Return the total of each group, most GPU-hours first, then by name."""
-        found = [(name, _hours(parts), self._objects[name]) for name, parts in self._used.items()]
-        return sorted(found, key=lambda total: (-total[1], total[0]))
+    def groups(self) -> list[GroupUsage]:
+        """Return each group, most GPU-hours first, then by name."""
+        return sorted(self._groups.values(), key=lambda each: (-each.hours, each.group))
 
     def finish(self) -> None:
         """Add what was not released."""
@@ -240,7 +289,9 @@ class Usage:
             return
         gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)
         since = max(seconds_of(line.since), self._started.get(uid, float("-inf")))
-        held = Held(since, seconds_of(line.time), line.replica, gpus, group)
+        use = self._use.get((line.namespace, line.name)) if line.kind == "Pod" else None
+        gpu_class = line.class_ or UNKNOWN_CLASS
+        held = Held(since, seconds_of(line.time), line.replica, gpus, group, gpu_class, use)
         self._admitted.pop(uid, None)
         _raise(self._last_line, held)
         if line.verdict != "released":
@@ -261,7 +312,7 @@ class Usage:
             case By.CLASS:
                 return line.class_ or UNKNOWN_CLASS
             case By.OWNER:
-                return f"{line.namespace}/{line.owner}"
+                return line.owner if By.NAMESPACE in self._by else f"{line.namespace}/{line.owner}"
             case By.USER:
                 return self._user(line)
 
@@ -274,11 +325,13 @@ class Usage:
         return found or self._authors.get(line.object_uid) or UNKNOWN_USER
 
     def _add(self, held: Held) -> bool:
-        seconds = min(held.last, self._until) - max(held.since, self._since)
-        if seconds <= 0:
+        first, last = max(held.since, self._since), min(held.last, self._until)
+        if last <= first:
             return False
-        self._objects[held.group] += 1
-        self._used[held.group][held.gpus.denominator] += held.gpus.numerator * round(seconds * 1000)
+        found = self._groups.get(held.group)
+        if found is None:
+            found = self._groups[held.group] = GroupUsage(held.group)
+        found.add(held, first, last)
         return True
 
 
@@ -286,8 +339,8 @@ def _raise(last: dict[str, float], held: Held) -> None:
     last[held.replica] = max(held.last, last.get(held.replica, held.last))
 
 
-def _hours(parts: Mapping[int, int]) -> Fraction:
-    return sum((Fraction(part, whole * 3_600_000) for whole, part in parts.items()), NOTHING)
+def _hours(milliseconds: int, denominator: int) -> Fraction:
+    return Fraction(milliseconds, denominator * MILLISECONDS)
 
 
 def seconds_of(text: str) -> float:

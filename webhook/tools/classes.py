@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from policies.gpus.classes import GPUClass
+from policies.gpus.classes import GPUClass, HostShare
 from policies.placement.class_choice import ANY, OPEN_POD, class_matches, label_values_of
 from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
@@ -43,6 +43,7 @@ class ListedClass(Shown, frozen=True, kw_only=True):
     resource: str
     gpus_per_node: int | None = msgspec.field(name="gpusPerNode", default=None)
     mig_profiles: tuple[str, ...] = ()
+    per_gpu: HostShare | None = msgspec.field(name="perGPU", default=None)
     built_in: bool
     allowed: bool | None
     because: str = ""
@@ -141,7 +142,7 @@ def list_classes(
     own = {document.name for document in configuration.documents if document.kind == CLASS}
     listed = []
     for each in configuration.classes:
-        allowed, because = _use(each, policy, now, hard)
+        allowed, because = use_of_class(each, policy, now, hard)
         listed.append(
             ListedClass(
                 name=each.name,
@@ -150,6 +151,7 @@ def list_classes(
                 resource=each.resource,
                 gpus_per_node=each.gpus_per_node,
                 mig_profiles=tuple(each.mig_profiles),
+                per_gpu=each.per_gpu,
                 built_in=each.name not in own,
                 allowed=allowed,
                 because=because,
@@ -178,9 +180,10 @@ def _can_be_made(each: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> 
     return bool(values) and pools.could_take(OPEN_POD, options.label_key, values)
 
 
-def _use(
+def use_of_class(
     each: GPUClass, policy: EffectivePolicy | None, now: datetime, hard: Mapping[str, Fraction] | None
 ) -> tuple[bool | None, str]:
+    """Return `allowed` and `because` of a ListedClass; `hard` is what the namespace's quota grants."""
     allowed: bool | None = None
     because = ""
     if policy is not None:

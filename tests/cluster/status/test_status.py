@@ -52,7 +52,9 @@ def test_quotas_classes_and_denials(cluster: ControlPlane) -> None:
             {"key": "gpus", "hard": "9", "used": "6", "reserved": "0", "pending": "6"},
             {"key": "classes/nvidia-a100", "hard": "8", "used": "6", "reserved": "0", "pending": "6"},
         ],
-        "holders": [{"name": "StatefulSet/fits", "held": {"gpus": "6", "classes/nvidia-a100": "6"}}],
+        "holders": [
+            {"name": "StatefulSet/fits", "held": {"gpus": "6", "classes/nvidia-a100": "6"}, "idleSince": None}
+        ],
     }
     # No kubelet of this cluster says that a pod runs.
     assert [(each["owner"], each["pods"], each["held"]["gpus"]) for each in quota["pending"]] == [

@@ -131,6 +131,16 @@ DEVICE_CLASS = "must be the name of a DeviceClass such as h100.example.com, not"
             'equivalents[gpu]: must be an extended resource such as nvidia.com/gpu, not "gpu"',
         ),
         ({"equivalents": {"nvidia.com/gpu": "0"}}, f'equivalents[nvidia.com/gpu]: {NO_SHARE} "0"'),
+        ({"perGPU": {}}, "perGPU: must have cpu, memory, or both"),
+        ({"perGPU": {"cpu": "0"}}, 'perGPU.cpu: must be a quantity such as 12, not "0"'),
+        ({"perGPU": {"cpu": "12m"}}, 'perGPU.cpu: must be a quantity such as 12, not "12m"'),
+        ({"perGPU": {"cpu": "-12"}}, 'perGPU.cpu: must be a quantity such as 12, not "-12"'),
+        ({"perGPU": {"memory": 120}}, 'perGPU.memory: must be a quantity such as 120Gi, not "120"'),
+        (
+            {"perGPU": {"memory": "120GB"}},
+            'perGPU.memory: must be a quantity such as 120Gi: "120GB" is not a Kubernetes quantity: expected a number '
+            "and perhaps a suffix, such as 2, 500m or 16Gi",
+        ),
     ],
 )
 def test_problems(fields: dict[str, Any], want: str) -> None:

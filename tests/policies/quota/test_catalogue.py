@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from policies.gpus.classes import ClassCatalogue, GPUClass, MigProfile, NodeLabel
+from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare, MigProfile, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
@@ -97,6 +98,8 @@ def test_an_older_release_can_read_what_no_demand_depends_on_left_out() -> None:
 
     assert any(gpu_class.gpus_per_node for gpu_class in built_in.classes)
     assert not any("gpusPerNode" in gpu_class for gpu_class in published["classes"])
+    shared = ClassCatalogue([replace(each, per_gpu=HostShare(cpu="12")) for each in CLASSES])
+    assert write_catalogue(PublishedCatalogue(shared, RESOURCE_MAPPING)) == write_catalogue(OURS)
     specs = published["resourceMappings"]
     lists = [spec.get(name, []) for spec in specs for name in ("resources", "fractionAnnotations")]
     assert {key for entries in lists for each in entries for key in each} == {"pattern", "key", "measure"}

@@ -33,7 +33,7 @@ PINS = {name: ("accelerator", name) for name in ("nvidia-t4",)}
 def outcome(
     document: JSON, hard: Mapping[str, int], used: Mapping[str, int], holders: Mapping[str, str] | None = None
 ) -> ReservationOutcome:
-    """Return what the ledger decides on a pod; `holders` hold 6 each, or what stands behind their names."""
+    """Return what the ledger decides on a pod; `holders` hold 6 each, or what stands behind their names, and since when idle."""
     catalogues = context()
     grant = QuotaGrant(
         {key: Fraction(amount) for key, amount in hard.items()},
@@ -44,7 +44,7 @@ def outcome(
         grant.as_ledger(catalogues),
         revisions=Revisions(pods=1),
         holders={
-            key: tuple(Holder(*f"{each} 6".split()[:2]) for each in names.split(", "))
+            key: tuple(Holder(*(each if " " in each else f"{each} 6").split()) for each in names.split(", "))
             for key, names in (holders or {}).items()
         },
     )
@@ -116,6 +116,7 @@ def test_the_first_line(document: JSON, ledger: tuple[Any, ...], reason: Reason,
     assert (found.reason, found.sentence()) == (reason, want)
 
 
+AT_SIX = "2027-01-01T06:00:00Z"
 SLICES: JSON = pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "3"}}))
 
 
@@ -151,6 +152,27 @@ SLICES: JSON = pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "3"
         "Deployment/chat 5/7",
         "Deployment/chat releases all that it holds",
     ),
+    an_idle_holder_before_a_larger_one=(
+        pod(gpu_container("2")),
+        8,
+        8,
+        f"Job/train, Notebook/ana 2 {AT_SIX}",
+        "Notebook/ana (idle for 6 h) releases 2 GPUs",
+    ),
+    an_idle_holder_and_the_largest=(
+        pod(gpu_container("4")),
+        8,
+        8,
+        f"Job/train, Notebook/ana 2 {AT_SIX}",
+        "Notebook/ana (idle for 6 h) and Job/train release 4 GPUs",
+    ),
+    the_largest_where_idle_ones_hold_too_little=(
+        pod(gpu_container("4")),
+        8,
+        8,
+        f"Job/train, Notebook/ana 1 {AT_SIX}, Notebook/eve 1 {AT_SIX}",
+        "Job/train releases 4 GPUs",
+    ),
     cards_of_which_others_hold_parts=(
         pod(gpu_container("2")),
         4,
@@ -163,6 +185,27 @@ def test_who_must_release_what(document: JSON, hard: int, used: Fraction, holder
     found = denial(document, {GPUS: hard}, {GPUS: used}, {GPUS: holders})
 
     assert found.advice.partition("wait until ")[2] == want
+
+
+@cases(
+    ("holders", "want"),
+    nobody_is_known_to_be_idle=("Job/train", "largest holders of GPUs: Job/train 6"),
+    one=(f"Job/train, Notebook/ana 2 {AT_SIX}", "Notebook/ana holds 2 GPUs, idle for 6 h"),
+    the_largest_first=(
+        f"Notebook/ana 1 {AT_SIX}, Job/train, Notebook/eve 4/7 2026-12-29T00:00:00Z, Notebook/bob 1.5 {AT_SIX}",
+        "Notebook/bob holds 1.5 GPUs, idle for 6 h; Notebook/ana holds 1 GPU, idle for 6 h; Notebook/eve holds 0.57 GPUs, "
+        "idle for 3 d",
+    ),
+    idle_since_a_moment_that_has_not_come=(
+        "Notebook/ana 2 2027-01-01T13:00:00Z",
+        "Notebook/ana holds 2 GPUs, idle for 0 min",
+    ),
+)
+def test_idle_holders_come_first(holders: str, want: str) -> None:
+    found = denial(pod(gpu_container("4")), {GPUS: 8}, {GPUS: 8}, {GPUS: holders})
+
+    assert found.details[0] == want
+    assert found.details[-1].startswith("largest holders of GPUs: ")
 
 
 def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:

@@ -108,9 +108,13 @@ class ApiServer:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._server.server_port}"
+
     def kubeconfig(self, **user: str) -> Path:
         cluster = {
-            "server": f"https://127.0.0.1:{self._server.server_port}",
+            "server": self.url,
             "certificate-authority": str(self.folder / "ca.pem"),
         }
         path = self.folder / "kubeconfig"

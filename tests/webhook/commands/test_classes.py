@@ -48,7 +48,9 @@ def test_what_a_namespace_may_use(tmp_path: Path, text: str, allowed: bool, beca
 
 
 def test_the_catalogue_as_text(tmp_path: Path) -> None:
-    own = f"{HEAD}kind: GPUClass\nmetadata: {{name: own-card}}\nspec: {{memoryGiB: 12, family: own}}\n---\n"
+    share = "{cpu: 12, memory: 120Gi}"
+    spec = f"{{memoryGiB: 12, family: own, perGPU: {share}}}"
+    own = f"{HEAD}kind: GPUClass\nmetadata: {{name: own-card}}\nspec: {spec}\n---\n"
     lines = run(tmp_path, own + policy(ONLY_T4)).stdout.splitlines()
 
     assert lines[:4] == [
@@ -58,6 +60,8 @@ def test_the_catalogue_as_text(tmp_path: Path) -> None:
         f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED",
     ]
     assert f"{'nvidia-t4':<20} {'nvidia-t4':<20} {16:>4}  yes" in lines
+    at = lines.index(f"{'own-card':<20} {'own':<20} {12:>4}  no")
+    assert lines[at + 1] == "  12 CPUs and 120Gi of memory of a node for each GPU"
     assert f"{'own-card':<20} {'own':<20} {12:>4}  no" in lines
     assert "  MIG 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb" in lines
     assert lines[-2:] == ["", GRANTS]

@@ -11,7 +11,7 @@ from tests.cases import cases
 from webhook.commands import quota as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReport, QuotaReports, bar
-from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
+from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
@@ -63,9 +63,10 @@ def summary(
     state: QuotaState = QuotaState.READY,
     held_up: bool = False,
     waiting: WaitingPods | None = None,
+    idle: IdleGPUs | None = None,
 ) -> QuotaSummary:
     return QuotaSummary(
-        namespace=name, state=state, rows=rows or (GPUS,), is_held_up=held_up, waiting=waiting
+        namespace=name, state=state, rows=rows or (GPUS,), is_held_up=held_up, waiting=waiting, idle=idle
     )
 
 
@@ -104,6 +105,41 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
         "",
         "you may not list nodes: what depends on it is not shown",
     ]
+
+
+IDLE = IdleGPUs(
+    gpus=Fraction(3, 2), holders=(IdleHolder("Notebook/ana", Fraction(3, 2), "2026-11-22T01:13:00Z"),)
+)
+NOT_MEASURED = IdleGPUs(measured="https://prometheus does not answer")
+
+
+def test_a_column_of_idle_gpus_where_use_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    quotas = (
+        summary("a", idle=IDLE),
+        summary("b", idle=IdleGPUs(gpus=Fraction(0))),
+        summary("c", idle=NOT_MEASURED),
+        summary("d"),
+    )
+    lines = table(capsys, *quotas)
+    assert lines[0].endswith("    HARD  IDLE  FULL")
+    assert [line[-6:].strip() for line in lines[1:6]] == ["1.5", "0", "?", "?", "1.5"]
+
+
+@cases(
+    ("idle", "want"),
+    an_idle_holder=(IDLE, ["  Notebook/ana, 1.5 GPUs idle since 01:13 UTC, 9 GPU-hours lost"]),
+    not_measured=(NOT_MEASURED, ["  idle GPUs are not measured: https://prometheus does not answer"]),
+    nobody_is_idle=(IdleGPUs(gpus=Fraction(0)), []),
+    not_to_be_measured=(None, []),
+)
+def test_who_is_idle_in_a_namespace(
+    idle: IdleGPUs | None, want: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = QuotaRecord(namespace="a", uid="", version="", spec=QuotaSpec(hard=Hard(gpus=8)))
+    report = QuotaReport(record, summary("a", idle=idle), None)
+    command.print_text(Screen(), QuotaReports([report], None, []), AT)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "idle" in line] == want
 
 
 def test_a_long_name_widens_the_column_of_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,10 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
 from tests.webhook.cluster.apiserver import status as refused
 from webhook.cluster import errors
-from webhook.commands import main
+from webhook.commands import main, status_text
 from webhook.commands import status as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import bar
-from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.reading import status_reader
@@ -238,7 +237,7 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(found: ClusterStatus, capsys: pytest.CaptureFixture[str]) -> str:
-    command.show(Screen(), found)
+    status_text.show(Screen(), found)
     return capsys.readouterr().out
 
 
@@ -294,7 +293,7 @@ def test_of_many_namespaces_the_worst_are_shown_and_the_others_in_one_line(
     lines = printed(found, capsys).splitlines()
     start = lines.index("  team-429  Ready, 30 denied")
     rest = lines.index("  and 410 namespaces more, 10 with problems (--problems shows them); -n shows")
-    assert (rest - start) / 2 == command.MAX_QUOTAS
+    assert (rest - start) / 2 == status_text.MAX_QUOTAS
     held = bar(Fraction(410 * 2, 7), Fraction(205), Fraction(1640))
     assert lines[rest + 2] == f"    gpus                   {held} 117.14 + 205 of 1640"
     assert len(lines) < 90
@@ -318,53 +317,6 @@ def test_figures_that_no_controller_updates_are_old(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_of_many_pending_owners_those_that_wait_longest_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    waiting = (
-        *(pending(f"Job/{n}", "2", EARLIER, namespace=f"team-{n}") for n in range(9)),
-        pending("Job/old", "1/7", YESTERDAY, pods=3),
-    )
-    quota = msgspec.structs.replace(QUOTAS[0], pending=waiting)
-    lines = printed(status(quotas=(quota,)), capsys).splitlines()
-    start = lines.index("pending pods hold 18.14 used GPUs in 10 namespaces")
-    owners = [
-        "  ml-training Job/old, 0.14 GPUs, 3 pods since 2026-11-21 23:50 UTC",
-        *(f"  team-{n} Job/{n}, 2 GPUs, 1 pod since 07:13 UTC" for n in range(4)),
-    ]
-    assert lines[start + 2 : start + 13] == [
-        *(line for owner in owners for line in (owner, f"    {FIT}")),
-        "  and 5 owners more; -o json has all",
-    ]
-
-
-def line(pods: int, since: str, *places: PlaceInLine) -> WaitingPods:
-    return WaitingPods(pods=pods, since=since, demand={"gpus": amount("18")}, next=places)
-
-
-def test_namespaces_in_which_pods_wait_in_line_the_longest_first(capsys: pytest.CaptureFixture[str]) -> None:
-    message = "next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8"
-    first = PlaceInLine(name="train-0", gang="Job/train", pods=8, place=1, message=message)
-    short, long, one = quotas(3)
-    found = status(
-        quotas=(
-            msgspec.structs.replace(short, waiting=line(9, "2026-11-22T07:13:00Z", first)),
-            msgspec.structs.replace(long, waiting=line(1, "2026-11-21T23:50:00Z")),
-            one,
-        )
-    )
-    lines = printed(found, capsys).splitlines()
-    start = lines.index("waiting in line for quota")
-    assert lines[start + 1 : start + 6] == [
-        "  the longest first; gpu-admission quota -n NAMESPACE lists a line",
-        "  team-001 1 pod waits in line for 18 GPUs since 2026-11-21 23:50 UTC",
-        "  team-000 9 pods wait in line for 18 GPUs since 07:13 UTC: Job/train (8 pods)",
-        "    next in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/llama 8",
-        "",
-    ]
-    shown = plain(found)["quotas"]
-    assert shown[0]["waiting"]["next"][0]["gang"] == "Job/train"
-    assert shown[2]["waiting"] is None
-
-
 def test_of_many_findings_the_first_errors_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     findings = [
         warning("untainted-gpu-node", f"Node {n}", "must have a taint", "taint it") for n in range(500)
@@ -378,7 +330,7 @@ def test_of_many_findings_the_first_errors_are_shown(capsys: pytest.CaptureFixtu
 
 def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:
     found = status(quotas=(*QUOTAS, *quotas(500), *quotas(30, denied=1, denied_since=YESTERDAY)))
-    command.show(Screen(), found, problems=True)
+    status_text.show(Screen(), found, problems=True)
     lines = capsys.readouterr().out.splitlines()
     shown = [line for line in lines if line.startswith("  team-")]
     assert shown == [f"  team-{each:03}  Ready, 1 denied since 2026-11-21 23:50 UTC" for each in range(30)]
@@ -405,7 +357,7 @@ def test_no_problems(capsys: pytest.CaptureFixture[str]) -> None:
         denials=(),
         omitted=(),
     )
-    command.show(Screen(), found, problems=True)
+    status_text.show(Screen(), found, problems=True)
     assert capsys.readouterr().out.splitlines()[1:] == ["nothing is wrong with what you may read"]
 
 

@@ -320,3 +320,20 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
 
     assert not cluster.stored.sums.recount("team")
     assert cluster.used("gpus") == 1
+
+
+def test_idle_holders_come_first_and_others_are_not_cut_off_for_them() -> None:
+    sums = UsageSums(CATALOGUES, ClaimHistory())
+    for number in range(1, 13):
+        document = pod(gpu_container(str(number)))
+        document["metadata"] = {"name": f"p{number}", "namespace": "team", "uid": f"u{number}"}
+        sums.pod_changed(None, sums.reader.read_pod(raw(document)))
+    idle = {f"Pod/p{number}": f"2027-01-{number:02}T00:00:00Z" for number in (1, 2, 3, 4, 5, 12, 13)}
+
+    ledger = quota_ledger(hard={"gpus": Fraction(99)})
+    _, holders, _ = sums.sum("team", UnclassifiedPods.TOTAL_ONLY, ledger, idle=idle)
+
+    assert [(each.name, each.amount, each.idle_since[:10]) for each in holders["gpus"]] == [
+        *((f"Pod/p{number}", str(number), f"2027-01-{number:02}") for number in (12, 5, 4, 3, 2)),
+        *((f"Pod/p{number}", str(number), "") for number in (11, 10, 9, 8, 7)),
+    ]

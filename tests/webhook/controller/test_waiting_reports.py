@@ -162,6 +162,10 @@ def test_the_status_has_ten_places(world: World) -> None:
 
 
 ONE = waiter("one")
+SINCE = timestamp(datetime.now(UTC) - timedelta(hours=6, minutes=30))
+IDLE = tuple(
+    Holder(f"Notebook/{name}", amount, SINCE) for name, amount in (("ana", "2"), ("bob", "1"), ("eve", "1"))
+)
 CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fraction(3)})
 
 
@@ -171,6 +175,12 @@ CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fractio
         [CLASS],
         {},
         "next in line, needs 3 GPUs (nvidia-a100), 2 of 4 nvidia-a100 free; largest holders: Deployment/chat 2",
+    ),
+    idle_holders_first=(
+        [ONE],
+        {"holders": {"gpus": (*IDLE, Holder("Job/llama", "8"))}},
+        "next in line, needs 8 GPUs, 5 of 16 free; Notebook/ana holds 2 GPUs, idle for 6 h; Notebook/bob holds 1 GPU, idle "
+        "for 6 h; largest holders: Job/llama 8, Notebook/ana 2, Notebook/bob 1",
     ),
     without_holders=([ONE], {"holders": {}}, "next in line, needs 8 GPUs, 5 of 16 free"),
     nothing_free_above_the_quota=(

@@ -8,7 +8,14 @@ import msgspec
 from policies.quota.ledger.quota_ledger import Holder
 from tests.cases import cases
 from webhook.cluster.objects import Condition
-from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, encode_status
+from webhook.quota.documents import (
+    IdleGPUs,
+    IdleHolder,
+    QuotaRecord,
+    QuotaStatus,
+    decode_quota,
+    encode_status,
+)
 
 METADATA = {"name": "default", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": 3}
 STATUS = QuotaStatus(
@@ -16,6 +23,11 @@ STATUS = QuotaStatus(
     used={"gpus": Fraction(2, 7), "classes/nvidia-t4": Fraction(0)},
     reserved={"gpus": Fraction(1)},
     holders={"gpus": (Holder("Job/train", "2/7"),)},
+    idle=IdleGPUs(
+        gpus=Fraction(2, 7),
+        holders=(IdleHolder("Job/train", Fraction(2, 7), "2027-01-01T10:00:00Z"),),
+        observed="2027-01-01T12:00:00Z",
+    ),
     conditions=(Condition("Ready", "True", "Ready", "counted", "2027-01-01T12:00:00Z", 3),),
     observed_generation=3,
 )

@@ -40,6 +40,7 @@ from webhook.tools.check.run_context import (
     budgets_of,
     default_labels,
     is_quota,
+    limits_in,
     manifest_context,
     quota_findings,
     run_quotas,
@@ -157,6 +158,7 @@ class Run:
             named_nodes=lambda: index,
             claims=lambda name: claims[name] if name in claims else claim(name),
             budgets=budgets_of(manifests, cluster),
+            limits_of=limits_in(manifests, cluster),
         )
         self._quota_of = run_quotas(manifests, engine.configuration, cluster)
         self._workloads: dict[tuple[str, *Key], Workload] = {}

@@ -1,4 +1,4 @@
-"""What one run of `check` knows from its other manifests and from a cluster: labels, devices of DRA, and GPUQuotas.
+"""What one run of `check` knows from its other manifests and from a cluster: labels, devices of DRA, LimitRanges, and GPUQuotas.
 
 What the other manifests have requested so far counts as used. Without a cluster nothing is known of what runs there, so what does
 not fit is not certain to be denied: it is a warning.
@@ -21,6 +21,7 @@ from policies.placement.named_nodes import NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.field_paths import value_at
 from policies.pods.label_selector import LabelSelector
+from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
 from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
@@ -104,6 +105,28 @@ def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
             with suppress(msgspec.ValidationError):
                 found.append(decode_device_class(msgspec.json.encode(manifest.data)))
     return tuple(found)
+
+
+def limits_in(
+    manifests: Iterable[Manifest], cluster: "CheckedCluster | None"
+) -> Callable[[str], NamespaceLimits | None]:
+    """Return what returns what LimitRanges of manifests and cluster say of a namespace; None where they may not be read."""
+    written: dict[str, list[LimitRange]] = {}
+    for manifest in manifests:
+        if manifest.group_kind == ("", "LimitRange"):
+            with suppress(msgspec.ValidationError):
+                found = decode_limit_range(msgspec.json.encode(manifest.data))
+                written.setdefault(manifest.namespace, []).append(found)
+
+    @cache
+    def limits_of(namespace: str) -> NamespaceLimits | None:
+        stored = cluster.limit_ranges(namespace) if cluster else ()
+        if stored is None:
+            return None
+        both = (*stored, *written.get(namespace, ()))
+        return namespace_limits({each.metadata and each.metadata.name: each for each in both}.values())
+
+    return limits_of
 
 
 def _labels(manifest: Manifest) -> Labels:
@@ -211,6 +234,7 @@ class CheckedCluster:
         self._api, self._config = api, config
         self._reader = Permitted(api)
         self._notes: list[str] = []
+        self.limit_ranges = self._reader.limit_ranges
         self.unread_documents: Sequence[str] = ()
         """The missing rights, once the configuration was read."""
         self.configuration = cache(self._configuration)

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from inspect import getmembers, isfunction
 from time import monotonic, sleep
 from typing import Generic, TypeVar
@@ -13,14 +14,16 @@ import flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from policies.printable import printable_lines
-from policies.quota.amounts import unit
+from policies.quota.amounts import format_gpu_hours, unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
+from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.why.discovery import UnknownKindError
@@ -52,16 +55,19 @@ class Observer(Generic[T]):
         self._requested_at = monotonic()
         self._thread: threading.Thread | None = None
 
-    def observation(self) -> tuple[T | None, str]:
-        """Return what was read last, None before anything was, and why the reading after it failed, "" where none did."""
+    def observation(self, *, waits: bool = True) -> tuple[T | None, str]:
+        """Return what was read last, None before anything was, and why the reading after it failed, "" where none did.
+
+        waits: for the first result.
+        """
         with self._condition:
             self._requested_at = monotonic()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
                 self._thread.start()
-            while self._observation is None:
+            while waits and self._observation is None:
                 self._condition.wait()
-            return self._observation
+            return self._observation or (None, "")
 
     def _run(self) -> None:
         while True:
@@ -78,7 +84,7 @@ class Observer(Generic[T]):
         problem, read = "", self._observation[0] if self._observation else None
         try:
             read = self._read()
-        except errors.ApiError as error:
+        except (errors.ApiError, PrometheusError) as error:
             problem = str(error)
         except Exception:
             log.exception("the cluster was not read")
@@ -98,9 +104,18 @@ FILTERS = dict(getmembers(views, lambda each: isfunction(each) and each.__module
 
 
 def create_app(
-    api: ApiClient, observer: Observer[ClusterStatus], history: History, *, cluster: str, home: str
+    api: ApiClient,
+    observer: Observer[ClusterStatus],
+    history: History,
+    *,
+    cluster: str,
+    home: str,
+    sizes: Observer[SizeReport] | None = None,
 ) -> flask.Flask:
-    """Return the application; `cluster` names the cluster for people, `home` is the namespace where none is named."""
+    """Return the application; `cluster` names the cluster for people, `home` is the namespace where none is named.
+
+    sizes: None without a Prometheus.
+    """
     app = flask.Flask(__name__)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals.update(
@@ -113,7 +128,7 @@ def create_app(
         ORDERS=list(views.Order),
         drawing=history.drawing,
     )
-    app.jinja_env.filters.update(FILTERS, unit=unit)
+    app.jinja_env.filters.update(FILTERS, format_gpu_hours=format_gpu_hours, unit=unit)
     guard(app)
     proposals, opened = DenialProposals(api), datetime.now(UTC)
 
@@ -129,7 +144,7 @@ def create_app(
 
     @app.route("/")
     def overview() -> flask.Response:
-        return page("overview.html", shown=SHOWN_DENIALS)
+        return page("overview.html", shown=SHOWN_DENIALS, sizes=sizes and sizes.observation(waits=False))
 
     @app.route("/quotas/<namespace>")
     def quota(namespace: str) -> flask.Response:
@@ -203,8 +218,20 @@ class _Handler(WSGIRequestHandler):
         """Write nothing: the page asks every few seconds."""
 
 
+SIZES_SECONDS = 3600.0
+"""Between two readings of peaks, of which Prometheus records one an hour."""
+SIZE_HOURS = 14 * 24
+"""The window of peaks, as of `gpu-admission rightsize`."""
+
+
 def console_server(
-    api: ApiClient, *, cluster: str, namespaces: Sequence[str] = (), home: str = "", port: int = 0
+    api: ApiClient,
+    *,
+    cluster: str,
+    namespaces: Sequence[str] = (),
+    home: str = "",
+    port: int = 0,
+    prometheus: Prometheus | None = None,
 ) -> BaseWSGIServer:
     """Return the server, bound to a port of loopback, by default a free one. Raises OSError for one that is taken."""
     history = History()
@@ -216,7 +243,11 @@ def console_server(
         history.record(monotonic(), {key: row for key, row in rows.items() if row.used is not None})
         return status
 
-    app = create_app(api, Observer(status_reader(read)), history, cluster=cluster, home=home)
+    def read_right_size(known: Prometheus) -> SizeReport:
+        return read_sizes(api, known, datetime.now(UTC), hours=SIZE_HOURS, namespaces=namespaces)
+
+    sizes = Observer(partial(read_right_size, prometheus), pause=SIZES_SECONDS) if prometheus else None
+    app = create_app(api, Observer(status_reader(read)), history, cluster=cluster, home=home, sizes=sizes)
     # Where werkzeug itself cannot bind, it ends the process.
     with socket.create_server((HOST, port)) as bound:
         return make_server(HOST, port, app, threaded=True, request_handler=_Handler, fd=bound.fileno())

@@ -11,12 +11,13 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from policies.quota.amounts import NOTHING, format_amount
+from policies.quota.amounts import NOTHING, format_amount, format_gpu_hours
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
     Health,
+    IdleOwner,
     PolicyStatus,
     QuotaRow,
     QuotaState,
@@ -102,6 +103,16 @@ def words(state: QuotaState) -> str:
     return "".join(f" {each.lower()}" if each.isupper() else each for each in state.value).strip()
 
 
+def idle_gpus(quota: QuotaSummary) -> str:
+    """Return the GPUs of a quota that do no work, for its cell of the table."""
+    return "?" if quota.idle_gpus is None else format_amount(quota.idle_gpus) if quota.idle_gpus else "–"
+
+
+def lost(owners: Sequence[IdleOwner], now: datetime) -> str:
+    """Return the GPU-hours that idle GPUs of these owners lost."""
+    return f"{format_gpu_hours(sum((each.lost(now) for each in owners), NOTHING))} lost"
+
+
 def denied(count: int | None) -> str:
     return "?" if count is None else str(count or "–")
 
@@ -139,6 +150,7 @@ class Order(Enum):
     WORST = "worst first"
     NAMESPACE = "by namespace"
     PENDING = "most pending first"
+    IDLE = "most idle first"
     FULLEST = "fullest first"
     LARGEST = "most GPUs first"
     DENIED = "most denied first"
@@ -177,12 +189,13 @@ def _matches(text: str, arguments: Mapping[str, str]) -> bool:
 
 
 def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> Page[QuotaSummary]:
-    """Return a page of the quotas: filtered by `search` (namespace or holder) and `problems`, in the order of `sort`."""
+    """Return a page of the quotas: filtered by `search` (namespace or holder), `problems` and `idle`, in the order of `sort`."""
     found = [
         quota
         for quota in quotas
         if _matches(" ".join([quota.namespace, *(each.name for each in quota.holders)]), arguments)
         if quota.has_problem or not arguments.get("problems")
+        if quota.idle_gpus or not arguments.get("idle")
     ]
     return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
 
@@ -209,4 +222,6 @@ def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
             most = quota.row.held if quota.row else 0
         case Order.PENDING:
             most = quota.pending_gpus
+        case Order.IDLE:
+            most = quota.idle_gpus or NOTHING
     return -most, quota.namespace

@@ -13,6 +13,7 @@ import msgspec
 
 from policies.printable import printable_lines
 from policies.quota.amounts import format_amount
+from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.capacity import ClassCapacity
 
 
@@ -134,6 +135,8 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Remark, ...]
     nodes: tuple[Remark, ...]
     proposal: Proposal
+    right_size: SizeReport | None = None
+    """None where no Prometheus was named."""
 
 
 def page(report: ScanReport) -> str:

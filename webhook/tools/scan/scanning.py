@@ -117,6 +117,7 @@ class ClusterFacts:
             nodes=lambda: facts,
             named_nodes=lambda: index,
             claims=self.claims.get,
+            limits_of=self._reader.limits_of,
             quota_of=self._quota_of(configuration),
         )
 

@@ -1,13 +1,14 @@
 """Reads what the caller may read, and remembers the missing rights."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from policies.gpus.device_classes import DeviceClass
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts, node_facts
+from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogues
 from webhook.cluster import errors
@@ -19,6 +20,7 @@ from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
+from webhook.serving.limit_ranges import RESOURCE as LIMIT_RANGES
 from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 
@@ -35,6 +37,7 @@ class Permitted:
         """Whether the policies could be read; if not, the built-in policy takes their place."""
         self.is_installed = True
         """Whether the API server has the kinds of the documents, once they were read."""
+        self.limits_of = cache(self._limits_of)
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
         """Return what is read, None where the caller lacks the right."""
@@ -103,6 +106,16 @@ class Permitted:
 
     def labels_of(self, namespace: str) -> Labels:
         return decode_metadata(self.api.get(api_path("/api/v1", "namespaces", namespace))).sorted_labels
+
+    def _limits_of(self, namespace: str) -> NamespaceLimits | None:
+        """Return what the LimitRanges of the namespace say; None where the caller may not list them."""
+        found = self.limit_ranges(namespace)
+        return None if found is None else namespace_limits(found)
+
+    def limit_ranges(self, namespace: str) -> Sequence[LimitRange] | None:
+        read = partial(self.api.list, LIMIT_RANGES.path(namespace), decode_limit_range)
+        listed = self.attempt_list("limitranges", namespace, read)
+        return None if listed is None else listed.items
 
     def quota(self, namespace: str) -> QuotaRecord | None:
         """Return the GPUQuota of the namespace; None where there is none, or the caller may not read it."""

@@ -84,6 +84,7 @@ def quota_status(
         holders=_holders(holders.items()),
         pending=tuple(pending or ()),
         waiting=record.status.waiting,
+        idle=record.status.idle,
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
     )
 
@@ -146,12 +147,17 @@ def _state(record: QuotaRecord) -> tuple[QuotaState, str]:
 
 
 def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolder, ...]:
-    held: dict[str, dict[str, Fraction]] = defaultdict(dict)
+    held: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(dict)
     for key, holders in by_key:
         for holder in holders:
-            held[holder.name][key] = parse_amount(holder.amount)
-    found = (QuotaHolder(name=name, held=amounts) for name, amounts in held.items())
-    return tuple(sorted(found, key=lambda each: (GPUS not in each.held, -each.most[1], each.name)))
+            held[holder.name, holder.idle_since][key] = parse_amount(holder.amount)
+    found = (
+        QuotaHolder(
+            name=name, held=amounts, idle_since=datetime.fromisoformat(idle_since) if idle_since else None
+        )
+        for (name, idle_since), amounts in held.items()
+    )
+    return tuple(sorted(found, key=lambda each: each.order))
 
 
 class HolderOfQuota(Shown, frozen=True, kw_only=True):

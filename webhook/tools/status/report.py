@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING
-from webhook.quota.documents import WaitingPods
+from webhook.quota.documents import IdleGPUs, WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.status.capacity import ClassCapacity
 
@@ -53,16 +53,25 @@ class QuotaRow(Shown, frozen=True):
 
 
 class QuotaHolder(Shown, frozen=True):
-    """An owner of pods (`Job/train`), or a pod or claim without an owner, and its amounts by the keys of the quota's rows."""
+    """An owner of pods (`Job/train`), or a pod or claim without an owner, and its amounts by the keys of the quota's rows.
+
+    idle_since: since when all its GPUs do no work; None if one works, or if that is not known.
+    """
 
     name: str
     held: dict[str, Fraction]
+    idle_since: datetime | None = None
 
     @property
     def most(self) -> tuple[str, Fraction]:
         """The dimension that says most of the holder, and its amount: its GPUs, unless others hold more of them."""
         found = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
         return max(found.items(), key=lambda each: each[1])
+
+    @property
+    def order(self) -> tuple[bool, bool, Fraction, str]:
+        """The sort key: idle ones first, then those of most GPUs."""
+        return self.idle_since is None, GPUS not in self.held, -self.most[1], self.name
 
 
 class PendingOwner(Shown, frozen=True):
@@ -87,6 +96,19 @@ class PendingOwner(Shown, frozen=True):
     def order(self) -> tuple[datetime, str, str, bool]:
         """The sort key: the longest first."""
         return self.since, self.namespace, self.owner, self.has_node
+
+
+class IdleOwner(Shown, frozen=True):
+    """An owner of pods whose GPUs all do no work, and since when."""
+
+    namespace: str
+    owner: str
+    gpus: Fraction
+    since: datetime
+
+    def lost(self, now: datetime) -> Fraction:
+        """Return the GPU-hours in which they did nothing."""
+        return self.gpus * max(Fraction(int((now - self.since).total_seconds()), 3600), NOTHING)
 
 
 class DeniedOwner(Shown, frozen=True):
@@ -115,6 +137,7 @@ class QuotaSummary(Shown, frozen=True):
     holders: the largest ones in the status of the quota: at most five for each row.
     pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
     waiting: the pods that wait in line, as in the status of the quota; None if there are none.
+    idle: owners of GPUs that do no work, likewise; None where no controller measures that.
     denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
     """
 
@@ -126,6 +149,7 @@ class QuotaSummary(Shown, frozen=True):
     pending: tuple[PendingOwner, ...] = ()
     is_held_up: bool = False
     waiting: WaitingPods | None = None
+    idle: IdleGPUs | None = None
     denied: int | None = None
     denied_since: datetime | None = None
 
@@ -153,6 +177,23 @@ class QuotaSummary(Shown, frozen=True):
     @property
     def waiting_gpus(self) -> Fraction:
         return self.waiting.demand.get(GPUS, NOTHING) if self.waiting else NOTHING
+
+    @property
+    def idle_gpus(self) -> Fraction | None:
+        """The GPUs that do no work; None where that is not measured."""
+        return self.idle.gpus if self.idle else None
+
+    @property
+    def idle_owners(self) -> tuple[IdleOwner, ...]:
+        return tuple(
+            IdleOwner(
+                namespace=self.namespace,
+                owner=each.name,
+                gpus=each.gpus,
+                since=datetime.fromisoformat(each.since),
+            )
+            for each in (self.idle.holders if self.idle else ())
+        )
 
 
 class ClassStatus(Shown, frozen=True):
@@ -215,6 +256,12 @@ def quota_totals(quotas: Iterable[QuotaSummary]) -> ClusterTotals:
         reserved=sum((row.reserved for row in rows), NOTHING),
         pending=None if None in pending else sum((each or NOTHING for each in pending), NOTHING),
     )
+
+
+def idle_gpus(quotas: Iterable[QuotaSummary]) -> Fraction | None:
+    """Return the GPUs of these quotas that do no work; None where none of them is measured."""
+    measured = [each.idle_gpus for each in quotas if each.idle_gpus is not None]
+    return sum(measured, NOTHING) if measured else None
 
 
 class Health(Enum):
@@ -285,6 +332,22 @@ class ClusterStatus(Shown, frozen=True):
         """The quotas for which pods wait in line, that with the longest wait first."""
         found = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
         return tuple(quota for _, _, quota in sorted(found, key=lambda each: each[:2]))
+
+    @property
+    def idle_gpus(self) -> Fraction | None:
+        """The GPUs of all quotas that do no work; None where none of them is measured."""
+        return idle_gpus(self.quotas)
+
+    @property
+    def idle(self) -> tuple[IdleOwner, ...]:
+        """The owners of GPUs that do no work, that which lost most GPU-hours first."""
+        found = (each for quota in self.quotas for each in quota.idle_owners)
+        return tuple(sorted(found, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
+
+    @property
+    def not_measured(self) -> str:
+        """Why the controller cannot measure the use of GPUs; "" if it can, and where it is not to."""
+        return next((each.idle.measured for each in self.quotas if each.idle and each.idle.measured), "")
 
     @property
     def pending(self) -> tuple[PendingOwner, ...]:

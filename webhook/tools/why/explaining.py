@@ -36,7 +36,7 @@ from webhook.tools.status.quotas import stated_quota
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
-from webhook.tools.why.fit import classes_for, in_words, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.fit import classes_for, idle_owner, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
@@ -174,6 +174,7 @@ class _Case:
             nodes=lambda: facts,
             named_nodes=lambda: self.index,
             claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
+            limits_of=self.reader.limits_of,
             quota_of=lambda _namespace: quota,
         )
 
@@ -239,6 +240,7 @@ class _Case:
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)
+        holders = {each.metadata.controlled_by or f"Pod/{each.metadata.name}" for each in situation.pods}
         ordered = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
         return Explanation(
             kind=self.served.kind,
@@ -254,6 +256,7 @@ class _Case:
             classes=classes,
             quota=quota,
             line=place,
+            idle=idle_owner(self.quota, holders),
             nodes=fits,
             pods=tuple(map(_pod_state, ordered[:MAX_PODS])),
             pods_total=len(situation.pods),

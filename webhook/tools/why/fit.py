@@ -1,6 +1,6 @@
 """What one pod demands of its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
 
@@ -19,6 +19,7 @@ from webhook.controller.records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import GPUNode, gpu_amounts
 from webhook.tools.status.quotas import quota_status
+from webhook.tools.status.report import IdleOwner
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
@@ -60,6 +61,12 @@ def quota_fit(
     since = datetime.fromisoformat(created)
     is_long = is_held and not pod.spec.node_name and (now - since).total_seconds() > LONG_PENDING_SECONDS
     return QuotaFit(state=status.state, rows=rows, is_held=is_held, unbound_since=since if is_long else None)
+
+
+def idle_owner(quota: QuotaRecord | None, names: Collection[str]) -> IdleOwner | None:
+    """Return the idle holder that has one of these names, such as `Notebook/ana`; None if none is known to be idle."""
+    owners = quota_status(quota, None).idle_owners if quota else ()
+    return next((each for each in owners if each.owner in names), None)
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:

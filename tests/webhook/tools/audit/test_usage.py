@@ -99,7 +99,14 @@ def test_hours_are_a_number_and_exact() -> None:
 
     assert (found["gpuHours"], found["gpuHoursExact"]) == (pytest.approx(5629.4556), "506651/90")
     assert found["groups"] == [
-        {"namespace": "team", "gpuHours": found["gpuHours"], "gpuHoursExact": "506651/90", "objects": 1}
+        {
+            "namespace": "team",
+            "since": moment(0)[:19] + "Z",
+            "until": moment(60)[:19] + "Z",
+            "gpuHours": found["gpuHours"],
+            "gpuHoursExact": "506651/90",
+            "objects": 1,
+        }
     ]
 
 

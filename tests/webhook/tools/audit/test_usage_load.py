@@ -1,8 +1,12 @@
-"""A million lines: time and memory of `gpu-admission usage`."""
+"""A million lines: time and memory of `gpu-admission usage`, and exact amounts of money."""
 
+import csv
 import os
 import subprocess
 import sys
+from collections import defaultdict
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import msgspec
@@ -79,3 +83,49 @@ def test_a_million_lines_take_seconds_and_little_memory() -> None:
     assert (found["lines"], found["gpuHours"]) == (4 * PODS, 2 * PODS)
     seconds = used.user + used.system
     assert (seconds < SECONDS * SLOWER, largest < MEBIBYTES * 2**20) == (True, True), (seconds, largest)
+
+
+AMOUNTS = ("1", "2", "8", "1/7", "3/4", "2/7")
+PRICES = {"nvidia-h100-80gb": "3.950001", "nvidia-l4": "0.723333", "nvidia-t4": "0.19"}
+
+
+def priced_lines(pod: int) -> tuple[bytes, tuple[str, str, str], Fraction]:
+    """Return four lines of a pod that held some GPUs for some milliseconds, its group, and what it costs."""
+    gpus, gpu_class = AMOUNTS[pod % len(AMOUNTS)], list(PRICES)[pod % 11 % len(PRICES)]
+    group = f"team-{pod % 40}", gpu_class, f"Job/train-{pod % 53}"
+    milliseconds = 1 + pod * 7_919 % 100_000_000
+    common = {"class": gpu_class, "owner": group[2], "namespace": group[0], "objectUid": f"{pod:08x}"}
+    end = count("released", "x", 0, milliseconds / 60_000, gpus, **common)
+    held = {**end, "verdict": "held", "time": moment(0)}
+    new = {**held, "first": True}
+    lines = (msgspec.json.encode(each) + b"\n" for each in (validated("x", 0, **common), new, held, end))
+    return b"".join(lines), group, Fraction(gpus) * milliseconds * Fraction(PRICES[gpu_class]) / 3_600_000
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_rows_of_a_million_lines_add_up_to_the_cent(tmp_path: Path) -> None:
+    log, prices = tmp_path / "audit.jsonl", tmp_path / "prices.yaml"
+    prices.write_text(f"currency: EUR\nclasses: {msgspec.json.encode(PRICES).decode()}\n")
+    exact = defaultdict[tuple[str, str, str], Fraction](Fraction)
+    with log.open("wb") as file:
+        for pod in range(PODS):
+            lines, group, cost = priced_lines(pod)
+            file.write(lines)
+            exact[group] += cost
+    command = [sys.executable, "-m", "webhook", "usage", "-o", "csv", "--prices", str(prices), str(log)]
+    command += [each for by in ("namespace", "class", "owner") for each in ("--by", by)]
+
+    printed = subprocess.run(
+        command, capture_output=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+
+    rows = list(csv.DictReader(printed.stdout.decode().splitlines()))
+    amounts = {(row["namespace"], row["class"], row["owner"]): row["amount"] for row in rows}
+    assert {group: int(cost * 100 + Fraction(1, 2)) for group, cost in exact.items()} == {
+        group: int(Decimal(amount) * 100) for group, amount in amounts.items()
+    }
+    # As a spreadsheet adds them up, in binary numbers.
+    assert round(sum(float(amount) for amount in amounts.values()), 2) == float(
+        sum(Decimal(amount) for amount in amounts.values())
+    )

@@ -11,14 +11,17 @@ import msgspec
 import pytest
 
 from tests.cases import cases
+from tests.webhook.commands.test_rightsize import report as right_size
+from tests.webhook.tools.rightsize.test_sizing import peaks
 from webhook.cluster.api import ApiClient
-from webhook.quota.documents import PlaceInLine, WaitingPods
+from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPods
 from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
-from webhook.tools.console.app import create_app
+from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.proposals import DenialProposals, Proposal
 from webhook.tools.doctor.check import failure, warning
+from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
@@ -90,9 +93,14 @@ def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
     )
 
 
-def shown(path: str, query: Mapping[str, str], found: ClusterStatus | None = None) -> str:
+def shown(
+    path: str,
+    query: Mapping[str, str],
+    found: ClusterStatus | None = None,
+    sizes: Observer[SizeReport] | None = None,
+) -> str:
     observer: Any = SimpleNamespace(observation=lambda: (found or status(), ""))
-    app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home")
+    app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home", sizes=sizes)
     answer = app.test_client().get(path, query_string=query, base_url="http://127.0.0.1")
     assert answer.status_code == 200
     return answer.text
@@ -294,6 +302,66 @@ def test_pending_pods_that_hold_quota_are_shown_the_longest_first() -> None:
     assert names(overview)[0] == "team-498"
 
 
+def idle(number: int, *holders: IdleHolder, **tweaks: Any) -> QuotaSummary:
+    gpus = sum((each.gpus for each in holders), Fraction(0))
+    return quota(number, idle=IdleGPUs(gpus=gpus, holders=holders), **tweaks)
+
+
+def twenty_hours_idle(name: str, gpus: int) -> IdleHolder:
+    return IdleHolder(name, Fraction(gpus), (NOW - timedelta(hours=20)).isoformat())
+
+
+IDLE = (
+    idle(1, twenty_hours_idle("Notebook/ana", 2), twenty_hours_idle("Job/<old>", 1)),
+    *(idle(number) for number in range(2, 12)),
+    idle(12, twenty_hours_idle("Notebook/eve", 4)),
+)
+
+
+@cases(
+    ("query", "want"),
+    only_idle=({"idle": "1", **BY_NAME}, teams(1, 12)),
+    most_idle_first=({"sort": "most idle first"}, teams(12, 1, *range(2, 12))),
+)
+def test_quotas_with_idle_gpus(query: Mapping[str, str], want: list[str]) -> None:
+    text = shown("/", query, status(IDLE))
+
+    assert names(text) == want
+    cells = re.findall(r'<td class="of-idle number( none)?">([^<]+)</td>', text)
+    assert dict(zip(want, cells, strict=True))["team-001"] == ("", "3")
+
+
+def test_idle_holders_are_listed_with_what_they_lost() -> None:
+    overview, page = (shown(path, {}, status(IDLE)) for path in ("/", "/quotas/team-001"))
+
+    lost = re.compile(r"<strong>([^<]+)</strong>.*?· ([\d.]+ GPU-hours?) lost", re.DOTALL)
+    cards = [text.partition('id="idle"')[2].partition("</section>")[0] for text in (overview, page)]
+    assert [lost.findall(card) for card in cards] == [
+        [
+            ("Notebook/eve", "80 GPU-hours"),
+            ("Notebook/ana", "40 GPU-hours"),
+            ("Job/&lt;old&gt;", "20 GPU-hours"),
+        ],
+        [("Notebook/ana", "40 GPU-hours"), ("Job/&lt;old&gt;", "20 GPU-hours")],
+    ]
+    assert ["140 GPU-hours lost" in cards[0], "60 GPU-hours lost" in cards[1]] == [True, True]
+    assert "7 of them idle" in overview
+
+
+@cases(
+    ("found", "want"),
+    not_measured=(quota(1, idle=IdleGPUs(measured="<prometheus> does not answer")), True),
+    not_to_be_measured=(quota(1), False),
+)
+def test_where_use_is_not_measured_nobody_is_called_idle(found: QuotaSummary, want: bool) -> None:
+    for path in ("/", "/quotas/team-001"):
+        text = shown(path, {}, status((found,)))
+        assert ("&lt;prometheus&gt; does not answer" in text) is want
+        assert ('id="idle"' in text) is want
+        assert ('<th class="number">Idle</th>' in text) is (want and path == "/")
+        assert "lost" not in text.partition("<main")[2]
+
+
 def test_every_page_of_quotas_says_that_no_controller_leads() -> None:
     found = msgspec.structs.replace(status(), figures_until=NOW)
     said = [" no controller has led since" in shown(path, {}, found) for path in ("/", "/quotas/team-001")]
@@ -363,3 +431,42 @@ def test_who_waits_in_line_and_what_frees_it(path: str, part: str, link: str) ->
 def test_where_nobody_waits_there_is_no_line() -> None:
     assert 'id="waiting"' not in shown("/", {}, status((quota(2),)))
     assert 'id="line"' not in shown("/quotas/team-002", {}, status((quota(2),)))
+
+
+NOTHING_SMALLER = SizeReport(hours=336, by_hour=True, workloads=(), fitting=0, unjudged={}, omitted=())
+
+
+@cases(
+    ("observed", "want"),
+    a_workload_that_could_be_smaller=(
+        (right_size(peaks("9.2", "0.1")), ""),
+        [
+            "1642.5 GPU-hours a month",
+            "<strong>Deployment/chat</strong>",
+            "set nvidia.com/mig-1g.20gb: 1 instead of nvidia.com/gpu: 1: saves 1642.5 of 2190 GPU-hours a month",
+            "peak memory 9.2 GiB × 1.25 = 11.5 of 20 GiB",
+        ],
+    ),
+    nothing_to_make_smaller=((NOTHING_SMALLER, ""), ["No workload could be smaller."]),
+    nothing_read_yet=((None, ""), ["Peaks are being read."]),
+    a_prometheus_that_is_away=(
+        (None, "Prometheus at https://p did not answer"),
+        ["Prometheus at https://p did not answer"],
+    ),
+)
+def test_a_card_of_workloads_that_could_be_smaller(
+    observed: tuple[SizeReport | None, str], want: list[str]
+) -> None:
+    sizes = SimpleNamespace(observation=lambda *, waits: observed if not waits else None)
+
+    card = (
+        shown("/", {}, sizes=cast(Observer[SizeReport], sizes))
+        .partition('id="sizes"')[2]
+        .partition("</section>")[0]
+    )
+
+    assert [each for each in want if each not in card] == []
+
+
+def test_without_a_prometheus_the_page_says_nothing_of_sizes() -> None:
+    assert 'id="sizes"' not in shown("/", {})

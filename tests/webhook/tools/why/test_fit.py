@@ -12,9 +12,9 @@ from policies.quota.spec import QuotaSpec
 from tests.builders import JSON, gpu_container, node_affinity, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.quota.documents import QuotaRecord
+from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
 from webhook.tools.status.capacity import GPUNode, node_index
-from webhook.tools.why.fit import classes_for, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.fit import classes_for, idle_owner, node_fits, quota_fit, requested_of_nodes
 
 CONFIGURATION = load_directory(None)
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
@@ -162,6 +162,22 @@ def test_the_classes_of_a_pod() -> None:
     assert classes_for(by_name, unlabelled, CONFIGURATION) == ()
     assert classes_for(by_name, labelled, CONFIGURATION) == (A100,)
     assert classes_for(view(pod()), unlabelled, CONFIGURATION) == ()
+
+
+@cases(
+    ("names", "idle", "want"),
+    an_idle_holder=({"Job/a", "Notebook/ana"}, True, "Notebook/ana"),
+    one_that_works=({"Job/a"}, True, None),
+    where_use_is_not_measured=({"Notebook/ana"}, False, None),
+)
+def test_who_is_known_to_be_idle(names: set[str], idle: bool, want: str | None) -> None:
+    holder = IdleHolder("Notebook/ana", Fraction(2), "2026-11-22T02:00:00Z")
+    status = QuotaStatus(idle=IdleGPUs(gpus=Fraction(2), holders=(holder,)) if idle else None)
+    spec = QuotaSpec(hard=Hard(gpus=8))
+    quota = QuotaRecord(namespace="team", uid="", version="", spec=spec, status=status)
+    found = idle_owner(quota, names)
+    assert (found and found.owner) == want
+    assert idle_owner(None, names) is None
 
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)

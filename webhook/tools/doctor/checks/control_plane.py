@@ -127,6 +127,7 @@ def needed(
             *_permissions("get", ["gpuquotas"], OURS),
             *both,
             *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
+            *_permissions("list watch", ["limitranges"]),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
             *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
             *(Permission("get", each.plural, each.group) for each in owners),

@@ -1,0 +1,123 @@
+"""LimitRanges of a namespace, as far as they bound the CPU and memory of containers and pods, and what they set by default.
+
+The API server's plugin LimitRanger (k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger) sets defaults before it calls
+webhooks, lists them in an annotation, and checks the final pod. Anyone can write that annotation.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList, View
+from policies.pods.quantity import Quantity, readable
+
+DEFAULTS_ANNOTATION = "kubernetes.io/limit-ranger"
+LONGEST_DEFAULTS = 16 * 1024
+"""Characters of the annotation that is read: 200 containers with CPU and memory."""
+_PREFIX = "LimitRanger plugin set: "
+
+
+class LimitRangeItem(View, frozen=True):
+    type: str = ""
+    max: ResourceList | None = None
+    min: ResourceList | None = None
+    default: ResourceList | None = None
+    default_request: ResourceList | None = None
+    max_limit_request_ratio: ResourceList | None = None
+
+
+class LimitRangeSpec(View, frozen=True):
+    limits: tuple[LimitRangeItem, ...] | None = None
+
+
+class LimitRange(View, frozen=True):
+    metadata: Metadata | None = None
+    spec: LimitRangeSpec | None = None
+
+
+class ResourceBounds(msgspec.Struct, frozen=True):
+    """What the LimitRanges of a namespace say about one resource. None: no bound."""
+
+    defaults: frozenset[Quantity] = frozenset()
+    """The amounts that containers get by default, limits and requests."""
+    container_min: Quantity | None = None
+    container_max: Quantity | None = None
+    pod_min: Quantity | None = None
+    pod_max: Quantity | None = None
+
+    def at_most(self, nano: int, beside: int) -> int:
+        """Return the amount of a container, or the most that is allowed beside the limits of the pod's other containers."""
+        most = [nano]
+        if self.container_max is not None:
+            most.append(self.container_max.nano)
+        if self.pod_max is not None:
+            most.append(self.pod_max.nano - beside)
+        return min(most)
+
+    def allows_least(self, nano: int, beside: int) -> bool:
+        """Whether the amount of a container is enough, beside the requests of the pod's other containers."""
+        return nano >= (self.container_min.nano if self.container_min else 0) and nano + beside >= (
+            self.pod_min.nano if self.pod_min else 0
+        )
+
+
+class NamespaceLimits(msgspec.Struct, frozen=True):
+    """The bounds of each resource. None: not known, because amounts cannot be read, or bound each other in the pod (a ratio)."""
+
+    cpu: ResourceBounds | None = ResourceBounds()
+    memory: ResourceBounds | None = ResourceBounds()
+
+    def of(self, resource: str) -> ResourceBounds | None:
+        return self.cpu if resource == "cpu" else self.memory
+
+
+decode_limit_range = msgspec.json.Decoder(LimitRange).decode
+
+
+def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
+    """Return what all LimitRanges of one namespace say together; the API server checks each of them."""
+    items = [item for each in limit_ranges if each.spec for item in each.spec.limits or ()]
+    return NamespaceLimits(*(_bounds(resource, items) for resource in ("cpu", "memory")))
+
+
+def _bounds(resource: str, items: Iterable[LimitRangeItem]) -> ResourceBounds | None:
+    found: dict[tuple[str, str], set[Quantity]] = {}
+    for item in items:
+        if item.type == "Pod" and resource in (item.max_limit_request_ratio or {}):
+            return None
+        written = (("min", item.min), ("max", item.max), ("default", item.default))
+        for kind, amounts in (*written, ("default", item.default_request)):
+            if resource not in (amounts or {}):
+                continue
+            quantity = readable((amounts or {})[resource])
+            if quantity is None:
+                return None
+            found.setdefault((item.type, kind), set()).add(quantity)
+    return ResourceBounds(
+        defaults=frozenset(found.get(("Container", "default"), ())),
+        container_min=max(found.get(("Container", "min"), ()), default=None),
+        container_max=min(found.get(("Container", "max"), ()), default=None),
+        pod_min=max(found.get(("Pod", "min"), ()), default=None),
+        pod_max=min(found.get(("Pod", "max"), ()), default=None),
+    )
+
+
+def stated_defaults(pod: Pod) -> frozenset[str]:
+    """Return what the annotation lists, one by one: `cpu request for container main`. Empty if it is too long."""
+    text = pod.annotations.get(DEFAULTS_ANNOTATION, "")
+    if not text.startswith(_PREFIX) or len(text) > LONGEST_DEFAULTS:
+        return frozenset()
+    return frozenset(_each_default(text.removeprefix(_PREFIX)))
+
+
+def _each_default(text: str) -> Iterator[str]:
+    for part in text.split("; "):
+        listed, _, container = part.partition(" for ")
+        resources, _, kind = listed.rpartition(" ")
+        yield from (f"{resource} {kind} for {container}" for resource in resources.split(", "))
+
+
+def default_of(place: ContainerPlace, kind: str, resource: str) -> str:
+    """Return how the annotation lists a default; `kind` is `request` or `limit`."""
+    prefix = "init container" if place.list_name == "initContainers" else "container"
+    return f"{resource} {kind} for {prefix} {place.container.name}"

@@ -1,0 +1,56 @@
+"""Whether the GPUs of a pod do work, by what exporters measured of each over a window.
+
+Only what is measured can be idle. Exporters measure cards and MIG slices. So a pod that may share a card (time-slicing, a part of
+a card, `equivalents` of its class) is unknown, and so is one with more or fewer measured GPUs than it holds.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from enum import Enum
+
+from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.quota.amounts import GPUS, NOTHING, RESOURCES, Vector
+
+_HOUR, _DAY = 3600, 86400
+
+
+class Activity(Enum):
+    """What the GPUs of a pod did over the window."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    UNKNOWN = "unknown"
+
+
+def measured_devices(demand: Vector, resource_mapping: ResourceMapping) -> int | None:
+    """Return how many cards or MIG slices of a pod with this demand exporters measure. None if it may share them."""
+    by_measure = dict.fromkeys((Measure.DEVICES, Measure.SLICES), NOTHING)
+    for key, amount in demand.items():
+        if not key.startswith(RESOURCES):
+            continue
+        resource = resource_mapping.resource(key.removeprefix(RESOURCES))
+        if resource is None or resource.measure not in by_measure:
+            return None
+        by_measure[resource.measure] += amount
+    cards, slices = by_measure.values()
+    # A card that weighs less than one, or more, is a share or a slice under the name of a card: its class has `equivalents`.
+    is_whole = not cards or (not slices and demand.get(GPUS) == cards)
+    return (int(cards + slices) or None) if is_whole else None
+
+
+def activity(devices: int | None, largest: Collection[float], idle_below: float) -> Activity:
+    """Return what a pod with so many measured devices did. `largest`: the largest use (0 to 1) of each that was measured."""
+    if devices is None or len(largest) != devices:
+        return Activity.UNKNOWN
+    if any(each >= idle_below for each in largest):
+        return Activity.BUSY
+    # Not so if one is not a number.
+    return Activity.IDLE if all(each < idle_below for each in largest) else Activity.UNKNOWN
+
+
+def idle_for(since: str, now: datetime) -> str:
+    """Return for how long something is idle, for people and rounded down: `45 min`, `6 h`, `3 d`. `since` is RFC 3339."""
+    seconds = max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
+    if seconds < _HOUR:
+        return f"{seconds // 60} min"
+    return f"{seconds // _HOUR} h" if seconds < 2 * _DAY else f"{seconds // _DAY} d"

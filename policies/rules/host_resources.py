@@ -1,0 +1,271 @@
+"""Give a pod the share of its node's CPU and memory that belongs to its GPUs, and keep it from taking the share of others.
+
+Reads:   `perGPU` of the classes to which the pod is pinned, the GPUs of its containers as the quota counts them (a MIG slice is a
+         part of a card), requests and limits of CPU and memory, the LimitRanges of the namespace, and the annotation in which the
+         API server lists what it took from them.
+Adds:    requests of CPU and memory that are missing in a container with GPUs: the share times its GPUs, less what the pod's other
+         containers leave of it. Never more than a limit, a LimitRange or the pod's own resources allow.
+Denies:  a pod that requests more than `max` times the share of its GPUs: other GPUs of the node cannot be used.
+
+The share takes the place of what a LimitRange set by default, as a limit, too: the author did not ask for it. Where LimitRanges
+cannot be read, defaults stay, and nothing is added beside a limit of another container, since a LimitRange may bound the pod.
+No pod gets a lower QoS class. Nothing is added where somebody else places the pod (`nodeName`, DaemonSet). `mode` is disabled by
+default.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from fractions import Fraction
+from functools import partial
+from math import ceil
+from types import MappingProxyType
+
+import msgspec
+
+from policies.finding import Edit, Finding, Reason
+from policies.gpus.cards import NOTHING, annotated_cards, card_of, cards, container_amounts
+from policies.gpus.classes import GPUClass
+from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
+from policies.placement.pinning import pinning
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, ResourceBounds, default_of, stated_defaults
+from policies.pods.patch import PodPatch
+from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
+from policies.pods.quantity import NANO, Quantity, in_mebibytes, readable
+from policies.pods.requests import at_one_time
+from policies.rule import Context, Mode, Rule, RuleOptions
+
+ID = "host-resources"
+NAMES = ("cpu", "memory")
+LARGEST_FACTOR = 100
+_UNITS = {"cpu": NANO // 1000, "memory": NANO * 2**20}
+"""What amounts are rounded to, in nano units: a thousandth of a core, one MiB."""
+_NOUNS = {"cpu": " CPUs", "memory": " of memory"}
+
+
+class HostResourcesOptions(RuleOptions, frozen=True):
+    mode: Mode = Mode.DISABLED
+    max: float | None = 1.0
+    """The most that a pod may request, as a multiple of the share of its GPUs. None: no maximum."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.max is not None and not 1 <= self.max <= LARGEST_FACTOR:
+            yield (
+                "max",
+                f"must be from 1 to {LARGEST_FACTOR}, not {self.max}: the share itself must be allowed",
+            )
+
+
+class Use(msgspec.Struct, frozen=True):
+    """The GPUs of a pod on nodes of one class, in cards: of each container that has any, by its path, and at one time."""
+
+    gpu_class: GPUClass
+    containers: Mapping[str, Fraction]
+    total: Fraction
+
+
+class Share(msgspec.Struct, frozen=True):
+    """The CPU or memory that belongs to one card of a class, in nano units, and the GPUs of the pod on its nodes."""
+
+    amount: Fraction
+    use: Use
+
+    @property
+    def of_pod(self) -> Fraction:
+        return self.amount * self.use.total
+
+
+def reads_limit_ranges(options_of: Callable[[str], RuleOptions | None]) -> bool:
+    """Whether the rule is on in a policy with these options by rule."""
+    options = options_of(ID)
+    return options is not None and options.mode is not Mode.DISABLED
+
+
+def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> Iterator[Finding]:
+    uses = uses_of(patch.pod, context)
+    for name in NAMES:
+        stated = [(each.gpu_class.per_gpu and each.gpu_class.per_gpu.of(name), each) for each in uses]
+        shares = [Share(amount * NANO, use) for amount, use in stated if amount]
+        if not shares or len(shares) < len(uses):
+            continue
+        if not context.made_by_daemonset and not patch.pod.spec.node_name:
+            complete(patch, name, shares, context)
+        if options.max is not None:
+            yield from excess(patch.pod, name, shares, options.max)
+
+
+def uses_of(pod: Pod, context: Context) -> list[Use]:
+    """Return the use of each class to which the pod is pinned. Empty if one of them states no share, or nothing pins the pod."""
+    pinned = pinning(pod, context.classes) if context.resource_mapping.names_gpus(pod) else None
+    classes = context.classes.named(pinned.classes) if pinned else ()
+    if not all(each.per_gpu for each in classes):
+        return []
+    uses = [_use(pod, each, context, is_certain=len(classes) == 1) for each in classes]
+    return uses if all(each.total for each in uses) else []
+
+
+def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -> Use:
+    mapping, catalogue = context.resource_mapping, context.classes
+    requested = {id(place.container): container_amounts(place.container, mapping) for place in pod.places}
+    resources = {resource for amounts in requested.values() for resource in amounts}
+    card = card_of(gpu_class, resources, catalogue, is_certain=is_certain)
+    gpus = {key: sum(cards(amounts, card).values(), NOTHING) for key, amounts in requested.items()}
+    shared = fraction_container(pod, mapping)
+    for place in pod.apps:
+        if place.container.name == shared:
+            gpus[id(place.container)] += sum(annotated_cards(pod, card, mapping).values(), NOTHING)
+    having = {place.path: of for place in pod.places if (of := gpus[id(place.container)])}
+    return Use(gpu_class, having, at_one_time(pod, lambda each: {ID: gpus[id(each)]}, {}).get(ID, NOTHING))
+
+
+# ---- what is missing
+
+
+def complete(patch: PodPatch, name: str, shares: Sequence[Share], context: Context) -> None:
+    """Set the requests that are missing, or that a LimitRange set by default, in containers with GPUs."""
+    pod = patch.pod
+    bounds = context.limit_ranges and context.limit_ranges.of(name)
+    if _of_pod(pod, name) is not None:
+        return
+    if bounds is None and any(name in place.container.limits for place in pod.places):
+        return
+    bounds, listed = bounds or ResourceBounds(), stated_defaults(pod)
+    wanted = {
+        place.path: int(min(each.amount * each.use.containers[place.path] for each in shares))
+        for place in pod.places
+        if place.path in shares[0].use.containers and is_open(place, name, bounds, listed)
+    }
+    left = int(min(each.of_pod for each in shares)) - _nano(pod.spec.overhead, name)
+    held = {place.path: _held(place.container, name) for place in pod.places}
+    for path, share in wanted.items():  # a default that is more than the share will be lowered
+        held[path] = min(held[path][0], share), min(held[path][1], share)
+    for place in pod.places:
+        if place.path in wanted:
+            beside = [held[each.path] for each in running_beside(pod, place)]
+            requests, limits = sum(each[0] for each in beside), sum(each[1] for each in beside)
+            now = _held(place.container, name)
+            amount = _whole(name, min(wanted[place.path], left - requests))
+            amount = _whole(name, bounds.at_most(amount, limits))
+            if now[0] != now[1]:
+                amount = max(amount, now[0])
+            if amount > 0 and bounds.allows_least(amount, requests):
+                _set(patch, place, name, amount, now)
+                now = amount, max(amount, now[1])
+            held[place.path] = now
+
+
+def is_open(place: ContainerPlace, name: str, bounds: ResourceBounds, listed: AbstractSet[str]) -> bool:
+    """Whether the author set neither limit nor request: they are missing, or what a LimitRange sets by default."""
+    written = (("request", place.container.requests), ("limit", place.container.limits))
+    return all(
+        default_of(place, kind, name) in listed and readable(amounts[name]) in bounds.defaults
+        for kind, amounts in written
+        if name in amounts
+    )
+
+
+def running_beside(pod: Pod, place: ContainerPlace) -> Iterator[ContainerPlace]:
+    """Yield the containers that run at the same time: sidecars, and app containers beside one another."""
+    is_app = place.list_name == "containers" or place.is_sidecar
+    for each in pod.places:
+        runs = each.is_sidecar if is_app else each.is_sidecar and each.index < place.index
+        if each.path != place.path and (runs or (is_app and each.list_name == "containers")):
+            yield each
+
+
+def _set(patch: PodPatch, place: ContainerPlace, name: str, amount: int, now: tuple[int, int]) -> None:
+    """Set the request, and a limit that is a default too: as equal to the request as it was, and never less."""
+    request, limit = now
+    if request != amount:
+        patch.set_resource(place, "requests", name, _text(name, amount))
+    if name in place.container.limits and limit != amount and (limit == request or limit < amount):
+        patch.set_resource(place, "limits", name, _text(name, amount))
+
+
+# ---- what is too much
+
+
+def excess(pod: Pod, name: str, shares: Sequence[Share], factor: float) -> Iterator[Finding]:
+    """Deny a pod that requests more than its share, unless it has all GPUs of its node."""
+    share = max(shares, key=lambda each: each.of_pod)
+    total, on_node = share.use.total, share.use.gpu_class.gpus_per_node
+    requested = _requested(pod, name)
+    allowed = -_whole(name, -ceil(share.of_pod * Fraction(str(factor))))
+    if requested <= allowed or (on_node is not None and total >= on_node):
+        return
+    stranded = ceil(requested / share.amount - total)
+    stranded = stranded if on_node is None else min(stranded, ceil(on_node - total))
+    times = "" if factor == 1 else f", and max allows {factor:g} times that"
+    why = (
+        f"a GPU's share on {share.use.gpu_class.name} is {_text(name, int(share.amount))}{_NOUNS[name]}{times}; "
+        f"{_text(name, requested)} leave {stranded} {'GPU' if stranded == 1 else 'GPUs'} without"
+    )
+    finding = partial(Finding, rule=ID, reason=Reason.EXCEEDS_SHARE)
+    place = max(pod.places, key=lambda each: _held(each.container, name)[0])
+    own = _held(place.container, name)
+    reduced = _whole(name, own[0] - (requested - allowed))
+    by_pod = _of_pod(pod, name) is not None
+    if by_pod or reduced <= 0 or _requested(pod, name, {id(place.container): reduced}) > allowed:
+        yield finding(
+            path=f"spec.resources.requests[{name}]" if by_pod else "spec",
+            message=f"must request at most {_text(name, allowed)} of {name} in all: {why}",
+            remedy=f"request less {name}, or more GPUs",
+        )
+        return
+    in_all = "" if own[0] == requested else f" beside the other containers, {_text(name, allowed)} in all"
+    paths = place.amount_paths(name)
+    yield finding(
+        path=paths[-1],
+        container=place.container.name,
+        value=str({**place.container.limits, **place.container.requests}[name]),
+        message=f"must be at most {_text(name, reduced)}{in_all}: {why}",
+        fix=tuple(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :]),
+    )
+
+
+def _requested(pod: Pod, name: str, instead: Mapping[int, int] = MappingProxyType({})) -> int:
+    """Return what the pod requests at one time, with other requests `instead` of some containers', by id."""
+
+    def needs(container: Container) -> dict[str, Fraction]:
+        return {name: Fraction(instead.get(id(container), _held(container, name)[0]))}
+
+    of_pod, overhead = _of_pod(pod, name), _nano(pod.spec.overhead, name)
+    return overhead + (int(at_one_time(pod, needs, {})[name]) if of_pod is None else of_pod)
+
+
+def _of_pod(pod: Pod, name: str) -> int | None:
+    """Return the request, else the limit, of the pod's own resources, which count in place of those of the containers."""
+    of_pod = Container(resources=pod.spec.resources)
+    return _held(of_pod, name)[0] if name in of_pod.limits or name in of_pod.requests else None
+
+
+def _held(container: Container, name: str) -> tuple[int, int]:
+    """Return request and limit, each by default the other."""
+    request, limit = _nano(container.requests, name), _nano(container.limits, name)
+    return (
+        request if name in container.requests else limit,
+        limit if name in container.limits else request,
+    )
+
+
+def _nano(amounts: ResourceList | None, name: str) -> int:
+    quantity = readable((amounts or {}).get(name))
+    return max(quantity.nano, 0) if quantity else 0
+
+
+def _whole(name: str, nano: int) -> int:
+    """Return the amount in whole thousandths of a core or whole MiB, rounded down."""
+    return nano // _UNITS[name] * _UNITS[name]
+
+
+def _text(name: str, nano: int) -> str:
+    return str(Quantity(nano // _UNITS[name] * _UNITS[name])) if name == "cpu" else in_mebibytes(nano // NANO)
+
+
+RULE = Rule(
+    id=ID,
+    summary="GPU pods request the CPU and memory that belong to their GPUs, and no more",
+    options=HostResourcesOptions,
+    mutate=mutate,
+    metadata_keys=(DEFAULTS_ANNOTATION, FRACTION_CONTAINER),
+    not_exported="it computes shares from the class, and reads LimitRanges, which CEL cannot",
+)

@@ -1,0 +1,365 @@
+"""host-resources: a pod gets the CPU and memory that belong to its GPUs, and does not take what belongs to others."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from policies.finding import Edit
+from policies.gpus.classes import ClassCatalogue, HostShare
+from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, namespace_limits
+from policies.pods.patch import PodPatch
+from policies.rule import Mode, Phase
+from policies.rules.host_resources import HostResourcesOptions, mutate
+from tests.builders import CLASSES, JSON, apply, container, context, node_affinity, pod, view
+from tests.cases import cases
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+LISTED = "kubernetes.io/limit-ranger"
+A100, A100_SMALL, T4 = (
+    {"accelerator": name} for name in ("nvidia-a100-80gb", "nvidia-a100-40gb", "nvidia-t4")
+)
+SHARES = ClassCatalogue(
+    [
+        *CLASSES,
+        replace(CLASSES.named(("nvidia-a100-80gb",))[0], gpus_per_node=8),  # 12 CPUs and 120Gi for each GPU
+        replace(CLASSES.named(("nvidia-a100-40gb",))[0], per_gpu=HostShare(cpu="8", memory="60Gi")),
+        replace(CLASSES.named(("nvidia-t4",))[0], per_gpu=HostShare(cpu="6"), equivalents={GPU: "1/4"}),
+        replace(CLASSES.named(("amd-mi300x",))[0], per_gpu=None),
+    ]
+)
+NO_LIMITS = namespace_limits(())
+
+
+def limits(*items: JSON) -> NamespaceLimits:
+    document = {"spec": {"limits": [{"type": "Container", **each} for each in items]}}
+    return namespace_limits([decode_limit_range(msgspec.json.encode(document))])
+
+
+def trainer(gpus: str = "1", resource: str = GPU, name: str = "main", **requests: str) -> JSON:
+    """Return a container with GPUs; `requests` of CPU and memory, and with a prefix `limit_` limits."""
+    limited = {key.removeprefix("limit_"): of for key, of in requests.items() if key.startswith("limit_")}
+    wanted = {key: of for key, of in requests.items() if key not in {f"limit_{each}" for each in limited}}
+    amounts = {"limits": {resource: gpus, **limited}, **({"requests": wanted} if wanted else {})}
+    return container(name, resources=amounts)
+
+
+def run(
+    document: JSON,
+    options: HostResourcesOptions = HostResourcesOptions(),  # noqa: B008 - frozen
+    known: NamespaceLimits | None = NO_LIMITS,
+    **more: Any,
+) -> tuple[list[str], list[str], JSON]:
+    """Return the changes in words, the findings, and the pod as it is then, which a second run leaves alone."""
+    patch = PodPatch(view(document))
+    fields = {"classes": SHARES, "limit_ranges": known, **more}
+    found = list(mutate(patch, options, context(Phase.MUTATE, **fields)))
+    changed = apply(document, patch)
+    again = PodPatch(view(changed))
+    assert list(mutate(again, options, context(Phase.VALIDATE, **fields))) == found
+    assert again.changes == []
+    return [each.what for each in patch.changes], [each.sentence() for each in found], changed
+
+
+def sidecar(**amounts: JSON) -> JSON:
+    return container("proxy", resources=amounts)
+
+
+@cases(
+    ("document", "want"),
+    one_gpu=(pod(trainer(), nodeSelector=A100), ["main: requests cpu=12", "main: requests memory=120Gi"]),
+    four=(pod(trainer("4"), nodeSelector=A100), ["main: requests cpu=48", "main: requests memory=480Gi"]),
+    memory_is_missing_alone=(pod(trainer(cpu="4"), nodeSelector=A100), ["main: requests memory=120Gi"]),
+    a_limit_of_the_author_is_a_request=(pod(trainer(limit_cpu="2"), nodeSelector=A100), ["main: requests memory=120Gi"]),
+    a_slice_is_a_seventh_rounded_down=(
+        pod(trainer(resource=MIG), nodeSelector=A100),
+        ["main: requests cpu=1714m", "main: requests memory=17554Mi"],
+    ),
+    a_part_by_annotation=(
+        pod(container("main"), annotations={"gpu-fraction": "0.5"}, schedulerName="kai-scheduler", nodeSelector=A100),
+        ["main: requests cpu=6", "main: requests memory=60Gi"],
+    ),
+    a_time_sliced_share=(pod(trainer(), nodeSelector=T4), ["main: requests cpu=1500m"]),
+    each_container_gets_that_of_its_gpus=(
+        pod(trainer("1"), trainer("2", name="other"), nodeSelector=A100),
+        ["main: requests cpu=12", "other: requests cpu=24", "main: requests memory=120Gi", "other: requests memory=240Gi"],
+    ),
+    others_of_the_pod_are_part_of_the_share=(
+        pod(trainer(), sidecar(requests={"cpu": "500m", "memory": "1Gi"}, limits={"cpu": "2"}), nodeSelector=A100),
+        ["main: requests cpu=11500m", "main: requests memory=119Gi"],
+    ),
+    an_init_container_has_ended_by_then=(
+        pod(trainer(), initContainers=[sidecar(requests={"cpu": "8"})], nodeSelector=A100),
+        ["main: requests cpu=12", "main: requests memory=120Gi"],
+    ),
+    one_with_a_gpu_runs_alone=(
+        pod(trainer(cpu="12", memory="1Gi"), initContainers=[trainer(name="warm", memory="1Gi")], nodeSelector=A100),
+        ["warm: requests cpu=12"],
+    ),
+    a_restartable_one_does_not_end=(
+        pod(trainer(), initContainers=[{**sidecar(requests={"cpu": "8"}), "restartPolicy": "Always"}], nodeSelector=A100),
+        ["main: requests cpu=4", "main: requests memory=120Gi"],
+    ),
+    overhead_of_a_runtime_class=(
+        pod(trainer(), overhead={"cpu": "250m"}, nodeSelector=A100),
+        ["main: requests cpu=11750m", "main: requests memory=120Gi"],
+    ),
+    of_a_family_the_smaller_share=(
+        pod(trainer(), affinity=node_affinity([("accelerator", "In", "nvidia-a100-40gb", "nvidia-a100-80gb")])),
+        ["main: requests cpu=8", "main: requests memory=60Gi"],
+    ),
+    the_pod_has_memory_of_its_own=(
+        pod(trainer(), resources={"requests": {"memory": "64Gi"}}, nodeSelector=A100),
+        ["main: requests cpu=12"],
+    ),
+    the_pod_has_a_limit_of_its_own=(
+        pod(trainer(), resources={"limits": {"cpu": "8", "memory": "64Gi"}}, nodeSelector=A100),
+        [],
+    ),
+    nothing_is_left_by_the_others=(
+        pod(trainer(memory="1Gi"), sidecar(requests={"cpu": "12"}), nodeSelector=A100),
+        [],
+    ),
+    no_gpu=(pod(container(), nodeSelector=A100), []),
+    zero_gpus=(pod(trainer("0"), nodeSelector=A100), []),
+    not_pinned=(pod(trainer()), []),
+    a_class_without_a_share=(pod(trainer(resource="amd.com/gpu"), nodeSelector={"accelerator": "amd-mi300x"}), []),
+    on_a_node_of_the_authors=(pod(trainer(), nodeSelector=A100, nodeName="node-1"), []),
+)  # fmt: skip
+def test_what_is_missing(document: JSON, want: list[str]) -> None:
+    changes, found, _ = run(document)
+
+    assert changes == want
+    assert found == []
+
+
+def test_a_daemonset_gets_nothing() -> None:
+    assert run(pod(trainer(), nodeSelector=A100), made_by_daemonset=True)[0] == []
+
+
+SMALL_DEFAULTS = limits({"default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}, "max": {"cpu": "8"}})
+BURSTABLE = limits({"default": {"cpu": "4"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "32"}})
+ONLY_MAX = limits({"max": {"cpu": "64"}, "default": {"cpu": "64"}, "defaultRequest": {"cpu": "64"}})
+BOTH = "LimitRanger plugin set: cpu request for container main; cpu limit for container main"
+
+
+def defaulted(request: str, limit: str, annotation: str = BOTH, *others: JSON, **spec: Any) -> JSON:
+    """Return a pod as the API server makes it where a LimitRange sets CPU by default; memory is its author's."""
+    main = trainer(cpu=request, memory="1Gi", limit_cpu=limit)
+    return pod(main, *others, annotations={LISTED: annotation}, nodeSelector=A100, **spec)
+
+
+@cases(
+    ("known", "document", "want"),
+    both_become_the_share_within_the_max=(
+        SMALL_DEFAULTS, defaulted("1", "1"), ["main: requests cpu=8", "main: limits cpu=8"],
+    ),
+    a_limit_above_the_request_is_raised_with_it=(
+        BURSTABLE, defaulted("100m", "4"), ["main: requests cpu=12", "main: limits cpu=12"],
+    ),
+    a_limit_above_the_share_stays=(
+        limits({"default": {"cpu": "16"}, "defaultRequest": {"cpu": "100m"}}), defaulted("100m", "16"), ["main: requests cpu=12"],
+    ),
+    an_equal_pair_above_the_share_is_lowered=(
+        ONLY_MAX, defaulted("64", "64"), ["main: requests cpu=12", "main: limits cpu=12"],
+    ),
+    an_unequal_one_is_not=(
+        limits({"default": {"cpu": "64"}, "defaultRequest": {"cpu": "32"}}), defaulted("32", "64"), [],
+    ),
+    never_below_the_min=(
+        limits({"default": {"cpu": "64"}, "defaultRequest": {"cpu": "64"}, "min": {"cpu": "13"}}), defaulted("64", "64"), [],
+    ),
+    the_share_is_the_min=(
+        limits({"default": {"cpu": "64"}, "defaultRequest": {"cpu": "64"}, "min": {"cpu": "12"}}),
+        defaulted("64", "64"),
+        ["main: requests cpu=12", "main: limits cpu=12"],
+    ),
+    nor_below_the_min_of_the_pod=(
+        limits({"default": {"cpu": "64"}, "defaultRequest": {"cpu": "64"}}, {"type": "Pod", "min": {"cpu": "14"}}),
+        defaulted("64", "64", BOTH, sidecar(requests={"cpu": "1"})),
+        [],
+    ),
+    the_max_of_the_pod_counts_limits_of_the_others=(
+        limits({"default": {"cpu": "1"}}, {"type": "Pod", "max": {"cpu": "10"}}),
+        defaulted("1", "1", BOTH, sidecar(requests={"cpu": "1"}, limits={"cpu": "4"})),
+        ["main: requests cpu=6", "main: limits cpu=6"],
+    ),
+    two_containers_share_what_the_pod_may_have=(
+        limits({"default": {"cpu": "1"}}, {"type": "Pod", "max": {"cpu": "20"}}),
+        pod(
+            trainer(cpu="1", memory="1Gi", limit_cpu="1"),
+            trainer(cpu="1", memory="1Gi", limit_cpu="1", name="other"),
+            annotations={LISTED: f"{BOTH}; cpu request for container other; cpu limit for container other"},
+            nodeSelector=A100,
+        ),
+        ["main: requests cpu=12", "main: limits cpu=12", "other: requests cpu=8", "other: limits cpu=8"],
+    ),
+    a_wish_is_no_default=(SMALL_DEFAULTS, defaulted("2", "2", ""), []),
+    listed_but_no_default_of_the_namespace=(SMALL_DEFAULTS, defaulted("2", "2"), []),
+    a_default_that_the_annotation_does_not_list=(
+        SMALL_DEFAULTS, defaulted("1", "1", "LimitRanger plugin set: memory request for container main"), [],
+    ),
+    of_another_container=(
+        SMALL_DEFAULTS, defaulted("1", "1", BOTH.replace("container", "init container")), [],
+    ),
+    a_limit_of_the_authors_beside_a_listed_request=(
+        SMALL_DEFAULTS, defaulted("1", "1", "LimitRanger plugin set: cpu request for container main"), [],
+    ),
+    forged_where_there_is_no_limit_range=(NO_LIMITS, defaulted("1", "1"), []),
+    not_readable=(None, defaulted("1", "1"), []),
+    too_long_to_be_read=(SMALL_DEFAULTS, defaulted("1", "1", f"{BOTH}{'; x' * 6000}"), []),
+    the_ratio_of_a_pod_bounds_what_we_do_not_compute=(
+        limits({"default": {"cpu": "1"}}, {"type": "Pod", "maxLimitRequestRatio": {"cpu": "2"}}), defaulted("1", "1"), [],
+    ),
+    an_init_container=(
+        SMALL_DEFAULTS,
+        pod(
+            trainer(cpu="1", memory="1Gi"),
+            initContainers=[trainer(cpu="1", memory="1Gi", limit_cpu="1", name="warm")],
+            annotations={LISTED: BOTH.replace("container main", "init container warm")},
+            nodeSelector=A100,
+        ),
+        ["warm: requests cpu=8", "warm: limits cpu=8"],
+    ),
+)  # fmt: skip
+def test_defaults_of_a_limit_range(known: NamespaceLimits | None, document: JSON, want: list[str]) -> None:
+    changes, _, _ = run(document, HostResourcesOptions(max=None), known)
+
+    assert changes == want
+
+
+@cases(
+    ("known", "want"),
+    no_limit_range=(NO_LIMITS, ["main: requests cpu=11"]),
+    the_max_of_the_pod=(limits({"type": "Pod", "max": {"cpu": "8"}}), ["main: requests cpu=6"]),
+    of_the_container=(limits({"max": {"cpu": "4"}}), ["main: requests cpu=4"]),
+    not_readable_and_a_limit_that_the_pod_may_have_to_keep=(None, []),
+)
+def test_missing_beside_a_container_with_a_limit(known: NamespaceLimits | None, want: list[str]) -> None:
+    document = pod(
+        trainer(memory="1Gi"),
+        sidecar(requests={"cpu": "1"}, limits={"cpu": "2"}),
+        nodeSelector=A100,
+    )
+
+    assert run(document, known=known)[0] == want
+
+
+def test_missing_where_limit_ranges_are_not_readable() -> None:
+    changes, _, _ = run(pod(trainer(), nodeSelector=A100), known=None)
+
+    assert changes == ["main: requests cpu=12", "main: requests memory=120Gi"]
+
+
+IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
+
+
+@cases(
+    ("document", "options", "want"),
+    the_share_of_four=(
+        pod(trainer("4", cpu="96", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
+        ['spec.containers[0].resources.requests[cpu] (container "main") = "96": set cpu: 48; must be at most 48: '
+         f"{IN_ALL}; 96 leave 4 GPUs without [host-resources]"],
+    ),
+    a_little_more_takes_one_more_gpu=(
+        pod(trainer("1", cpu="12100m", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
+        ['spec.containers[0].resources.requests[cpu] (container "main") = "12100m": set cpu: 12; must be at most 12: '
+         f"{IN_ALL}; 12100m leave 1 GPU without [host-resources]"],
+    ),
+    more_than_the_node_has_leaves_no_more_than_it_has=(
+        pod(trainer("6", cpu="1k", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
+        ['spec.containers[0].resources.requests[cpu] (container "main") = "1k": set cpu: 72; must be at most 72: '
+         f"{IN_ALL}; 1000 leave 2 GPUs without [host-resources]"],
+    ),
+    memory=(
+        pod(trainer("2", cpu="1", memory="300Gi"), nodeSelector=A100), HostResourcesOptions(),
+        ['spec.containers[0].resources.requests[memory] (container "main") = "300Gi": set memory: 240Gi; must be at most 240Gi: '
+         "a GPU's share on nvidia-a100-80gb is 120Gi of memory; 300Gi leave 1 GPU without [host-resources]"],
+    ),
+    as_much_again_is_allowed=(
+        pod(trainer(cpu="24", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=2.0), [],
+    ),
+    more_than_that=(
+        pod(trainer(cpu="25", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=1.5),
+        ['spec.containers[0].resources.requests[cpu] (container "main") = "25": set cpu: 18; must be at most 18: '
+         f"{IN_ALL}, and max allows 1.5 times that; 25 leave 2 GPUs without [host-resources]"],
+    ),
+    no_maximum=(pod(trainer(cpu="96", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=None), []),
+    all_gpus_of_the_node=(pod(trainer("8", cpu="190", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), []),
+    a_container_beside_it=(
+        pod(trainer(cpu="12", memory="1Gi"), sidecar(requests={"cpu": "1"}), nodeSelector=A100), HostResourcesOptions(),
+        ['spec.containers[0].resources.requests[cpu] (container "main") = "12": set cpu: 11; must be at most 11 beside the other '
+         f"containers, 12 in all: {IN_ALL}; 13 leave 1 GPU without [host-resources]"],
+    ),
+    a_loader_takes_it_all=(
+        pod(trainer(cpu="4", memory="1Gi"), sidecar(requests={"cpu": "64"}), nodeSelector=A100), HostResourcesOptions(),
+        ['spec.containers[1].resources.requests[cpu] (container "proxy") = "64": set cpu: 8; must be at most 8 beside the other '
+         f"containers, 12 in all: {IN_ALL}; 68 leave 5 GPUs without [host-resources]"],
+    ),
+    two_that_both_have_too_much=(
+        pod(trainer(cpu="40", memory="1Gi"), sidecar(requests={"cpu": "40"}), nodeSelector=A100), HostResourcesOptions(),
+        [f"spec: request less cpu, or more GPUs; must request at most 12 of cpu in all: {IN_ALL}; 80 leave 6 GPUs without "
+         "[host-resources]"],
+    ),
+    an_init_container_holds_it_for_as_long_as_the_pod_lives=(
+        pod(trainer(cpu="1", memory="1Gi"), initContainers=[sidecar(requests={"cpu": "24"})], nodeSelector=A100),
+        HostResourcesOptions(),
+        ['spec.initContainers[0].resources.requests[cpu] (container "proxy") = "24": set cpu: 12; must be at most 12: '
+         f"{IN_ALL}; 24 leave 1 GPU without [host-resources]"],
+    ),
+    the_pod_as_a_whole=(
+        pod(trainer(), resources={"requests": {"cpu": "13", "memory": "1Gi"}}, nodeSelector=A100), HostResourcesOptions(),
+        ["spec.resources.requests[cpu]: request less cpu, or more GPUs; must request at most 12 of cpu in all: "
+         f"{IN_ALL}; 13 leave 1 GPU without [host-resources]"],
+    ),
+    a_slice=(
+        pod(trainer(resource=MIG, cpu="1715m", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), [],
+    ),
+    of_several_classes_the_largest_share_is_the_maximum=(
+        pod(
+            trainer(cpu="12", memory="1Gi"),
+            affinity=node_affinity([("accelerator", "In", "nvidia-a100-40gb", "nvidia-a100-80gb")]),
+        ),
+        HostResourcesOptions(),
+        [],
+    ),
+    an_amount_that_is_no_quantity=(
+        pod(trainer(cpu="many", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), [],
+    ),
+)  # fmt: skip
+def test_what_is_too_much(document: JSON, options: HostResourcesOptions, want: list[str]) -> None:
+    assert run(document, options) == ([], want, document)
+
+
+@cases(
+    ("container", "want"),
+    a_request=(trainer(cpu="24", memory="1Gi"), [("requests", "12")]),
+    a_limit_alone=(trainer(limit_cpu="24", memory="1Gi"), [("limits", "12")]),
+    a_pair=(trainer(limit_cpu="24", cpu="24", memory="1Gi"), [("limits", "12"), ("requests", "12")]),
+    a_limit_that_is_more=(trainer(limit_cpu="32", cpu="24", memory="1Gi"), [("requests", "12")]),
+)
+def test_fix(container: JSON, want: list[tuple[str, str]]) -> None:
+    patch = PodPatch(view(pod(container, nodeSelector=A100)))
+
+    (found,) = mutate(patch, HostResourcesOptions(), context(classes=SHARES))
+
+    assert found.fix == tuple(
+        Edit(f"spec.containers[0].resources.{kind}[cpu]", amount) for kind, amount in want
+    )
+
+
+@pytest.mark.parametrize("most", [0.5, float("nan"), float("inf"), 101])
+def test_problems(most: float) -> None:
+    found = list(HostResourcesOptions(max=most).problems())
+
+    assert found == [("max", f"must be from 1 to 100, not {most}: the share itself must be allowed")]
+
+
+@pytest.mark.parametrize("most", [None, 1, 1.25, 100])
+def test_no_problems(most: float | None) -> None:
+    assert list(HostResourcesOptions(max=most).problems()) == []
+
+
+def test_is_off_unless_a_policy_asks_for_it() -> None:
+    assert HostResourcesOptions().mode is Mode.DISABLED

@@ -1,0 +1,130 @@
+"""The recording rules in a real Prometheus, over what the exporters serve and what tenants forge."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cases import cases
+from tests.cluster.controllers import eventually
+from tests.prometheus import Exporters, amd, dcgm, dcgm_slice, job, problems, prometheus
+from webhook.prometheus.client import Prometheus
+from webhook.prometheus.exporters import (
+    MEMORY,
+    MEMORY_BY_HOUR,
+    UNFORGED,
+    USE,
+    USE_BY_HOUR,
+    memory_expression,
+    use_expression,
+)
+
+pytestmark = pytest.mark.processes
+TRUSTED = 'job=~"dcgm|dcgm-honored|amd"'
+MIB = 1024 * 1024
+VICTIMS = {f"victim-{letter}": f"GPU-{letter}" for letter in "abcdef"}
+"""Pods that work, by the GPU that each has."""
+WANTED = {
+    ("idle", "GPU-i", ""): (0.01, 1024 * MIB),
+    ("slice", "GPU-s", "7"): (0.25, 512 * MIB),
+    ("honored", "GPU-h", ""): (0.5, 1024 * MIB),
+    ("rocm", "0", ""): (0.03, 1024 * MIB),
+    ("plain", "1", ""): (0.04, 2048 * MIB),
+    **{(pod, gpu, ""): (0.8, 1024 * MIB) for pod, gpu in VICTIMS.items()},
+}
+REAL = {
+    "dcgm": dcgm("idle", "GPU-i", 1)
+    + dcgm_slice("slice", "GPU-s", 7, 0.25, 512)
+    + "".join(dcgm(pod, gpu, 80) for pod, gpu in VICTIMS.items()),
+    "dcgm-honored": dcgm("honored", "GPU-h", 50),
+    "amd": amd("rocm", 0, 3) + amd("plain", 1, 4, 2048, prefix=""),
+}
+
+
+def stolen(pod: str) -> str:
+    """Return an idle GPU more of a pod, as if the trusted exporter had written it and Prometheus had renamed its labels."""
+    labels = (
+        f'job="dcgm",namespace="gpu-operator",exported_namespace="team",exported_pod="{pod}",UUID="GPU-z"'
+    )
+    return f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 0\n"
+
+
+FORGED = {
+    "monitor": dcgm("victim-a", "GPU-z", 0),
+    "monitor-honored": dcgm("victim-b", "GPU-z", 0),
+    "job": stolen("victim-c"),
+    "job-enforced": stolen("victim-d"),
+    "recorded": f'{USE}{{namespace="team",pod="victim-e",gpu="GPU-z"}} 0\n',
+    "recorded-enforced": f'{USE}{{namespace="team",pod="victim-f",gpu="GPU-z",job="",instance=""}} 0\n',
+}
+ENFORCED = [{"target_label": "namespace", "replacement": "tenant"}]
+"""What the Prometheus operator adds to monitors of the namespace by `enforcedNamespaceLabel: namespace`."""
+
+
+def recorded(of: Prometheus, query: str) -> dict[tuple[str, ...], float]:
+    """Return the values of pods of the team by pod, GPU and slice."""
+    return {
+        tuple(each.labels.get(label, "") for label in ("pod", "gpu", "gpu_instance")): each.value
+        for each in of.query(query)
+        if each.labels["namespace"] == "team"
+    }
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with Exporters({**REAL, **FORGED}) as exporters:
+        jobs = [
+            job("dcgm", exporters, labels={"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}),
+            job(
+                "dcgm-honored", exporters, honor_labels=True, labels={"namespace": "gpu-operator", "pod": "y"}
+            ),
+            job("amd", exporters, honor_labels=True),
+            job("monitor", exporters, labels={"namespace": "tenant", "pod": "forger"}),
+            job("monitor-honored", exporters, honor_labels=True),
+            job("job", exporters, honor_labels=True),
+            job("job-enforced", exporters, honor_labels=True, metric_relabel_configs=ENFORCED),
+            job("recorded", exporters),
+            job("recorded-enforced", exporters, honor_labels=True, metric_relabel_configs=ENFORCED),
+        ]
+        with prometheus(tmp_path_factory.mktemp("prometheus"), jobs, TRUSTED) as client:
+            assert eventually(lambda: len(client.query("up == 1")) == len(jobs))
+            assert eventually(lambda: recorded(client, USE_BY_HOUR).keys() >= WANTED.keys())
+            assert problems(client.url) == []
+            yield client
+
+
+def test_every_exporter_is_recorded_in_one_shape(measured: Prometheus) -> None:
+    for place, names in enumerate(((USE, USE_BY_HOUR), (MEMORY, MEMORY_BY_HOUR))):
+        for name in names:
+            found = recorded(measured, name + UNFORGED)
+            assert {key: found[key] for key in WANTED} == {
+                key: pytest.approx(each[place]) for key, each in WANTED.items()
+            }
+
+
+def test_the_expressions_say_the_same_without_the_rules(measured: Prometheus) -> None:
+    assert recorded(measured, use_expression(TRUSTED)) == recorded(measured, USE + UNFORGED)
+    assert recorded(measured, memory_expression(TRUSTED)) == recorded(measured, MEMORY + UNFORGED)
+
+
+BY_JOB, BY_BOTH = 'job="dcgm"', 'job="dcgm",namespace="gpu-operator"'
+
+
+@cases(
+    ("pod", "query", "want"),
+    # The labels of the target win, so `job` is that of the tenant's monitor, and so it is if the tenant does not write it.
+    a_monitor=("victim-a", use_expression(BY_JOB), 1),
+    a_monitor_that_honors_labels=("victim-b", use_expression(BY_JOB), 1),
+    # A monitor that honors labels may write any `job`. Only an enforced namespace stops it.
+    any_job=("victim-c", use_expression(BY_BOTH), 2),
+    any_job_in_an_enforced_namespace=("victim-d", use_expression(BY_JOB), 2),
+    any_job_where_the_namespace_is_asked_for=("victim-d", use_expression(BY_BOTH), 1),
+    a_recorded_name=("victim-e", USE + UNFORGED, 1),
+    a_recorded_name_without_our_matcher=("victim-e", USE, 2),
+    a_recorded_name_in_an_enforced_namespace=("victim-f", USE + UNFORGED, 1),
+)
+def test_forged_series(pod: str, query: str, want: int, measured: Prometheus) -> None:
+    """`want` is the number of GPUs measured of a pod with one: with two it is unknown. No forgery makes a pod idle that works."""
+    gpus = {key[1]: use for key, use in recorded(measured, query).items() if key[0] == pod}
+
+    assert len(gpus) == want
+    assert gpus[VICTIMS[pod]] == 0.8

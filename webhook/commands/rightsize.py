@@ -1,0 +1,150 @@
+"""`gpu-admission rightsize`: workloads that would fit fewer GPUs, a MIG slice or a smaller class, and what that would save."""
+
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+
+from webhook.commands.options import (
+    ClusterChoice,
+    Window,
+    cluster_options,
+    config_option,
+    now_option,
+    output_option,
+    prices_option,
+    prometheus_options,
+)
+from webhook.commands.output import Screen, end_with, fail, print_as
+from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.tools.prices import Prices, money, read_prices
+from webhook.tools.rightsize.sizing import Size, Suggestion
+from webhook.tools.rightsize.workloads import IDLE, SizedWorkload, SizeReport, read_sizes
+
+MAX_SHOWN = 40
+"""Workloads in the text."""
+
+
+@click.command()
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="A namespace, also several times; left out: the context's.",
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+@click.option(
+    "--window", type=Window(), default="14d", help="How far back peaks are read: days or hours, 14d or 36h."
+)
+@prices_option
+@output_option("text", "json")
+@config_option("the cluster's documents")
+@prometheus_options("Read peaks")
+@cluster_options
+@now_option("Read the window up to this time")
+def rightsize(
+    *,
+    namespaces: tuple[str, ...],
+    all_namespaces: bool,
+    window: int,
+    prices: Path | None,
+    output: str,
+    config: Path | None,
+    prometheus: Prometheus | None,
+    cluster: ClusterChoice,
+    now: datetime,
+) -> None:
+    """Find workloads with more GPUs than their peaks need.
+
+    A smaller size must hold the peak of memory and the peak of use in the window, times 1.25. Pods count that were measured
+    for a day, and those that succeeded after an hour or more.
+
+    Exit codes: 0, or 2 if the cluster, Prometheus, the documents or the prices cannot be used.
+    """
+    if all_namespaces and namespaces:
+        raise click.UsageError("-A reads all namespaces: omit -n")
+    if prometheus is None:
+        raise click.UsageError("--prometheus-url is required: peaks are read from there")
+    chosen = () if all_namespaces else namespaces or (cluster.namespace(),)
+    try:
+        priced = read_prices(prices) if prices else None
+        with cluster.client() as api:
+            report = read_sizes(
+                api, prometheus, now, hours=window, namespaces=chosen, prices=priced, config=config
+            )
+    except ConfigurationError as error:
+        end_with(error.problems, "; nothing was read")
+    except PrometheusError as error:
+        fail(error)
+    print_as(output, document(report, priced), lambda screen: print_text(screen, report, priced))
+
+
+def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> None:
+    currency = prices.currency if prices else ""
+    for each in report.workloads[:MAX_SHOWN]:
+        best = each.best
+        screen.line(each.title, "bold")
+        screen.paragraph(each.advice(currency), indent=2)
+        screen.paragraph(best.because, indent=4)
+        if best.remark:
+            screen.paragraph(best.remark, indent=4)
+        if each.peaks.are_idle:
+            screen.paragraph(IDLE, indent=4, style="yellow")
+    if len(report.workloads) > MAX_SHOWN:
+        screen.line(f"and {len(report.workloads) - MAX_SHOWN} more: see -o json")
+    if report.workloads:
+        screen.line()
+    for note in report.notes(currency):
+        screen.paragraph(note)
+    screen.omitted(report.omitted)
+
+
+def document(report: SizeReport, prices: Prices | None) -> dict[str, Any]:
+    """Return what `-o json` prints. Hours and GiB are numbers, money is text."""
+    return {
+        "windowHours": report.hours,
+        "byHour": report.by_hour,
+        **({"currency": prices.currency, "saved": money(report.saved_cents)} if prices else {}),
+        "savedGPUHours": float(report.saved_gpu_hours),
+        "workloads": [_workload(each) for each in report.workloads],
+        "fitting": report.fitting,
+        "notJudged": report.unjudged,
+        "omitted": report.omitted,
+    }
+
+
+def _workload(each: SizedWorkload) -> dict[str, Any]:
+    return {
+        "namespace": each.namespace,
+        "owner": each.owner,
+        "pods": each.pods,
+        **_size(each.size),
+        "peakMemoryGiB": _number(each.peaks.memory_gib),
+        "peakUse": _number(each.peaks.use),
+        "gpuHours": _number(each.gpu_hours),
+        "idle": each.peaks.are_idle,
+        "suggestions": [_suggestion(suggestion) for suggestion in each.suggestions],
+    }
+
+
+def _suggestion(each: Suggestion) -> dict[str, Any]:
+    return {
+        **_size(each.size),
+        "because": each.because,
+        "remark": each.remark,
+        "gpuHours": _number(each.gpu_hours),
+        "savedGPUHours": _number(each.saved_gpu_hours),
+        **({} if each.saved_cents is None else {"saved": money(each.saved_cents)}),
+    }
+
+
+def _size(size: Size) -> dict[str, Any]:
+    return {"class": size.gpu_class, "resource": size.resource, "gpus": size.gpus}
+
+
+def _number(value: Fraction) -> float:
+    return round(float(value), 3)

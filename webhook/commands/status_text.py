@@ -1,0 +1,269 @@
+"""The text of `gpu-admission status`."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from policies.finding import truncate
+from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
+from webhook.commands.output import (
+    Screen,
+    amount_or_unknown,
+    counted,
+    since,
+)
+from webhook.commands.quota import (
+    BAR,
+    LEGEND,
+    STATES,
+    bar,
+    bar_and_amounts,
+    idle_text,
+    in_line,
+    others,
+    row_style,
+    stale_figures,
+)
+from webhook.tools.doctor.check import DoctorSeverity
+from webhook.tools.status.capacity import NO_CAPACITY
+from webhook.tools.status.report import (
+    ClusterStatus,
+    Health,
+    PolicyStatus,
+    QuotaHolder,
+    QuotaRow,
+    QuotaSummary,
+    only_problems,
+    quota_totals,
+)
+
+NAME = 24
+NARROW = 72
+"""Columns below which bars are short, so that amounts stay in the line."""
+MAX_QUOTAS = 20
+MAX_HOLDERS = 3
+MAX_DENIALS = 5
+MAX_PENDING = MAX_IDLE = 5
+MAX_FINDINGS = 10
+HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
+SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
+
+
+def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> None:
+    """Print the status as text, or only its problems. Only the first line, and what idle GPUs lost, depend on the time."""
+    status = only_problems(status) if problems else status
+    title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}"
+    screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
+    for part in status.installation.parts:
+        if part.for_administrators:
+            continue
+        text = f"{part.name:<12} {part.health.value:<8} {part.text}"
+        screen.paragraph(text, indent=2, hanging=22, style=HEALTH[part.health])
+    if status.policies or (status.policies is not None and not problems):
+        _policies(screen, status, status.policies)
+    if not problems:
+        _totals(screen, status)
+    if status.quotas or not problems:
+        _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
+    _waiting(screen, status)
+    _pending(screen, status)
+    _idle(screen, status)
+    _classes(screen, status)
+    _denials(screen, status)
+    _findings(screen, status)
+    if problems and not (status.quotas or status.policies or status.classes or status.denials):
+        parts = (each for each in status.installation.parts if not each.for_administrators)
+        if not any(parts) and not status.installation.findings:
+            screen.line("nothing is wrong with what you may read")
+    screen.omitted(list(_omitted(status)))
+
+
+def _omitted(status: ClusterStatus) -> Iterator[str]:
+    installation = status.installation
+    if parts := [part.name for part in installation.parts if part.for_administrators]:
+        yield f"read the installation ({', '.join(parts)})"
+    if installation.checks_for_administrators:
+        yield f"run {counted(installation.checks_for_administrators, 'check')} of gpu-admission doctor"
+    yield from status.omitted
+
+
+def _heading(screen: Screen, title: str, columns: str = "") -> None:
+    screen.heading(f"{title:<{NAME + 2}}{columns}".rstrip())
+
+
+def _policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicyStatus]) -> None:
+    _heading(screen, "policies", f" configuration {status.configuration}")
+    if not policies:
+        screen.line("  the built-in defaults are in force")
+    for policy in policies:
+        style = "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
+        screen.paragraph(f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=style)
+        for each in policy.exemptions:
+            screen.paragraph(f"exempt: {each}", indent=NAME + 3)
+
+
+def _policy(policy: PolicyStatus) -> str:
+    since = f" since {policy.since:%Y-%m-%d %H:%M}" if policy.since else ""
+    # The message has a line for each problem.
+    why = policy.message.removeprefix("it is not in force").lstrip(":; \n").replace("\n", " ")
+    state = f"in force{since}" if policy.in_force else f"not in force: {why}"
+    if policy.paused_until is not None:
+        state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
+    rules = ", ".join(f"{len(found)} {mode}" for mode, found in policy.modes.items())
+    by_mode = f"; rules: {rules}" if rules else ""
+    return f"{state}; priority {policy.priority}, matches {policy.where}{by_mode}"
+
+
+def _totals(screen: Screen, status: ClusterStatus) -> None:
+    totals = status.totals
+    if totals.nodes is None and totals.quotas <= 1:  # the sum of one quota is that quota
+        return
+    _heading(screen, "GPUs")
+    if totals.quotas:
+        name = f"of {counted(totals.quotas, 'quota')}"
+        screen.line(f"  {name:<{NAME}} {bar_and_amounts(totals.row, _bar(screen))}")
+    if totals.nodes is not None:
+        free = amount_or_unknown(totals.free)
+        used = bar(totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar(screen))
+        screen.line(f"  {'of nodes':<{NAME}} {used} {free} free of {format_amount(totals.nodes)}")
+
+
+def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
+    _heading(screen, "quotas", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
+    if status.figures_until is not None:
+        screen.paragraph(stale_figures(status.figures_until), indent=2, style="red")
+    if not status.quotas and status.quotas_are_known:
+        where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
+        screen.line(f"  there is no GPUQuota {where}")
+    quotas = sorted(status.quotas, key=lambda each: each.urgency)
+    for quota in quotas[:most]:
+        denied = f", {quota.denied} denied{since(quota.denied_since, status.at)}" if quota.denied else ""
+        screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", STATES[quota.state])
+        if quota.message:
+            screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
+        for row in quota.rows:
+            _row(screen, row)
+        _holders(screen, quota, status.at)
+    if rest := quotas[most:]:
+        screen.paragraph(others(rest), indent=2)
+        _row(screen, quota_totals(rest).row)
+
+
+def _waiting(screen: Screen, status: ClusterStatus) -> None:
+    quotas = status.waiting
+    if not quotas:
+        return
+    _heading(screen, "waiting in line for quota")
+    order = "the longest first; gpu-admission quota -n NAMESPACE lists a line"
+    screen.paragraph(order, indent=2, style="dim")
+    for each in quotas[:MAX_PENDING]:
+        if each.waiting is not None:
+            first = next(iter(each.waiting.next), None)
+            who = f": {first.title} {first.message}" if first else ""
+            text = f"{each.namespace} {in_line(each.waiting, status.at)}{who}"
+            screen.paragraph(text, indent=2, style="yellow")
+    if len(quotas) > MAX_PENDING:
+        screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")
+
+
+def _pending(screen: Screen, status: ClusterStatus) -> None:
+    owners = status.pending
+    if not owners:
+        return
+    namespaces = len({each.namespace for each in owners})
+    gpus = format_amount(sum((each.gpus for each in owners), NOTHING))
+    _heading(screen, f"pending pods hold {gpus} used GPUs in {counted(namespaces, 'namespace')}")
+    order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
+    screen.paragraph(order, indent=2, style="dim")
+    for each in owners[:MAX_PENDING]:
+        pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
+        amount = f"{format_amount(each.gpus)} {unit(GPUS, each.gpus)}"
+        screen.line(f"  {each.namespace} {each.owner}, {amount}, {pods}", "yellow")
+        screen.paragraph(each.reason, indent=4, hanging=0, style="dim")
+    if len(owners) > MAX_PENDING:
+        screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
+
+
+def _idle(screen: Screen, status: ClusterStatus) -> None:
+    owners = status.idle
+    if status.not_measured:
+        _heading(screen, "idle GPUs")
+        screen.paragraph(f"not measured: {status.not_measured}", indent=2, style="yellow")
+    elif owners:
+        gpus = status.idle_gpus or NOTHING
+        lost = format_gpu_hours(sum((each.lost(status.at) for each in owners), NOTHING))
+        _heading(screen, f"{format_amount(gpus)} {unit(GPUS, gpus)} of quotas idle, {lost} lost")
+        order = "the most lost first; gpu-admission ends none of them: ask who runs them"
+        screen.paragraph(order, indent=2, style="dim")
+    for each in owners[:MAX_IDLE]:
+        screen.line(f"  {each.namespace} {idle_text(each, status.at)}", "yellow")
+    if len(owners) > MAX_IDLE:
+        screen.line(f"  and {counted(len(owners) - MAX_IDLE, 'owner')} more; -o json has all")
+
+
+def _bar(screen: Screen) -> int:
+    return BAR if screen.width >= NARROW else BAR // 4
+
+
+def _row(screen: Screen, row: QuotaRow) -> None:
+    amounts = bar_and_amounts(row, _bar(screen))
+    screen.line(f"    {truncate(row.key, NAME - 2):<{NAME - 2}} {amounts}", row_style(row))
+
+
+def _holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
+    if not quota.holders:
+        return
+    shown = (_held_by(holder, now) for holder in quota.holders[:MAX_HOLDERS])
+    more = f" and {len(quota.holders) - MAX_HOLDERS} more" if len(quota.holders) > MAX_HOLDERS else ""
+    screen.paragraph(f"held by {', '.join(shown)}{more}", indent=4, style="dim")
+
+
+def _held_by(holder: QuotaHolder, now: datetime) -> str:
+    key, amount = holder.most
+    idle = f" (idle{since(holder.idle_since, now)})" if holder.idle_since else ""
+    return f"{holder.name} {format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}{idle}"
+
+
+def _classes(screen: Screen, status: ClusterStatus) -> None:
+    rows = [each for each in status.classes if each.capacity is not None]
+    if not rows:
+        return
+    _heading(screen, "classes", f"{'memory':>9} {'nodes':>7} {'GPUs':>7} {'free':>7}")
+    for each in rows:
+        memory = f"{each.memory_gib} GiB" if each.memory_gib else ""
+        name, capacity = each.name or "unknown class", each.capacity or NO_CAPACITY
+        free = amount_or_unknown(capacity.free)
+        gpus = format_amount(capacity.gpus)
+        screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
+        if capacity.nodes_away:
+            screen.line(f"    {counted(capacity.nodes_away, 'node')} not Ready or cordoned", "yellow")
+
+
+def _denials(screen: Screen, status: ClusterStatus) -> None:
+    if not status.denials:
+        return
+    _heading(screen, f"denied{since(status.denied_since, status.at)}")
+    more = "gpu-admission why KIND/NAME -n NAMESPACE says more"
+    screen.paragraph(f"from {status.denials_from}; {more}", indent=2, hanging=0, style="dim")
+    for each in status.denials[:MAX_DENIALS]:
+        reason = f"{each.reason}, " if each.reason else ""
+        times = f"{counted(each.count, 'time')}, last at {each.last:%H:%M:%S} UTC"
+        screen.line(f"  {each.namespace} {each.owner}: {reason}{times}")
+        screen.paragraph(each.message, indent=4, hanging=0, style="dim")
+    if len(status.denials) > MAX_DENIALS:
+        screen.line(f"  and {counted(len(status.denials) - MAX_DENIALS, 'owner')} more")
+
+
+def _findings(screen: Screen, status: ClusterStatus) -> None:
+    installation = status.installation
+    if installation.findings or installation.not_checked:
+        _heading(screen, "doctor")
+    findings = sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR)
+    for finding in findings[:MAX_FINDINGS]:
+        text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
+        screen.line(truncate(f"  {text}", screen.width), SEVERITIES[finding.severity])
+    if len(findings) > MAX_FINDINGS:
+        more = counted(len(findings) - MAX_FINDINGS, "finding")
+        screen.line(f"  and {more} more: gpu-admission doctor has all")
+    if missing := len(installation.not_checked):
+        are = "is" if missing == 1 else "are"
+        screen.line(f"  {counted(missing, 'result')} {are} missing: gpu-admission doctor says why", "dim")

@@ -1,0 +1,272 @@
+"""Whether the GPUs of all pods do work, as Prometheus measured it: who holds idle ones, and since when. Nothing acts on it.
+
+One thread asks while this process leads, by one query for all pods. Counts, statuses and metrics read its last result, which is
+forgotten when it is two rounds old.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.idleness import Activity, activity, idle_for, measured_devices
+from policies.quota.shortage import amounts_in_words
+from webhook.cluster.events import EventRecord, Regarding
+from webhook.cluster.objects import timestamp
+from webhook.controller.records import CountedRecord, PodRecord
+from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
+from webhook.quota.documents import IdleGPUs, IdleHolder
+
+POLL_SECONDS = 1.0
+VALID_ROUNDS = 2
+"""A result is forgotten after so many rounds without another."""
+ENOUGH = 0.9
+"""Part of the samples of a window that a GPU must have. A longer gap may hide work."""
+HOLDERS_SHOWN = 10
+EVENT_SECONDS = 86400.0
+"""Between two Events on an idle pod."""
+EVENTS_AT_ONCE = 100
+"""Events of one round at most, a fifth of what waits to be written; the others come with the next rounds."""
+IDLE = "GPUsIdle"
+"""Reason of an Event on an idle pod."""
+NOT_YET = "nothing was measured yet"
+
+log = logging.getLogger("gpu_admission.controller")
+
+
+class Measuring(msgspec.Struct, frozen=True, kw_only=True):
+    """How to measure. `rules_interval`: between two samples that the recording rules write."""
+
+    prometheus: Prometheus
+    idle_below: float = 0.05
+    idle_after: timedelta = timedelta(hours=2)
+    every: timedelta = timedelta(minutes=5)
+    rules_interval: timedelta = timedelta(minutes=1)
+
+    @property
+    def promql(self) -> str:
+        """The query for the largest use of each GPU in the window, of those with enough samples."""
+        window = f"{USE}{UNFORGED}[{round(self.idle_after.total_seconds())}s]"
+        least = ENOUGH * (self.idle_after / self.rules_interval)
+        return f"max_over_time({window}) and count_over_time({window}) >= {least:g}"
+
+
+class _Idle(msgspec.Struct):
+    """An idle pod: since when, until when it was measured to be, and the time of its last Event."""
+
+    since: datetime
+    until: datetime
+    event: datetime | None = None
+
+
+class _Result(msgspec.Struct, frozen=True):
+    """`at`: when it was measured (monotonic). `holders`: the idle ones by namespace, the largest first."""
+
+    at: float
+    measured: datetime
+    holders: dict[str, tuple[IdleHolder, ...]] = {}
+    pods: dict[Activity, int] = {}
+
+
+_NOTHING = _Result(float("-inf"), datetime.min.replace(tzinfo=UTC))
+
+
+@dataclass(eq=False)
+class GPUUse(Collector):
+    """`held` returns what holds quota, and `stored` what the status of a namespace says, perhaps by a former leader.
+
+    Calls `recount` with a namespace whose idle holders differ, `reshow` if all statuses say something else, and `failed` for each
+    query without an answer.
+    """
+
+    measuring: Measuring
+    held: Callable[[], Iterable[tuple[CountedRecord, Vector]]]
+    resource_mapping: Callable[[], ResourceMapping]
+    stored: Callable[[str], IdleGPUs | None]
+    leads: Callable[[], bool]
+    recount: Callable[[str], object]
+    reshow: Callable[[], object]
+    write_event: Callable[[EventRecord], object]
+    failed: Callable[[], object]
+
+    def __post_init__(self) -> None:
+        self._result = self._published = _NOTHING
+        self._problem = NOT_YET
+        self._idle: dict[str, _Idle] = {}
+        """By uid of the pod."""
+
+    def run(self, stopping: threading.Event) -> None:
+        """Measure at once when this process begins to lead, and then once a period, until `stopping`; the body of a thread."""
+        due = 0.0
+        while not stopping.wait(POLL_SECONDS):
+            if not self.leads():
+                self._result = self._published = _NOTHING
+                self._problem, due = NOT_YET, 0.0
+                self._idle.clear()
+            elif monotonic() >= due:
+                due = monotonic() + self.measuring.every.total_seconds()
+                try:
+                    self.measure(datetime.now(UTC))
+                except Exception:  # a bug must not end the thread
+                    log.exception("the use of GPUs was not measured")
+
+    def measure(self, now: datetime) -> None:
+        """Ask Prometheus, keep the result, and write Events on idle pods."""
+        before, problem = self._problem, ""
+        try:
+            largest = self._largest()
+        except PrometheusError as error:
+            self.failed()
+            problem = str(error)
+        else:
+            self._result = self._found(largest, now) if largest else _NOTHING
+            if not largest:
+                problem = f"Prometheus has no series {USE} that is old enough: are the recording rules and the exporters there?"
+        self._problem = problem
+        if problem != before:
+            level = logging.WARNING if problem else logging.INFO
+            log.log(level, "%s", problem or "the use of GPUs is measured")
+        former, self._published = self._published, self._current
+        if problem != before or (former is _NOTHING) is not (self._published is _NOTHING):
+            self.reshow()
+        for namespace in former.holders.keys() | self._published.holders.keys():
+            if former.holders.get(namespace) != self._published.holders.get(namespace):
+                self.recount(namespace)
+
+    def idle(self, namespace: str) -> dict[str, str]:
+        """Return since when holders of a namespace are idle, by name."""
+        return {each.name: each.since for each in self._current.holders.get(namespace, ())}
+
+    def shown(self, namespace: str) -> IdleGPUs:
+        """Return what the status of a quota says of idle GPUs."""
+        result = self._current
+        if self._problem == NOT_YET and (stored := self.stored(namespace)) is not None:
+            return stored  # a former leader wrote it, and the first result continues it
+        if result is _NOTHING:
+            return IdleGPUs(measured=self._problem)
+        holders = result.holders.get(namespace, ())
+        step = self.measuring.idle_after.total_seconds() / 2
+        observed = datetime.fromtimestamp(result.measured.timestamp() // step * step, UTC)
+        return IdleGPUs(
+            gpus=sum((each.gpus for each in holders), NOTHING),
+            holders=holders[:HOLDERS_SHOWN],
+            observed=timestamp(observed) if holders else "",
+        )
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        result = self._current
+        gpus = GaugeMetricFamily("gpu_admission_idle_gpus", "GPUs of idle pods.", labels=["namespace"])
+        pods = GaugeMetricFamily(
+            "gpu_admission_use_pods", "Pods and claims with GPUs, by what these did.", labels=["activity"]
+        )
+        age = GaugeMetricFamily(
+            "gpu_admission_use_age_seconds", "Seconds since the use of GPUs was measured."
+        )
+        for namespace, holders in result.holders.items():
+            gpus.add_metric([namespace], float(sum(each.gpus for each in holders)))
+        for each, number in result.pods.items():
+            pods.add_metric([each.value], number)
+        if self._result is not _NOTHING:
+            age.add_metric([], monotonic() - self._result.at)
+        yield from (gpus, pods, age)
+
+    @property
+    def _current(self) -> _Result:
+        """The last result, none if it is too old."""
+        valid = VALID_ROUNDS * self.measuring.every.total_seconds()
+        return self._result if monotonic() - self._result.at <= valid else _NOTHING
+
+    def _largest(self) -> dict[tuple[str, str], list[float]]:
+        """Return the largest use of each GPU by namespace and name of its pod. Raises PrometheusError."""
+        largest = defaultdict[tuple[str, str], list[float]](list)
+        for sample in self.measuring.prometheus.query(self.measuring.promql):
+            largest[sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")].append(sample.value)
+        return largest
+
+    def _found(self, largest: Mapping[tuple[str, str], list[float]], now: datetime) -> _Result:
+        mapping = self.resource_mapping()
+        activities = dict.fromkeys(Activity, 0)
+        holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Vector]]](list)
+        working = set[tuple[str, str]]()
+        for record, demand in self.held():
+            found = self._activity(record, measured_devices(demand, mapping), largest, now)
+            activities[found] += 1
+            owner = record.namespace, record.holder
+            if found is Activity.IDLE:
+                holders[owner].append((record, demand))
+            else:
+                working.add(owner)
+        idle_pods = [each for pods in holders.values() for each in pods]
+        self._idle = {record.uid: self._since(record, now) for record, _ in idle_pods}
+        self._write_events(idle_pods, now)
+        by_namespace = defaultdict[str, list[IdleHolder]](list)
+        for (namespace, name), pods in holders.items():
+            if (namespace, name) not in working:
+                gpus = sum((demand.get(GPUS, NOTHING) for _, demand in pods), NOTHING)
+                since = max(self._idle[record.uid].since for record, _ in pods)
+                by_namespace[namespace].append(IdleHolder(name, gpus, timestamp(since)))
+        return _Result(
+            monotonic(),
+            now,
+            {
+                name: tuple(sorted(each, key=lambda idle: (-idle.gpus, idle.name)))
+                for name, each in by_namespace.items()
+            },
+            activities,
+        )
+
+    def _activity(
+        self,
+        record: CountedRecord,
+        devices: int | None,
+        largest: Mapping[tuple[str, str], list[float]],
+        now: datetime,
+    ) -> Activity:
+        """Return what an object did. A pod is unknown while samples of the window may be of a former pod of its name."""
+        is_old = now - datetime.fromisoformat(record.since) >= self.measuring.idle_after
+        if not isinstance(record, PodRecord) or not record.node_name or not is_old:
+            return Activity.UNKNOWN
+        measured = largest.get((record.namespace, record.name), [])
+        return activity(devices, measured, self.measuring.idle_below)
+
+    def _since(self, record: CountedRecord, now: datetime) -> _Idle:
+        """Return since when a pod is idle. A pause in measuring that is longer than the window may hide work."""
+        window = self.measuring.idle_after
+        known = self._idle.get(record.uid)
+        if known is not None and now - known.until <= window:
+            return _Idle(known.since, now, known.event)
+        since = now - window
+        status = self.stored(record.namespace)
+        if status and status.observed and now - datetime.fromisoformat(status.observed) <= window:
+            stored = (datetime.fromisoformat(e.since) for e in status.holders if e.name == record.holder)
+            since = min((since, *stored))
+        return _Idle(max(since, datetime.fromisoformat(record.since)), now)
+
+    def _write_events(self, pods: Iterable[tuple[CountedRecord, Vector]], now: datetime) -> None:
+        again = timedelta(seconds=EVENT_SECONDS)
+        due = [
+            (record, demand)
+            for record, demand in pods
+            if (said := self._idle[record.uid].event) is None or now - said >= again
+        ]
+        due.sort(key=lambda each: -each[1].get(GPUS, NOTHING))
+        for record, demand in due[:EVENTS_AT_ONCE]:
+            idle = self._idle[record.uid]
+            idle.event = now
+            gpus = amounts_in_words({GPUS: demand.get(GPUS, NOTHING)})
+            message = (
+                f"has been idle for {idle_for(timestamp(idle.since), now)}: {gpus}, each under "
+                f"{self.measuring.idle_below * 100:g} % busy; delete the pod, or scale its owner down, if it is no longer needed"
+            )
+            regarding = Regarding("v1", "Pod", record.name, record.uid, record.namespace)
+            self.write_event(EventRecord(regarding=regarding, reason=IDLE, message=message))

@@ -1,0 +1,102 @@
+"""Prices of GPU-hours by class, from a file, and amounts of money, which are exact until they are rounded to cents."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from policies.pods.names import is_class_name
+from policies.quota.amounts import NOTHING
+from webhook.configuration.decoding import REQUIRED, Problem, decode
+from webhook.configuration.documents import LocatedProblem, documents_in, reading
+from webhook.configuration.loader import ConfigurationError
+
+_CURRENCY = re.compile("[A-Z]{3}")
+_PRICE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+"""With at most 15 digits, YAML's number is the one that was written."""
+
+
+class _File(msgspec.Struct, frozen=True):
+    """The fields; `_checked` says what is wrong with their values, so that all is said at once."""
+
+    currency: Any = None
+    default: Any = None
+    classes: Mapping[str, Any] = {}
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """The price of one hour of one whole GPU, by class or family as audit lines name it; `default` is that of all others."""
+
+    currency: str
+    default: Fraction | None
+    classes: Mapping[str, Fraction]
+
+    def of(self, gpu_class: str) -> Fraction | None:
+        return self.classes.get(gpu_class, self.default)
+
+    def missing(self, classes: Iterable[str]) -> list[str]:
+        return sorted(each for each in set(classes) if self.of(each) is None)
+
+    def cents(self, hours: Mapping[str, Fraction]) -> int:
+        """Return what GPU-hours by class cost: added up exactly, then rounded, half a cent up. No class may lack a price."""
+        exact = sum(((self.of(each) or NOTHING) * amount for each, amount in hours.items()), NOTHING)
+        return int(exact * 100 + Fraction(1, 2))
+
+
+def money(cents: int) -> str:
+    """Return an amount with two decimals, and nothing between thousands."""
+    return f"{cents // 100}.{cents % 100:02}"
+
+
+def read_prices(path: Path) -> Prices:
+    """Read a file of prices. Raises ConfigurationError with all problems."""
+    located: list[LocatedProblem] = []
+    found: list[Prices] = []
+    with reading(str(path), located):
+        documents = list(documents_in(str(path), path.read_text(encoding="utf-8"), located))
+        for document in documents:
+            problems: list[Problem] = []
+            decoded = decode(_File, document.data, (), problems)
+            decoded = decoded or decode(_File, document.data, (), [], strict=False)
+            if decoded is not None:
+                found.append(_checked(decoded, problems))
+            located += [
+                LocatedProblem(str(path), document.line_of(each.parts), "", each.path, each.message)
+                for each in problems
+            ]
+        if len(documents) != 1 and not located:
+            located.append(LocatedProblem.of_file(str(path), f"must be one document, not {len(documents)}"))
+    if located:
+        raise ConfigurationError(located)
+    return found[0]
+
+
+def _checked(file: _File, problems: list[Problem]) -> Prices:
+    currency = str(file.currency)
+    if file.currency is None:
+        problems.append(Problem(("currency",), REQUIRED))
+    elif not _CURRENCY.fullmatch(currency):
+        problems.append(
+            Problem(("currency",), f'must be a code of ISO 4217 such as EUR, not "{currency[:40]}"')
+        )
+    if file.default is None and not file.classes:
+        problems.append(Problem(("default",), f"{REQUIRED}, where no class has a price"))
+    for name in file.classes:
+        if not is_class_name(name):
+            message = "must be the name of a GPU class or family such as nvidia-l4"
+            problems.append(Problem(("classes", name), message))
+    return Prices(
+        currency=currency,
+        default=None if file.default is None else _price(file.default, ("default",), problems),
+        classes={name: _price(each, ("classes", name), problems) for name, each in file.classes.items()},
+    )
+
+
+def _price(raw: Any, at: tuple[str, ...], problems: list[Problem]) -> Fraction:
+    if _PRICE.fullmatch(text := str(raw)):
+        return Fraction(text)
+    problems.append(Problem(at, f'must be a price such as 2.50, with at most 6 decimals, not "{text[:40]}"'))
+    return NOTHING

@@ -1,0 +1,67 @@
+"""The peaks of pods over a window, from the recording rules in Prometheus."""
+
+from collections import defaultdict
+from datetime import datetime
+from fractions import Fraction
+from typing import NamedTuple
+
+from webhook.prometheus.client import Prometheus, Sample
+from webhook.prometheus.exporters import (
+    LABELS,
+    MEMORY,
+    MEMORY_BY_HOUR,
+    NAMESPACE,
+    POD,
+    UNFORGED,
+    USE,
+    USE_BY_HOUR,
+)
+from webhook.tools.rightsize.sizing import GIB
+
+PRECISION = 10_000
+"""Parts of 1 in which use is read."""
+
+
+class Measured(NamedTuple):
+    """Of each GPU of a pod, the largest memory in GiB, and the largest use; and the hours of the window that were measured."""
+
+    memory: list[Fraction]
+    use: list[Fraction]
+    hours: int
+
+
+class MeasuredPods(NamedTuple):
+    """By namespace and name of a pod. by_hour: whether the hourly rules were read, and not the whole series."""
+
+    pods: dict[tuple[str, str], Measured]
+    by_hour: bool
+
+
+def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPods:
+    """Read the peaks of all pods in the hours before `now`, by the hourly rules, without them by all values.
+
+    Raises PrometheusError.
+    """
+    of_pods = f"min by ({NAMESPACE}, {POD})"
+    counted = prometheus.query(f"{of_pods} (count_over_time({USE_BY_HOUR}{UNFORGED}[{hours}h]))", now)
+    by_hour = bool(counted)
+    if not by_hour:
+        # A subquery of one step an hour: its points are the hours with a value.
+        counted = prometheus.query(f"{of_pods} (count_over_time({USE}{UNFORGED}[{hours}h:1h]))", now)
+    found: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
+    for sample in counted:
+        found[_pod(sample)] = Measured([], [], int(sample.value))
+    names = (MEMORY_BY_HOUR, USE_BY_HOUR) if by_hour else (MEMORY, USE)
+    memory, use = (
+        prometheus.query(f"max by ({', '.join(LABELS)}) (max_over_time({name}{UNFORGED}[{hours}h]))", now)
+        for name in names
+    )
+    for sample in memory:
+        found[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
+    for sample in use:
+        found[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
+    return MeasuredPods(dict(found), by_hour)
+
+
+def _pod(sample: Sample) -> tuple[str, str]:
+    return sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")

@@ -1,0 +1,240 @@
+"""The sizes that would do for a workload, by its peaks, with the arithmetic: a pure calculation.
+
+Memory must hold the peak times HEADROOM, and so must compute. Compute is compared within a card and within a family only: no
+catalogue says how fast a class is. Of another family, a card is taken to be as much slower as its memory is smaller.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+import msgspec
+
+from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.vendors import MIG_SLICE
+from policies.pods.annotations import GPU_CLASS
+from policies.quota.amounts import NOTHING, format_amount
+from webhook.tools.prices import Prices, money
+
+HEADROOM = Fraction(5, 4)
+HOURS_OF_MONTH = 365 * 24 // 12
+IDLE_BELOW = Fraction(5, 100)
+WHOLE = Fraction(1)
+GIB = 1 << 30
+
+Offers = Mapping[str, Collection[str]]
+"""By class, the resources that nodes offer."""
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The GPUs of a pod: `gpus` of a resource. memory_gib, compute, weight: of one, in GiB and in cards of its class.
+
+    compute: the part of the card's compute. weight: the part of the card that a quota counts.
+    """
+
+    gpu_class: str = msgspec.field(name="class")
+    resource: str
+    gpus: int
+    memory_gib: int = msgspec.field(name="memoryGiB")
+    compute: Fraction = WHOLE
+    weight: Fraction = WHOLE
+
+    @property
+    def cards(self) -> Fraction:
+        return self.gpus * self.weight
+
+    @property
+    def written(self) -> str:
+        """What a container's limits say: `nvidia.com/gpu: 2`."""
+        return f"{self.resource}: {self.gpus}"
+
+
+class Peaks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The largest values of pods: of one GPU, and of all GPUs of a pod together. Memory in GiB; a busy GPU or slice has use 1."""
+
+    memory_gib: Fraction = msgspec.field(name="memoryGiB")
+    use: Fraction
+    memory_gib_of_pod: Fraction = msgspec.field(name="memoryGiBOfPod")
+    use_of_pod: Fraction
+
+    @property
+    def are_idle(self) -> bool:
+        return self.use < IDLE_BELOW
+
+
+class Candidate(NamedTuple):
+    """A size that would do, the arithmetic, and what to mind."""
+
+    size: Size
+    because: str
+    remark: str = ""
+
+
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A size that would do, and why. Hours are those of whole cards in a month; money is what a month saves, in cents."""
+
+    size: Size
+    because: str
+    gpu_hours: Fraction
+    saved_gpu_hours: Fraction = NOTHING
+    """0 where the cards are as many, of a smaller class."""
+    saved_cents: int | None = None
+    remark: str = ""
+
+    def advice(self, now: Size) -> str:
+        """Return what to write in place of the present size."""
+        if self.size.gpu_class != now.gpu_class:
+            return f"set annotation {GPU_CLASS}: {self.size.gpu_class} (the pods are on {now.gpu_class})"
+        return f"set {self.size.written} instead of {now.written}"
+
+    def saving(self, now: Size, currency: str = "") -> str:
+        """Return what a month saves: `547.5 of 730 GPU-hours a month, 1095.00 EUR`."""
+        all_of_it = format_amount(self.gpu_hours + self.saved_gpu_hours)
+        if self.saved_gpu_hours:
+            hours = f"saves {format_amount(self.saved_gpu_hours)} of {all_of_it} GPU-hours a month"
+        else:
+            hours = f"{all_of_it} GPU-hours a month of {self.size.gpu_class} instead of {now.gpu_class}"
+        return hours if self.saved_cents is None else f"{hours}: {money(self.saved_cents)} {currency} less"
+
+
+class Sizing(msgspec.Struct, frozen=True, kw_only=True):
+    """What suggestions depend on besides the workload. allows: whether its pods may use a class."""
+
+    classes: ClassCatalogue
+    offers: Offers
+    allows: Callable[[GPUClass], bool]
+    prices: Prices | None = None
+
+    def suggestions(self, size: Size, peaks: Peaks, pod_hours: Fraction) -> tuple[Suggestion, ...]:
+        """Return what would do for a workload whose pods run `pod_hours` in a month, added up; the best saving first."""
+        now = self.classes.get(size.gpu_class)
+        if now is None:
+            return ()
+        found = []
+        for other, because, remark in (
+            *_fewer(size, peaks),
+            *self._slices(size, peaks, now),
+            *self._smaller(size, peaks, now),
+        ):
+            saved = self._saved_cents(size, other, pod_hours)
+            if saved is None or saved > 0:
+                found.append(
+                    Suggestion(
+                        size=other,
+                        because=because,
+                        gpu_hours=pod_hours * other.cards,
+                        saved_gpu_hours=pod_hours * (size.cards - other.cards),
+                        saved_cents=saved,
+                        remark=remark,
+                    )
+                )
+        return tuple(sorted(found, key=_order))
+
+    def _slices(self, size: Size, peaks: Peaks, now: GPUClass) -> Iterator[Candidate]:
+        """Yield the smallest slice that would do in place of one GPU, if there is one; those that nodes offer come first."""
+        if size.gpus != 1:
+            return
+        offered, fitting = self.offers.get(now.name, ()), []
+        for name in now.mig_profiles:
+            # "+me" has engines for media that most do not need; "1c.3g.40gb" shares the memory of others.
+            if "+" in name or "c." in name:
+                continue
+            slice_ = slice_size(self.classes, now, name)
+            has_room = _fits(peaks.memory_gib, slice_.memory_gib)
+            if has_room and _fits(peaks.use * size.compute, slice_.compute) and slice_.weight < size.weight:
+                fitting.append(
+                    (slice_.resource not in offered, slice_.weight, slice_.memory_gib, name, slice_)
+                )
+        if fitting:
+            is_missing, *_, slice_ = min(fitting, key=lambda each: each[:4])
+            remark = "no node offers this slice yet: a node must be partitioned for it" if is_missing else ""
+            memory = _memory(peaks.memory_gib, slice_.memory_gib)
+            use = _use(peaks.use * size.compute, slice_.compute)
+            yield Candidate(slice_, f"{memory}; {use}", remark)
+
+    def _smaller(self, size: Size, peaks: Peaks, now: GPUClass) -> Iterator[Candidate]:
+        """Yield the classes with less memory that nodes offer, in place of whole cards."""
+        if size.resource != now.resource or size.weight != WHOLE:
+            return
+        for other in self.classes:
+            if other.memory_gib >= now.memory_gib or not self._has(other, size) or not self.allows(other):
+                continue
+            smaller = Size(
+                gpu_class=other.name, resource=other.resource, gpus=size.gpus, memory_gib=other.memory_gib
+            )
+            memory, compute = (
+                _memory(peaks.memory_gib, other.memory_gib),
+                other.memory_gib * WHOLE / now.memory_gib,
+            )
+            if not _fits(peaks.memory_gib, other.memory_gib):
+                continue
+            if other.family == now.family:
+                yield Candidate(smaller, f"{memory}; the same family")
+            elif _fits(peaks.use, compute):
+                remark = "another family is faster or slower: try one pod first"
+                yield Candidate(smaller, f"{memory}; {_use(peaks.use, compute)}", remark)
+
+    def _has(self, other: GPUClass, size: Size) -> bool:
+        """Whether nodes of the class offer the resource, so many of it as far as that is known."""
+        is_enough = other.gpus_per_node is None or other.gpus_per_node >= size.gpus
+        return (
+            is_enough and other.resource == size.resource and size.resource in self.offers.get(other.name, ())
+        )
+
+    def _saved_cents(self, size: Size, other: Size, pod_hours: Fraction) -> int | None:
+        if self.prices is None or self.prices.missing((size.gpu_class, other.gpu_class)):
+            return None
+        now, then = (self.prices.cents({each.gpu_class: each.cards * pod_hours}) for each in (size, other))
+        return now - then
+
+
+def slice_size(classes: ClassCatalogue, gpu_class: GPUClass, profile: str) -> Size:
+    """Return one MIG slice of a class. An A30 has four sevenths of compute, which are all of it."""
+    found = gpu_class.mig_profiles[profile]
+    all_of_it = max(each.sevenths for each in gpu_class.mig_profiles.values())
+    return Size(
+        gpu_class=gpu_class.name,
+        resource=f"{MIG_SLICE}{profile}",
+        gpus=1,
+        memory_gib=found.memory_gib,
+        compute=Fraction(found.sevenths, all_of_it),
+        weight=classes.mig_weight(gpu_class, profile),
+    )
+
+
+def _fewer(size: Size, peaks: Peaks) -> Iterator[Candidate]:
+    """Yield the smallest number that would do and divides the present one: parallel programs split their work evenly."""
+    for gpus in range(1, size.gpus):
+        memory = gpus * size.memory_gib
+        has_room = _fits(peaks.memory_gib_of_pod, memory) and _fits(peaks.use_of_pod, gpus * WHOLE)
+        if size.gpus % gpus == 0 and has_room:
+            because = f"{_memory(peaks.memory_gib_of_pod, memory)}; {_use(peaks.use_of_pod, gpus * WHOLE)}"
+            yield Candidate(
+                msgspec.structs.replace(size, gpus=gpus), f"all GPUs of a pod together: {because}"
+            )
+            return
+
+
+def _fits(peak: Fraction, room: Fraction | int) -> bool:
+    return peak * HEADROOM <= room
+
+
+def _memory(peak: Fraction, gib: int) -> str:
+    return f"peak memory {number(peak)} GiB × 1.25 = {number(peak * HEADROOM)} of {gib} GiB"
+
+
+def _use(peak: Fraction, compute: Fraction) -> str:
+    """Say both as parts of the compute of one present card."""
+    return f"peak use {number(peak * 100)} % × 1.25 = {number(peak * HEADROOM * 100)} of {number(compute * 100)} %"
+
+
+def number(value: Fraction) -> str:
+    """Return a number with one decimal at most."""
+    whole, tenths = divmod(int(value * 10 + Fraction(1, 2)), 10)
+    return f"{whole}.{tenths}" if tenths else str(whole)
+
+
+def _order(suggestion: Suggestion) -> tuple[int, int, str]:
+    """Sort by the money that is saved; where no price is known, by the memory that would still be held."""
+    size = suggestion.size
+    return -(suggestion.saved_cents or 0), size.gpus * size.memory_gib, f"{size.written} {size.gpu_class}"
