@@ -25,6 +25,19 @@ from policies.rules.spot import may_serve
 ID = "disruption"
 ADDED = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
 
+SERVERS = frozenset(
+    {
+        ("", "ReplicationController"),
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("apps.kruise.io", "CloneSet"),
+        ("apps.kruise.io", "StatefulSet"),
+        ("argoproj.io", "Rollout"),
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+    }
+)
+"""Kinds whose pods have the labels of the template. Other controllers choose labels, or make budgets themselves."""
 BY_CONTROLLERS = ("apps.kubernetes.io/", "leaderworkerset.sigs.k8s.io/", "statefulset.kubernetes.io/")
 """Prefixes of labels that controllers add to pods, so that a template does not show whether a budget selects them."""
 
@@ -63,7 +76,8 @@ def needs_budgets(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the workload has several replicas of a server on GPUs. One with an owner is left to the check of its owner."""
     replicas = value_at(workload.data, ("spec", "replicas"))
     return (
-        type(replicas) is int
+        (workload.group, workload.kind) in SERVERS
+        and type(replicas) is int
         and replicas > 1
         and not workload.metadata.controlled_by
         and any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)

@@ -84,6 +84,9 @@ LWS = manifest(
     },
 )  # fmt: skip
 OF_A_GROUP = {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": "chat"}}
+OPERATED = manifest(
+    "production-stack.vllm.ai/v1", "VLLMRuntime", "chat", {"replicas": 2, "resources": {"gpu": "1"}}
+)
 OWNED = server()
 OWNED["metadata"]["ownerReferences"] = [{"kind": "Rollout", "name": "chat", "controller": True}]
 
@@ -108,6 +111,7 @@ OWNED["metadata"]["ownerReferences"] = [{"kind": "Rollout", "name": "chat", "con
     ),
     budgets_are_not_known=(server(), None, False),
     one_replica=(server(1), (), False),
+    an_operator_chooses_the_labels=(OPERATED, (), False),
     its_owner_is_checked=(OWNED, (), False),
     a_run=(server(restartPolicy="Never"), (), False),
     no_gpu=(server(containers=[container()]), (), False),
