@@ -175,6 +175,29 @@ def test_a_deadline_may_be_shortened_and_a_pod_released(full_plane: ControlPlane
     assert bounds_of(changed) == (60, {**KEPT, "karpenter.sh/do-not-disrupt": "false"})
 
 
+def test_a_resource_quota_counts_the_pod_among_those_that_end(full_plane: ControlPlane) -> None:
+    client, namespace = full_plane.client(), "scoped"
+    accepted(client.post("/api/v1/namespaces", {"metadata": {"name": namespace}}))
+    for name, most in (("Terminating", 1), ("NotTerminating", 0)):
+        spec = {"hard": {"pods": str(most)}, "scopes": [name]}
+        apply(full_plane, manifest("v1", "ResourceQuota", name.lower(), spec, namespace=namespace))
+
+    def counted() -> bool:
+        quotas = client.get(f"/api/v1/namespaces/{namespace}/resourcequotas")[1]["items"]
+        return all(each["status"].get("used") for each in quotas)
+
+    assert eventually(counted, seconds=60)
+    written = pod(gpu_container(), restartPolicy="Never", serviceAccountName="default")
+    done, said = apply(full_plane, named("ends", written, namespace))
+    assert done, said
+    done, said = apply(
+        full_plane,
+        named("stays", {**written, "spec": {**written["spec"], "restartPolicy": "Always"}}, namespace),
+    )
+    assert (done, "exceeded quota: notterminating" in said) == (False, True), said
+    client.delete(f"/api/v1/namespaces/{namespace}")
+
+
 def test_servers_without_a_budget(full_plane: ControlPlane) -> None:
     document = deployment("chat", gpu_container(), replicas=2, namespace=NAMESPACE, labels={"app": "chat"})
     budget = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "chat"}}}
