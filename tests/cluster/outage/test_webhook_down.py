@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import JSON
 from tests.cluster.controllers import is_there
 from tests.cluster.outage import absence
 from tests.cluster.outage.samples import CRON_JOB, DEFINITIONS, DEPLOYMENT, JOB, OURS, RESOURCE_QUOTA, pod
@@ -89,7 +90,7 @@ def test_gpu_pods_are_refused_by_a_message_that_says_what_to_do(plane: ControlPl
     )
 
 
-WORKLOADS = {
+WORKLOADS: dict[str, JSON] = {
     "/apis/apps/v1/namespaces/{}/deployments": DEPLOYMENT,
     "/apis/batch/v1/namespaces/{}/jobs": JOB,
     "/apis/batch/v1/namespaces/{}/cronjobs": CRON_JOB,
