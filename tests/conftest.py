@@ -43,6 +43,10 @@ TOGETHER = {
             "reviewed_again",
         )
     ),
+    "one line of pods of controllers": tuple(
+        f"tests/cluster/waiting/test_{name}.py"
+        for name in ("controllers", "gangs", "readers", "waiting_transcripts")
+    ),
     "a whole control plane": (
         "tests/cluster/test_export",
         "tests/cluster/outage/test_admission_policies.py",
