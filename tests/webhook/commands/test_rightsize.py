@@ -71,7 +71,7 @@ def test_json_has_numbers_and_every_suggestion() -> None:
         "windowHours": 336,
         "byHour": True,
         "currency": "EUR",
-        "saved": "6487.87",
+        "saved": "6487.88",
         "savedGPUHours": 1642.5,
         "fitting": 4,
         "notJudged": {"were measured for less than 24 h": 2},
@@ -98,7 +98,7 @@ def test_json_has_numbers_and_every_suggestion() -> None:
         f"{MIG}1g.20gb",
         547.5,
         1642.5,
-        "6487.87",
+        "6487.88",
     )
 
 

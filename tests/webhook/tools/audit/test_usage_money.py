@@ -56,15 +56,18 @@ def test_a_group_of_several_classes_is_rounded_once(tmp_path: Path) -> None:
     assert (found["amount"], found["groups"][0]["amount"], found["currency"]) == ("0.01", "0.01", "EUR")
 
 
-def test_the_total_is_the_sum_of_rounded_rows(tmp_path: Path) -> None:
+def test_the_rows_add_up_to_the_exact_total(tmp_path: Path) -> None:
+    """50 times 0.004 EUR: 0.20 EUR, also as one row."""
     lines = [
-        count("released", str(number), 0, 60, "1/25", owner=f"Job/{number}", **T4) for number in range(50)
+        count("released", f"{number:02}", 0, 60, "1/25", owner=f"Job/{number:02}", **T4)
+        for number in range(50)
     ]
 
-    result = called(tmp_path, lines, "--by", "owner")
-
-    head, *rows, total = [line.split()[-1] for line in result.stdout.splitlines()]
-    assert (head, rows[:40], rows[40], total) == ("EUR", ["0.00"] * 40, "0.00", "0.00")  # each is 0.004 EUR
+    head, *rows, others, total = [
+        line.split()[-1] for line in called(tmp_path, lines, "--by", "owner").stdout.splitlines()
+    ]
+    assert (head, rows, others, total) == ("EUR", ["0.01"] * 20 + ["0.00"] * 20, "0.00", "0.20")
+    assert called(tmp_path, lines).stdout.splitlines()[-1].split()[-1] == "0.20"
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
