@@ -167,7 +167,7 @@ def test_what_has_only_the_default_price_is_said(tmp_path: Path) -> None:
 
 
 class Measured(Prometheus):
-    """Knows one pod: 3 of 4 values of its day were 1."""
+    """Knows a pod of which 3 of 4 values of a day were 1, and one with a value that is no number."""
 
     def __init__(self) -> None:
         super().__init__("http://localhost")
@@ -175,7 +175,11 @@ class Measured(Prometheus):
 
     def query(self, promql: str, at: datetime | None = None) -> list[Sample]:
         self.asked.append((promql, at))
-        return [Sample({"namespace": "team", "pod": "a"}, 3 if promql.count("sum") == 2 else 4)]
+        is_sum = "sum_over_time" in promql
+        return [
+            Sample({"namespace": "team", "pod": "a"}, 3 if is_sum else 4),
+            Sample({"namespace": "team", "pod": "nan"}, float("nan") if is_sum else 4),
+        ]
 
 
 def test_use_is_read_a_day_at_a_time() -> None:
