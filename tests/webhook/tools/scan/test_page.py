@@ -8,7 +8,6 @@ import pytest
 
 from tests.webhook.commands.test_rightsize import report as right_size
 from tests.webhook.tools.rightsize.test_sizing import peaks
-from webhook.commands.output import Screen
 from webhook.commands.scan import print_text
 from webhook.tools.scan.report import (
     Effect,
@@ -111,7 +110,7 @@ def test_workloads_that_could_be_smaller_are_a_paragraph(capsys: pytest.CaptureF
     )
 
     text = page(msgspec.structs.replace(REPORT, right_size=hostile))
-    print_text(Screen(), msgspec.structs.replace(REPORT, right_size=sizes), None)
+    print_text(msgspec.structs.replace(REPORT, right_size=sizes), None)
 
     advice = (
         "set nvidia.com/mig-1g.20gb: 1 instead of nvidia.com/gpu: 1: saves 1642.5 of 2190 GPU-hours a month"
