@@ -86,6 +86,8 @@ class Reason(StrEnum):
 
     QUOTA_EXCEEDED = "QuotaExceeded", "the request and the usage of the namespace together exceed the quota"
     QUOTA_CAN_NEVER_FIT = "QuotaCanNeverFit", "the request exceeds the whole quota"
+    BUDGET_SPENT = "BudgetSpent", "the GPU-hours that the namespace may use in this period are spent"
+    BUDGET_LOW = "BudgetLow", "few of the GPU-hours that the namespace may use in this period are left"
     QUOTA_QUEUED = "QuotaQueued", "the pod waits in line for quota"
     OTHERS_WAIT = "OthersWait", "other pods wait in line for the quota"
     QUEUE_FULL = "QueueFull", "as many pods wait in line for the quota as may"

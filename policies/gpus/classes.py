@@ -40,8 +40,8 @@ _MIG_PROFILE = re.compile(
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
 _LONGEST_WORD = 63
 _SUCH_AS = {"cpu": "12", "memory": "120Gi"}
-_LEAST_SHARE = {"cpu": Fraction(1, 10), "memory": Fraction(2**26)}
-"""A tenth of a core and 64Mi for each GPU. Less is a mistake in the unit."""
+_LEAST_SHARE = {"cpu": NANO // 10, "memory": NANO * 2**26}
+"""A tenth of a core and 64Mi for each GPU, in nano units. Less is a mistake in the unit."""
 
 
 class NodeLabel(Strict, frozen=True):
@@ -69,13 +69,10 @@ class HostShare(Strict, frozen=True):
     cpu: QuantityText = None
     memory: QuantityText = None
 
-    def of(self, resource: str) -> Fraction | None:
-        """Return the share of `cpu` (cores) or `memory` (bytes). None if it is not stated, or is not valid."""
+    def of(self, resource: str) -> int | None:
+        """Return the share of `cpu` or `memory` in nano units. None if it is not stated."""
         raw = self.cpu if resource == "cpu" else self.memory
-        try:
-            return None if raw is None else Fraction(parse_quantity(raw).nano, NANO)
-        except QuantityError:
-            return None
+        return None if raw is None else parse_quantity(raw).nano
 
 
 class GPUClassSpec(Strict, frozen=True):
@@ -309,13 +306,12 @@ def _host_share_problems(share: HostShare | None) -> Iterator[Problem]:
     if not stated:
         yield "spec.perGPU", "must have cpu, memory, or both"
     for name, raw in stated.items():
+        path, known = f"spec.perGPU.{name}", f"must be a quantity such as {_SUCH_AS[name]}"
         try:
-            parse_quantity(raw)
+            if parse_quantity(raw).nano < _LEAST_SHARE[name]:
+                yield path, f'{known}, not "{raw}"'
         except QuantityError as error:
-            yield f"spec.perGPU.{name}", f"must be a quantity such as {_SUCH_AS[name]}: {error}"
-            continue
-        if (share.of(name) or 0) < _LEAST_SHARE[name]:
-            yield f"spec.perGPU.{name}", f'must be a quantity such as {_SUCH_AS[name]}, not "{raw}"'
+            yield path, f"{known}: {error}"
 
 
 def _share_problems(path: str, share: int | str) -> Iterator[Problem]:

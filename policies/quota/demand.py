@@ -74,6 +74,8 @@ class Demand(msgspec.Struct, frozen=True):
     classes: tuple[str, ...] = ()
     because: str = ""
     denials: tuple[Finding, ...] = ()
+    will_need: Vector = {}
+    """The demand of a pod under our scheduling gate once it starts."""
 
 
 CardsOn = Callable[[Card], Mapping[GPUResource, Fraction]]

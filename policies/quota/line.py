@@ -78,6 +78,8 @@ class Standing(Enum):
     """Its gang has more pods than can start together."""
     ON_HOLD = "OnHold"
     """`spec.queue.hold` of the GPUQuota is true."""
+    BUDGET_SPENT = "BudgetSpent"
+    """The budget of GPU-hours of something that it needs is spent. Others pass it."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -252,6 +254,7 @@ class _Line:
     def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str, kept: Vector) -> None:
         self._ledger, self._queue, self._starved_before, self._kept = ledger, queue, starved_before, kept
         self._unheld = _Unheld(ledger)
+        self._spent = ledger.spent_keys()
         self._together = total((ledger.used or {}, ledger.reserved))
         self._space = LIFTS_LIMIT - Reservations.of(*ledger.reservations.lifts.values()).size
         self._blocked = False
@@ -288,6 +291,8 @@ class _Line:
             standing = never
         elif self._queue.hold:
             standing = Standing.ON_HOLD
+        elif self._spent and not self._spent.isdisjoint(unit.demand):
+            standing = Standing.BUDGET_SPENT
         elif self._blocked:
             standing = Standing.BEHIND
         else:

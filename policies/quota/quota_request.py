@@ -18,6 +18,7 @@ from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference
+from policies.quota.budget import Budget, Spending
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
 from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, pod_demand
@@ -100,6 +101,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             denials=demands[-1].denials,
             because=demands[-1].because,
             line=self.line,
+            will_need=maximum(each.will_need for each in demands),
         )
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:
@@ -127,22 +129,24 @@ class ReservationOutcome(msgspec.Struct, frozen=True):
 
 
 def decide_alone(
-    ledger: QuotaLedger, request: ReservationRequest, *, limit: int = LIMIT
+    ledger: QuotaLedger, request: ReservationRequest, *, limit: int = LIMIT, now: int = 0
 ) -> ReservationOutcome:
-    """Decide on one request, and reserve nothing."""
-    return ReservationOutcome(ledger, request, decide(ledger, [request], limit=limit).verdicts[0])
+    """Decide on one request, and reserve nothing. `limit` and `now` as for `decide`."""
+    return ReservationOutcome(ledger, request, decide(ledger, [request], limit=limit, now=now).verdicts[0])
 
 
 class QuotaGrant(msgspec.Struct, frozen=True):
     """The limits and `unclassified_pods` of a quota, and what is used and reserved; None before the first count.
 
-    `waiting` is the number of pods that wait in line.
+    `waiting` is the number of pods that wait in line. `spending` is what was counted of the `budget`, None after its period.
     """
 
     hard: Vector
     unclassified_pods: UnclassifiedPods
     held: Vector | None = None
     waiting: int = 0
+    budget: Budget | None = None
+    spending: Spending | None = None
 
     def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
         """Return a ledger with these limits and this usage. Unknown usage is zero."""
@@ -186,9 +190,9 @@ def quota_request_for_pod(
 
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
         counted = pod_demand(without_gate(pod), by, unclassified_pods, nodes)
-        vector = {} if waits(pod) else counted.vector
+        now, later = ({}, counted.vector) if waits(pod) else (counted.vector, {})
         denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
-        return msgspec.structs.replace(counted, vector=vector, denials=denials)
+        return msgspec.structs.replace(counted, vector=now, will_need=later, denials=denials)
 
     metadata = pod.metadata or Metadata()
     uid = metadata.uid or ""

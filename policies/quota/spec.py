@@ -10,7 +10,8 @@ import msgspec
 
 from policies.finding import Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import Hard, Vector, granted, parse_amount
+from policies.quota.amounts import CLASSES, Hard, Vector, granted, parse_amount
+from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.waiting import QueueSpec
 
@@ -33,6 +34,7 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     hard: Hard
     stated_unclassified_pods: UnclassifiedPods | None = msgspec.field(name="unclassifiedPods", default=None)
     queue: QueueSpec = QueueSpec()
+    budget: BudgetSpec | None = None
 
     @property
     def unclassified_pods(self) -> UnclassifiedPods:
@@ -46,7 +48,7 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return {key: parse_amount(raw) for key, _, raw in granted(self.hard)}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, message) for every invalid amount."""
+        """Yield (path below the spec, message) for every invalid value."""
         for _, path, raw in granted(self.hard):
             try:
                 parse_amount(raw)
@@ -54,12 +56,25 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 yield f"hard.{path}", str(error)
         if self.queue.max_waiting < 0:
             yield "queue.maxWaiting", "must be 0 or more"
+        if self.budget is not None:
+            yield from (
+                (f"budget.{path}" if path else "budget", text) for path, text in self.budget.problems()
+            )
 
 
 def hard_field(key: str) -> str:
     """Return the field path of a limit in a GPUQuota: `spec.hard.classes[nvidia-t4]`."""
     group, _, name = key.partition("/")
     return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"
+
+
+def budget_field(key: str) -> str:
+    """Return the field path of a budget in a GPUQuota: `spec.budget.byClass[nvidia-t4]`."""
+    return (
+        f"spec.budget.byClass[{key.removeprefix(CLASSES)}]"
+        if key.startswith(CLASSES)
+        else "spec.budget.gpuHours"
+    )
 
 
 def class_limits_warning(spec: QuotaSpec) -> str:

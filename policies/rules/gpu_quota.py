@@ -2,9 +2,11 @@
 
 Reads:   the demand of the pod or ResourceClaim (policies.quota.demand), and the answer of the quota of its namespace.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
-         `required` also every GPU pod and claim in a namespace without a GPUQuota.
+         `required` also every GPU pod and claim in a namespace without a GPUQuota. And each of them while the budget of GPU-hours
+         of something that it needs is spent.
 Warns:   in every mode, about a ResourceClaimTemplate whose claims could never fit, and about a workload or autoscaler whose pods
-         do not all fit, or whose rolling update could not finish (policies.quota.fit). Where pods wait in line, it says so.
+         do not all fit, or whose rolling update could not finish (policies.quota.fit). Where pods wait in line, it says so. And
+         that a budget of GPU-hours is spent soon.
 
 Runs last, in the validation of creations and of pod updates, and only if no other rule denies. Of an update, only the increase
 of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
@@ -24,6 +26,7 @@ from policies.placement.pinning import pinning
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, GPUS, exceeds, format_amount, unit
+from policies.quota.budget_findings import of_reservation, of_workload
 from policies.quota.claims import claim_demand
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
@@ -94,8 +97,8 @@ def check_reservation(
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             ask = f"for a GPUQuota named {NAME}"
             yield Finding(rule=RULE_ID, reason=Reason.QUOTA_MISSING, message=message, ask=ask)
-    elif outcome.request is None or verdict is None or verdict.allowed:
-        return
+    elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
+        yield from of_reservation(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif would_wait and verdict.must_wait:
@@ -201,6 +204,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         found = fit_result(workload, grant, context, is_stored=context.is_update)
         if found is not None:
             yield from _fit_warning(found, workload, context, options)
+        yield from of_workload(workload, grant, context, context.namespace)
         if options.lets_wait:
             is_behind = found is None and grant.waiting and not context.is_update
             yield from _line_advice(workload, context, grant.waiting if is_behind else 0)

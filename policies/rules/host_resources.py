@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import partial
 from math import ceil
 from types import MappingProxyType
+from typing import Self
 
 import msgspec
 
@@ -56,22 +57,24 @@ class HostResourcesOptions(RuleOptions, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """The GPUs of a pod on nodes of one class, in cards: of each container that has any, by its path, and at one time."""
+    """The GPUs of a pod on nodes of one class, in cards: of each of `Pod.places`, and at one time."""
 
     gpu_class: GPUClass
-    containers: Mapping[str, Fraction]
+    places: tuple[Fraction, ...]
     total: Fraction
 
 
 class Share(msgspec.Struct, frozen=True):
-    """The CPU or memory that belongs to one card of a class, in nano units, and the GPUs of the pod on its nodes."""
+    """The CPU or memory that belongs to one card of a class, and to the pod there, in nano units."""
 
-    amount: Fraction
     use: Use
+    of_card: int
+    of_pod: int
 
-    @property
-    def of_pod(self) -> Fraction:
-        return self.amount * self.use.total
+    @classmethod
+    def of(cls, use: Use, name: str) -> Self | None:
+        stated = use.gpu_class.per_gpu and use.gpu_class.per_gpu.of(name)
+        return cls(use, stated, int(stated * use.total)) if stated else None
 
 
 def reads_limit_ranges(options_of: Callable[[str], RuleOptions | None]) -> bool:
@@ -83,8 +86,7 @@ def reads_limit_ranges(options_of: Callable[[str], RuleOptions | None]) -> bool:
 def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> Iterator[Finding]:
     uses = uses_of(patch.pod, context)
     for name in NAMES:
-        stated = [(each.gpu_class.per_gpu and each.gpu_class.per_gpu.of(name), each) for each in uses]
-        shares = [Share(amount * NANO, use) for amount, use in stated if amount]
+        shares = [share for each in uses if (share := Share.of(each, name))]
         if not shares or len(shares) < len(uses):
             continue
         if not context.made_by_daemonset and not patch.pod.spec.node_name:
@@ -113,8 +115,8 @@ def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -
     for place in pod.apps:
         if place.container.name == shared:
             gpus[id(place.container)] += sum(annotated_cards(pod, card, mapping).values(), NOTHING)
-    having = {place.path: of for place in pod.places if (of := gpus[id(place.container)])}
-    return Use(gpu_class, having, at_one_time(pod, lambda each: {ID: gpus[id(each)]}, {}).get(ID, NOTHING))
+    of_places = tuple(gpus[id(place.container)] for place in pod.places)
+    return Use(gpu_class, of_places, at_one_time(pod, lambda each: {ID: gpus[id(each)]}, {}).get(ID, NOTHING))
 
 
 # ---- what is missing
@@ -128,29 +130,30 @@ def complete(patch: PodPatch, name: str, shares: Sequence[Share], context: Conte
         return
     if bounds is None and any(name in place.container.limits for place in pod.places):
         return
-    bounds, listed = bounds or ResourceBounds(), stated_defaults(pod)
+    bounds, listed, places = bounds or ResourceBounds(), stated_defaults(pod), pod.places
     wanted = {
-        place.path: int(min(each.amount * each.use.containers[place.path] for each in shares))
-        for place in pod.places
-        if place.path in shares[0].use.containers and is_open(place, name, bounds, listed)
+        at: min(int(each.of_card * each.use.places[at]) for each in shares)
+        for at, place in enumerate(places)
+        if shares[0].use.places[at] and is_open(place, name, bounds, listed)
     }
-    left = int(min(each.of_pod for each in shares)) - _nano(pod.spec.overhead, name)
-    held = {place.path: _held(place.container, name) for place in pod.places}
-    for path, share in wanted.items():  # a default that is more than the share will be lowered
-        held[path] = min(held[path][0], share), min(held[path][1], share)
-    for place in pod.places:
-        if place.path in wanted:
-            beside = [held[each.path] for each in running_beside(pod, place)]
-            requests, limits = sum(each[0] for each in beside), sum(each[1] for each in beside)
-            now = _held(place.container, name)
-            amount = _whole(name, min(wanted[place.path], left - requests))
-            amount = _whole(name, bounds.at_most(amount, limits))
-            if now[0] != now[1]:
-                amount = max(amount, now[0])
-            if amount > 0 and bounds.allows_least(amount, requests):
-                _set(patch, place, name, amount, now)
-                now = amount, max(amount, now[1])
-            held[place.path] = now
+    if not wanted:
+        return
+    left = min(each.of_pod for each in shares) - _nano(pod.spec.overhead, name)
+    held = [_held(place.container, name) for place in places]
+    for at, share in wanted.items():  # a default that is more than the share will be lowered
+        held[at] = min(held[at][0], share), min(held[at][1], share)
+    running = [at for at, each in enumerate(places) if each.list_name == "containers" or each.is_sidecar]
+    for at, share in wanted.items():
+        beside = [held[each] for each in _beside(places, at, running)]
+        requests, limits = sum(each[0] for each in beside), sum(each[1] for each in beside)
+        now = _held(places[at].container, name)
+        amount = _whole(name, bounds.at_most(min(share, left - requests), limits))
+        if now[0] != now[1]:
+            amount = max(amount, now[0])
+        if amount > 0 and bounds.allows_least(amount, requests):
+            _set(patch, places[at], name, amount, now)
+            now = amount, max(amount, now[1])
+        held[at] = now
 
 
 def is_open(place: ContainerPlace, name: str, bounds: ResourceBounds, listed: AbstractSet[str]) -> bool:
@@ -163,13 +166,13 @@ def is_open(place: ContainerPlace, name: str, bounds: ResourceBounds, listed: Ab
     )
 
 
-def running_beside(pod: Pod, place: ContainerPlace) -> Iterator[ContainerPlace]:
-    """Yield the containers that run at the same time: sidecars, and app containers beside one another."""
-    is_app = place.list_name == "containers" or place.is_sidecar
-    for each in pod.places:
-        runs = each.is_sidecar if is_app else each.is_sidecar and each.index < place.index
-        if each.path != place.path and (runs or (is_app and each.list_name == "containers")):
-            yield each
+def _beside(places: Sequence[ContainerPlace], at: int, running: Sequence[int]) -> Iterator[int]:
+    """Yield what runs beside a container: app containers and sidecars; beside an init container the sidecars before it."""
+    if at in running:
+        yield from (each for each in running if each != at)
+    else:
+        first = sum(place.list_name == "containers" for place in places)
+        yield from (each for each in running if first <= each < at)
 
 
 def _set(patch: PodPatch, place: ContainerPlace, name: str, amount: int, now: tuple[int, int]) -> None:
@@ -189,14 +192,14 @@ def excess(pod: Pod, name: str, shares: Sequence[Share], factor: float) -> Itera
     share = max(shares, key=lambda each: each.of_pod)
     total, on_node = share.use.total, share.use.gpu_class.gpus_per_node
     requested = _requested(pod, name)
-    allowed = -_whole(name, -ceil(share.of_pod * Fraction(str(factor))))
+    allowed = -_whole(name, -share.of_pod * round(factor * 1000) // 1000)
     if requested <= allowed or (on_node is not None and total >= on_node):
         return
-    stranded = ceil(requested / share.amount - total)
+    stranded = ceil(Fraction(requested, share.of_card) - total)
     stranded = stranded if on_node is None else min(stranded, ceil(on_node - total))
     times = "" if factor == 1 else f", and max allows {factor:g} times that"
     why = (
-        f"a GPU's share on {share.use.gpu_class.name} is {_text(name, int(share.amount))}{_NOUNS[name]}{times}; "
+        f"a GPU's share on {share.use.gpu_class.name} is {_text(name, share.of_card)}{_NOUNS[name]}{times}; "
         f"{_text(name, requested)} leave {stranded} {'GPU' if stranded == 1 else 'GPUs'} without"
     )
     finding = partial(Finding, rule=ID, reason=Reason.EXCEEDS_SHARE)

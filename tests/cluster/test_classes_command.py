@@ -91,6 +91,19 @@ def test_classes_that_have_nodes_or_can_have_them_are_listed(quotas: ControlPlan
 
 
 @pytest.mark.usefixtures("team")
+def test_the_share_of_a_gpu_is_proposed_where_a_rule_needs_it(quotas: ControlPlane) -> None:
+    def turn(mode: str | None) -> None:
+        rules = {"host-resources": None if mode is None else {"mode": mode}}
+        accepted(quotas.client().patch(f"{POLICIES}/{POLICY}", {"spec": {"rules": rules}}))
+
+    proposed = "  perGPU not set; nodes have 8 CPUs and 64Gi of memory\n"
+    assert proposed not in run(quotas).stdout
+    turn("audit")
+    assert eventually(lambda: proposed in run(quotas).stdout)
+    turn(None)
+
+
+@pytest.mark.usefixtures("team")
 def test_a_tenant_without_rights_sees_the_catalogue_and_what_is_missing(quotas: ControlPlane) -> None:
     """Before the next one: rights that were taken away hold for some moments."""
     shown = run(quotas, user="engineer")

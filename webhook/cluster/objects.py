@@ -17,6 +17,8 @@ AUTHORITY_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
 """In the same namespace as the other Secret. Only controllers may read it."""
 CATALOGUES = "gpu-admission-catalogues"
 """The ConfigMap in which controllers publish class catalogues."""
+BUDGETS = "gpu-admission-budgets"
+"""The ConfigMap in which controllers note what is spent of the budgets of deleted GPUQuotas."""
 WEBHOOK = "gpu-admission-webhook"
 """Deployment and ServiceAccount of `serve`."""
 CONTROLLER = "gpu-admission-controller"

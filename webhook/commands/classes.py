@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from policies.gpus.classes import HostShare
 from policies.quota.amounts import format_amount
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options, output_option
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_as
@@ -91,12 +92,17 @@ def _amounts(capacity: ClassCapacity | None) -> str:
     return f" {capacity.nodes:>6} {format_amount(capacity.gpus):>6} {amount_or_unknown(capacity.free):>6}"
 
 
+def _share(share: HostShare) -> str:
+    stated = ((share.cpu, "CPUs"), (share.memory, "of memory"))
+    return " and ".join(f"{amount} {what}" for amount, what in stated if amount is not None)
+
+
 def _notes(each: ListedClass) -> list[str]:
     notes = [f"MIG {', '.join(each.mig_profiles)}"] if each.mig_profiles else []
     if each.per_gpu is not None:
-        stated = ((each.per_gpu.cpu, "CPUs"), (each.per_gpu.memory, "of memory"))
-        share = " and ".join(f"{amount} {what}" for amount, what in stated if amount is not None)
-        notes.append(f"{share} of a node for each GPU")
+        notes.append(f"perGPU {_share(each.per_gpu)}")
+    elif each.allocatable_per_gpu is not None:
+        notes.append(f"perGPU not set; nodes have {_share(each.allocatable_per_gpu)}")
     if each.can_be_made and not each.has_nodes:
         notes.append("nodes are made when pods need them")
     if each.capacity is None:

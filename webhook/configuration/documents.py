@@ -373,11 +373,13 @@ def quota_problems(
     spec: QuotaSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> Iterator[tuple[Problem, str]]:
     """Yield the limits that can never count anything, each with the kind of document that would define its name."""
-    for name in spec.hard.classes:
-        if not catalogue.resolve(name):
-            near = catalogue.nearest(name)
-            message = "must be a GPU class or family" + (f"; did you mean {near}?" if near else "")
-            yield Problem(("spec", "hard", "classes", name), message), CLASS
+    of_budget = spec.budget.by_class if spec.budget else ()
+    for at, names in ((("hard", "classes"), spec.hard.classes), (("budget", "byClass"), of_budget)):
+        for name in names:
+            if not catalogue.resolve(name):
+                near = catalogue.nearest(name)
+                message = "must be a GPU class or family" + (f"; did you mean {near}?" if near else "")
+                yield Problem(("spec", *at, name), message), CLASS
     for name in spec.hard.resources:
         if resource_mapping.resource(name) is None:
             message = "must be a GPU resource: nothing else counts for a quota"

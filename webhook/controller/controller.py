@@ -40,10 +40,12 @@ from webhook.controller.records import (
 )
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
+from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkQueue
+from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
@@ -79,6 +81,7 @@ class Controller:
         write_usage: Callable[[dict[str, Any]], object] | None = None,
         measuring: Measuring | None = None,
         observed: ObservedLedgers | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self._elector = elector
         self._metrics = metrics
@@ -89,6 +92,7 @@ class Controller:
         self._tidied_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
         self.ledger_objects = Informer(api, ledgers(namespace), ledger_record, self._ledger_object_changed)
+        clock = clock or anchored_clock()
         counter = partial(
             UsageCounter,
             api,
@@ -99,6 +103,7 @@ class Controller:
             awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
             idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
+            clock=clock,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
         self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
@@ -143,6 +148,8 @@ class Controller:
             self._events,
             self.line,
             self._enforces,
+            BudgetNotes(api, namespace),
+            clock,
         )
         self._verify = partial(
             verify,

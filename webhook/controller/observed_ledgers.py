@@ -92,4 +92,5 @@ class ObservedLedgers:
 
 def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
     """Return the fields that a ledger copies from its GPUQuota."""
-    return ledger.quota_uid, ledger.generation, ledger.hard, ledger.unclassified_pods, ledger.max_waiting
+    granted = ledger.hard, ledger.unclassified_pods, ledger.max_waiting, ledger.budget
+    return ledger.quota_uid, ledger.generation, *granted

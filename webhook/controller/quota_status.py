@@ -1,7 +1,8 @@
 """The status of every GPUQuota, with its conditions, shows its ledger to people. The leader writes it. No decision depends on it.
 
-Ready: the quota is counted and enforced. Exceeded: usage is above the quota. Stale: counts may lag. UnmappedResources: the
-cluster has resources or DeviceClasses that no quota counts.
+Ready: the quota is counted and enforced. Exceeded: usage is above the quota. BudgetSpent, BudgetLow: of a budget of GPU-hours
+nothing is left, or little. Stale: counts may lag. UnmappedResources: the cluster has resources or DeviceClasses that no quota
+counts.
 """
 
 import logging
@@ -16,6 +17,8 @@ from typing import Any
 import msgspec
 
 from policies.quota.amounts import exceeds, format_amount
+from policies.quota.budget import reached
+from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
@@ -24,6 +27,7 @@ from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import (
+    BudgetStatus,
     IdleGPUs,
     QuotaRecord,
     QuotaStatus,
@@ -44,6 +48,10 @@ CALL_SECONDS = 10.0
 
 TRUE, FALSE = "True", "False"
 READY, EXCEEDED = "Ready", "Exceeded"
+BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
+"""Only where the quota has a budget."""
+WITH_EVENT = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
+"""An Event is written when one of them becomes True."""
 NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
 """Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
 COUNTED = "every stored pod and claim of the namespace is counted"
@@ -137,10 +145,11 @@ class QuotaStatusWriter:
             self.api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
         except errors.NotFound:
             return False
-        exceeded, before = status.condition(EXCEEDED), quota.status.condition(EXCEEDED)
-        if exceeded and exceeded.status == TRUE and not (before and before.status == TRUE):
-            regarding = quota_reference(namespace, quota.uid)
-            self.events.put(EventRecord(regarding=regarding, reason=EXCEEDED, message=exceeded.message))
+        for kind in WITH_EVENT:
+            found, before = status.condition(kind), quota.status.condition(kind)
+            if found and found.status == TRUE and not (before and before.status == TRUE):
+                regarding = quota_reference(namespace, quota.uid)
+                self.events.put(EventRecord(regarding=regarding, reason=kind, message=found.message))
         return True
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
@@ -163,6 +172,7 @@ class QuotaStatusWriter:
                 for name, vector in amounts.items()
             },
             holders=ledger.holders,
+            budget=BudgetStatus.of(ledger),
             idle=self.idle(quota.namespace),
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
@@ -194,11 +204,14 @@ def conditions(
     `unmapped_resources`: DeviceClasses and resource names that no GPUResourceMapping names. None leaves the condition
     unchanged, because this process has not looked yet.
     """
-    others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
+    budget = _budget(ledger)
+    spent = {kind: verdict for kind, verdict in budget.items() if kind == BUDGET_SPENT}
+    others = {EXCEEDED: _exceeded(ledger), **spent, "Stale": _stale(stale), **budget}
     found = {READY: _ready(ledger, others), **others}
     if unmapped_resources is not None:
         found["UnmappedResources"] = _unmapped_resources(unmapped_resources)
-    return _replaced(before, found, ledger.generation, now)
+    kept = (each for each in before if each.type in found or each.type not in {BUDGET_SPENT, BUDGET_LOW})
+    return _replaced(kept, found, ledger.generation, now)
 
 
 def unreadable(
@@ -256,6 +269,23 @@ def _exceeded(ledger: QuotaLedger) -> _Verdict:
     ]
     more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""
     return TRUE, "OverQuota", "; ".join(parts) + more
+
+
+def _budget(ledger: QuotaLedger) -> dict[str, _Verdict]:
+    """Return the conditions of the budget. None without one, or before its first count."""
+    budget, spending = ledger.budget, ledger.spending
+    if budget is None or spending is None:
+        return {}
+    every = how_much(budget, spending, budget.granted)
+    spent, low = reached(budget, spending), reached(budget, spending, budget.warn_at)
+    found = {BUDGET_SPENT: (FALSE, "GPUHoursLeft", every), BUDGET_LOW: (FALSE, "GPUHoursLeft", every)}
+    if spent:
+        until = f"what needs them is denied until {time_of(spending.end)}"
+        found[BUDGET_SPENT] = TRUE, "Spent", f"{how_much(budget, spending, spent)}: {until}"
+    if low:
+        left = how_long(budget, spending, low, ledger.used or {})
+        found[BUDGET_LOW] = TRUE, "Low", f"{how_much(budget, spending, low)}, {left}"
+    return found
 
 
 def _stale(why: str) -> _Verdict:

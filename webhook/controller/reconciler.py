@@ -16,6 +16,7 @@ from time import monotonic, sleep, time
 
 import msgspec
 
+from policies.quota.budget import is_news, next_change
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import (
@@ -34,6 +35,7 @@ from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import quoted
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
+from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import quota_reference
 from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -54,6 +56,8 @@ GONE_BACK = (
 """A list that begins after the ledger was read is never older than the lists of its count, unless etcd was restored."""
 LINE_AGAIN = 30.0
 """Seconds until the next look at a line, for what no watch shows: the size of a gang, the end of a pause, a starved pod."""
+SPENDING_MS = 300_000
+"""What is spent of a budget is written so often at least. A write takes the API server some 2 ms."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
@@ -81,6 +85,9 @@ class QuotaReconciler:
     line: WaitingLine
     enforces: Callable[[str], bool]
     """Says whether the quota of a namespace denies anything. Where it does not, nobody waits in line."""
+    notes: BudgetNotes
+    clock: Callable[[], int]
+    """Returns ms since 1970, as for the counts."""
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
@@ -101,7 +108,7 @@ class QuotaReconciler:
                     self.metrics.forget(namespace)
                     self.line.start_all(namespace)
                     return LINE_AGAIN if self.line.has_waiting(namespace) else None
-                plan = self._plan(ledger_object.ledger)
+                plan = self._plan(self._with_note(namespace, ledger_object.ledger))
                 if (wait := self._wait(namespace, plan)) > 0:
                     return wait
                 result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
@@ -117,7 +124,7 @@ class QuotaReconciler:
                 lifts: tuple[str, ...] = ()
                 if (turn := self.line.take_turn(namespace, result.ledger)) is not None:
                     result, lifts = msgspec.structs.replace(result, ledger=turn.ledger), turn.lifts
-                self._write(namespace, ledger_object, plan, result)
+                in_force = self._write(namespace, ledger_object, plan, result)
                 self._start(namespace, lifts)
             except LedgerConflict:
                 # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
@@ -125,7 +132,7 @@ class QuotaReconciler:
                 self.metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
             else:
-                return self._next(namespace, result.ledger)
+                return self._next(namespace, in_force)
         return CONTEND_AGAIN
 
     def _start(self, namespace: str, lifts: tuple[str, ...]) -> None:
@@ -226,10 +233,16 @@ class QuotaReconciler:
         waited = not self.observed.initialization_wait(namespace)
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
-    def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
-        ledger = reconciled.ledger
+    def _write(
+        self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled
+    ) -> QuotaLedger:
+        """Return the ledger in force."""
+        before, ledger = versioned.ledger, reconciled.ledger
         # If only the revisions are newer, nothing is written: the protocol only needs that they never go back.
-        if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
+        same = msgspec.structs.replace(ledger, revisions=before.revisions)
+        if not _is_spending_news(before, ledger):
+            same = msgspec.structs.replace(same, spending=before.spending)
+        if same != before:
             self.swap(namespace, versioned, ledger)
         if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
             self.metrics.recount_time.labels(namespace).set(time())
@@ -244,14 +257,35 @@ class QuotaReconciler:
             log.error("%s: %s", namespace, dropped)
             quota = quota_reference(namespace, ledger.quota_uid)
             self.events.put(EventRecord(regarding=quota, reason="UnreadableReservations", message=dropped))
+        return ledger if same != before else before
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self.observed.next_expiry(namespace)
         line = LINE_AGAIN if self.line.has_waiting(namespace) else None
-        waits = [each for each in (expiry, line) if each is not None]
+        waits = [each for each in (expiry, line, self._budget_wait(ledger)) if each is not None]
         return max(SOON, min(waits)) + SOON if waits else None
+
+    def _budget_wait(self, ledger: QuotaLedger) -> float | None:
+        """Return the seconds until the budget may be spent, its period ends, or it is counted as often as it must be."""
+        if ledger.budget is None or ledger.spending is None:
+            return None
+        due = next_change(ledger.budget, ledger.spending, ledger.used or {})
+        return (min(due, ledger.spending.until + SPENDING_MS) - self.clock()) / 1000
+
+    def _with_note(self, namespace: str, ledger: QuotaLedger) -> QuotaLedger:
+        """Return the ledger of a new budget with what the namespace spent before, of a quota that was deleted."""
+        if ledger.budget is None or ledger.spending is not None:
+            return ledger
+        return msgspec.structs.replace(ledger, spending=self.notes.get(namespace))
+
+    def _note(self, namespace: str, ledger: QuotaLedger) -> None:
+        """Note what is spent until now, before the ledger is deleted."""
+        if ledger.spending is not None:
+            plan = self._plan(ledger)
+            listing = self._counted(namespace, plan).listing if plan.counter.synced else None
+            self.notes.put(namespace, (listing and listing.spending) or ledger.spending)
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
         """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
@@ -297,6 +331,7 @@ class QuotaReconciler:
         """Read the GPUQuota, and write its spec into the ledger. Without a GPUQuota, delete the ledger and return None."""
         granted, ledger = self.store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
+            self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
             return None
@@ -309,8 +344,15 @@ class QuotaReconciler:
             hard=granted.hard,
             unclassified_pods=granted.unclassified_pods,
             max_waiting=granted.max_waiting,
+            budget=granted.budget,
         )
         return self.swap(namespace, ledger_object, updated)
+
+
+def _is_spending_news(before: QuotaLedger, after: QuotaLedger) -> bool:
+    if after.budget is None or after.spending is None:
+        return after.spending != before.spending
+    return is_news(after.budget, before.spending, after.spending, every=SPENDING_MS)
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:

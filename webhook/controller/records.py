@@ -67,11 +67,13 @@ class WaitingPod(msgspec.Struct, frozen=True):
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
     """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod.
 
+    `ended` is when the last container of a terminal pod ended, "" if its status does not say so.
     `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
     """
 
     node_name: str
     is_terminal: bool
+    ended: str = ""
     is_deleted: bool = False
     has_succeeded: bool = False
     extended_claim: str
@@ -184,6 +186,7 @@ class RecordReader:
             **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
             node_name=pod.spec.node_name or "",
             is_terminal=pod.is_terminal,
+            ended=_ended(raw) if pod.is_terminal else "",
             is_deleted=bool(pod.metadata and pod.metadata.deletion_timestamp),
             has_succeeded=pod.has_succeeded,
             extended_claim=extended.resource_claim_name if extended else "",
@@ -282,6 +285,38 @@ class RecordReader:
                 overhead=spec.overhead,
             ),
         )
+
+
+class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
+    finished_at: str | None = None
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    terminated: _Terminated = _Terminated()
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True):
+    state: _ContainerState = _ContainerState()
+
+
+class _EndedStatus(msgspec.Struct, frozen=True, rename="camel"):
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    status: _EndedStatus
+
+
+_ENDED = msgspec.json.Decoder(_Ended)
+
+
+def _ended(raw: msgspec.Raw) -> str:
+    """Return when the last container of a terminal pod ended, "" if that cannot be read."""
+    try:
+        statuses = _ENDED.decode(raw).status.container_statuses
+    except msgspec.MsgspecError:
+        return ""
+    return max((each.state.terminated.finished_at or "" for each in statuses), default="")
 
 
 class _WaitingSpec(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.informer import Informer
+from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.metrics import ControllerMetrics
@@ -65,7 +65,7 @@ class UsageCounter:
     an object that is new since the first list, and `ended` for one that ended, each with the digest of the catalogue and the
     demand of the object.
     `awaited` returns the namespaces that are listed first, because a caller waits for their counts. `idle` returns since when
-    holders of a namespace are idle.
+    holders of a namespace are idle. `clock` returns ms since 1970.
     """
 
     def __init__(
@@ -79,13 +79,14 @@ class UsageCounter:
         awaited: Callable[[], Iterable[str]] = tuple,
         idle: Callable[[str], Mapping[str, str]] = lambda _namespace: {},
         history: ClaimHistory | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
         self._changed, self._began, self._ended, self._idle = changed, began, ended, idle
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
-        self.sums = UsageSums(catalogues, self._history)
+        self.sums = UsageSums(catalogues, self._history, clock)
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
@@ -153,6 +154,7 @@ class UsageCounter:
             gone = self._gone_claims(namespace)
             idle = self._idle(namespace)
             used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
+            spending = self.sums.spending(namespace, unclassified_pods, ledger)
             waiting = len(self.sums.waiting(namespace))
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
@@ -162,8 +164,19 @@ class UsageCounter:
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             catalogue=str(CatalogueVersion(self.digest, unclassified_pods)),
             holders=holders,
+            spending=spending,
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
+
+    def follow(self, namespace: str, ledger: QuotaLedger, unclassified_pods: UnclassifiedPods) -> None:
+        """Keep what the ledger's budget needs, also in a process that does not lead. A watch that was silent knows too little."""
+        if not self.synced:
+            return
+        with self._lock:
+            if any(each.age > STALE_SECONDS for each in self.informers.values()):
+                self.sums.forget_histories()
+            else:
+                self.sums.follow(namespace, unclassified_pods, ledger)
 
     def pods_of(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace, also those that have ended."""
@@ -352,6 +365,11 @@ class UsageCache:
         }
         for counter in list(self._counters.values()):
             counter.keep(summed)
+        budgeted = {namespace: each for namespace, each in ledgers.items() if each.budget is not None}
+        for namespace, ledger in budgeted.items():
+            for version in filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions)):
+                if (counting := self._counters.get(version.digest)) is not None:
+                    counting.follow(namespace, ledger, version.unclassified_pods)
         if is_leader:
             self._published.prune(named)
             for counter in list(self._counters.values()):

@@ -1,11 +1,11 @@
 """The usage of stored pods and claims under one catalogue, kept up to date as objects are added, changed and deleted.
 
 The first count of a namespace makes its sums, one for each `unclassifiedPods`. After that, the time for a change or a count does
-not depend on the number of objects, only on the number of their holders.
+not depend on the number of objects, only on the number of their holders. Where a quota has a budget, its sum has a history.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from heapq import nsmallest
@@ -16,11 +16,13 @@ from msgspec.structs import replace
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.cluster.objects import timestamp
 from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
+from webhook.controller.usage_history import Gap, Life, UsageHistory, anchored_clock
 
 HOLDERS_SHOWN = 5
 """Holders of one dimension that the ledger names: so many idle ones at most, and so many others."""
@@ -33,8 +35,15 @@ R = TypeVar("R", bound=CountedRecord)
 class _Sum:
     """The sum of one namespace under one `unclassifiedPods`. `demands` has the holder and the demand of each object by uid."""
 
-    def __init__(self, dimensions: Collection[str], demands: Mapping[str, tuple[str, Vector]]) -> None:
+    def __init__(
+        self,
+        dimensions: Collection[str],
+        demands: Mapping[str, tuple[str, Vector]],
+        clock: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.dimensions = dimensions
+        self._clock = clock
+        self.history: UsageHistory | None = None
         self.used: Vector = dict.fromkeys(dimensions, NOTHING)
         self._held: dict[str, dict[str, Fraction]] = {key: {} for key in dimensions}
         """The amount of each holder by dimension."""
@@ -63,7 +72,16 @@ class _Sum:
     def counted(self, uid: str) -> Vector:
         return self._counted.get(uid, ("", {}))[1]
 
+    def elapse(self) -> int:
+        """Add the time until now to the history, and return now."""
+        now = self._clock()
+        if self.history is not None:
+            self.history.elapse(now, self.used)
+        return now
+
     def _add(self, holder: str, vector: Vector, *, times: int = 1) -> None:
+        if self.history is not None:
+            self.elapse()
         for key, amount in vector.items():
             if key in self.used and amount:
                 added = amount if times == 1 else amount * times
@@ -152,11 +170,14 @@ def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after
 
 
 class UsageSums:
-    """The sums of all namespaces. The caller holds a lock, except for `demand`."""
+    """The sums of all namespaces. The caller holds a lock, except for `demand`. `clock` returns ms since 1970."""
 
-    def __init__(self, catalogues: Catalogues, history: ClaimHistory) -> None:
+    def __init__(
+        self, catalogues: Catalogues, history: ClaimHistory, clock: Callable[[], int] | None = None
+    ) -> None:
         self.reader = RecordReader(catalogues, history)
         self._history = history
+        self._clock = clock or anchored_clock()
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogues.classes.label_keys)
         self._gone: dict[str, NamedNode] = {}
@@ -224,15 +245,54 @@ class UsageSums:
         """
         space = self._namespaces[namespace]
         self._count_gone(space, gone or {})
-        found = space.sums.get(unclassified_pods)
-        if found is None or found.dimensions != ledger.dimensions:
-            found = space.sums[unclassified_pods] = _Sum(
-                ledger.dimensions, self._demands(space, unclassified_pods)
-            )
+        found = self._sum(space, unclassified_pods, ledger)
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
         objects = {record.uid: _stored_object(record, found.counted(record.uid)) for record in records}
         return dict(found.used), _largest(found, ledger.hard, idle or {}), objects
+
+    def spending(
+        self, namespace: str, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger
+    ) -> Spending | None:
+        """Return what is spent of the budget of a ledger until now."""
+        found = self._sum(self._namespaces[namespace], unclassified_pods, ledger)
+        if ledger.budget is None or found.history is None:
+            return ledger.spending
+        return advance(ledger.budget, ledger.spending, found.elapse(), found.history.held)
+
+    def follow(self, namespace: str, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger) -> None:
+        """Keep the history for the budget of a ledger, from its last count on."""
+        history = self._sum(self._namespaces[namespace], unclassified_pods, ledger).history
+        if history is not None and ledger.spending is not None:
+            history.forget(ledger.spending.until)
+
+    def forget_histories(self) -> None:
+        """Forget all histories, because changes were seen late."""
+        for space in self._namespaces.values():
+            for each in space.sums.values():
+                each.history = None
+
+    def _sum(self, space: _Namespace, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger) -> _Sum:
+        """Return the sum in the dimensions of the ledger, with a history if it has a budget."""
+        found = space.sums.get(unclassified_pods)
+        if found is None or found.dimensions != ledger.dimensions:
+            demands = self._demands(space, unclassified_pods)
+            found = space.sums[unclassified_pods] = _Sum(ledger.dimensions, demands, self._clock)
+        if ledger.budget is None:
+            found.history = None
+        elif found.history is None or found.history.keys != ledger.budget.granted.keys():
+            lives = self._lives(space, unclassified_pods)
+            found.history = UsageHistory(ledger.budget.granted, Gap.of(ledger, lives, self._clock()))
+        return found
+
+    def _lives(self, space: _Namespace, unclassified_pods: UnclassifiedPods) -> Iterator[Life]:
+        """Yield all stored objects, with the demand that they have or had."""
+        for record in (*space.pods.values(), *{**space.gone, **space.claims}.values()):
+            if isinstance(record, PodRecord) and record.is_terminal and record.waiting is None:
+                demand = self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
+                yield Life(demand, record.since, record.ended)
+            else:
+                yield Life(self._demand(space, record, unclassified_pods), record.since)
 
     def recount(self, namespace: str) -> bool:
         """Compare the sums of a namespace with a full count. Drop sums that differ. Return whether none did."""

@@ -43,6 +43,7 @@ _MESSAGES = {
     Standing.DENIED: "the removal of its scheduling gate was denied: {}",
     Standing.TOO_LARGE: "it exceeds the whole quota: it needs {}",
     Standing.TOO_MANY: "its gang {} can start together",
+    Standing.BUDGET_SPENT: "the budget of GPU-hours is spent: it waits for the next period",
     Standing.ON_HOLD: "the line is on hold: spec.queue.hold of the GPUQuota is true",
 }
 _BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})

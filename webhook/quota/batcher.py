@@ -15,7 +15,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 
 import msgspec
 
@@ -102,12 +102,14 @@ class ReservationBatcher:
         metrics: QuotaMetrics,
         clock: Callable[[], float] = monotonic,
         *,
+        utc: Callable[[], float] = time,
         catalogues_of: CataloguesOf = lambda _ledger, _seconds: {},
     ) -> None:
         self._store = store
         self._catalogues_of = catalogues_of
         self.metrics = metrics
         self._clock = clock
+        self._utc = utc
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
@@ -168,7 +170,7 @@ class ReservationBatcher:
         if ledger is None:
             return NO_QUOTA
         published = self._catalogues_of(ledger, self._seconds_until(deadline))
-        return decide_alone(ledger, request_of(ledger, published), limit=self._store.reservations_limit)
+        return self._alone(ledger, request_of(ledger, published))
 
     def copy(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide by a ledger that is at most COPY_SECONDS old, and reserve nothing. Raises LedgerError.
@@ -185,12 +187,19 @@ class ReservationBatcher:
             if ledger is None:
                 return NO_QUOTA
             request = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
-            outcome = decide_alone(ledger, request, limit=self._store.reservations_limit)
+            outcome = self._alone(ledger, request)
             if is_read or (outcome.verdict and not outcome.verdict.allowed):
                 return outcome
             is_read = not ledger.has_room(request.demand, times=NEARLY_FULL)
             if not is_read:
                 return outcome
+
+    def _alone(self, ledger: QuotaLedger, request: ReservationRequest) -> ReservationOutcome:
+        return decide_alone(ledger, request, limit=self._store.reservations_limit, now=self._now_ms())
+
+    def _now_ms(self) -> int:
+        """Return the time in ms since 1970, for the periods of budgets."""
+        return int(self._utc() * 1000)
 
     def _read_copy(self, namespace: str, deadline: float) -> QuotaLedger | None:
         ledger, now = self.ledger(namespace, deadline), self._clock()
@@ -338,7 +347,7 @@ class ReservationBatcher:
                 waiting.finish(before.ledger)
         batch[:] = [waiting for waiting in batch if key in waiting.requests]
         requests = [waiting.requests[key] for waiting in batch]
-        decided = decide(before.ledger, requests, limit=limit)
+        decided = decide(before.ledger, requests, limit=limit, now=self._now_ms())
         reserved = sum(verdict.reason is VerdictReason.RESERVED for verdict in decided.verdicts)
         if requested is None and reserved < len(batch):
             return False

@@ -9,12 +9,13 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import Vector, parse_amount
+from policies.quota.amounts import Vector, format_amount, parse_amount
+from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
 from webhook.cluster.events import Regarding
-from webhook.cluster.objects import Condition, PartialObject
+from webhook.cluster.objects import Condition, PartialObject, timestamp
 from webhook.configuration.documents import API_VERSION, QUOTA
 
 PLURAL = "gpuquotas"
@@ -67,6 +68,42 @@ class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     next: tuple[PlaceInLine, ...] = ()
 
 
+class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The present period of the budget, and its GPU-hours as decimals, by `gpus` and `classes/NAME`.
+
+    `used` was counted at the time `until`. `unknown` may have been used besides, while no controller watched.
+    """
+
+    period: str
+    start: str
+    end: str
+    until: str
+    granted: Mapping[str, str]
+    used: Mapping[str, str] = {}
+    unknown: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, ledger: QuotaLedger) -> "BudgetStatus | None":
+        """Return the budget of a ledger. None without one, or before its first count."""
+        budget, spending = ledger.budget, ledger.spending
+        if budget is None or spending is None:
+            return None
+        spent = {key: spending.spent.get(key, 0) for key in budget.granted}
+        return cls(
+            period=budget.period.value,
+            start=timestamp(moment(spending.start)),
+            end=timestamp(moment(spending.end)),
+            until=timestamp(moment(spending.until)),
+            granted=_decimals(budget.granted),
+            used=_decimals(spent),
+            unknown=_decimals({key: amount for key, amount in spending.unknown.items() if amount}),
+        )
+
+
+def _decimals(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {key: format_amount(gpu_hours(amount)) for key, amount in sorted(amounts.items())}
+
+
 class IdleHolder(msgspec.Struct, frozen=True):
     """An owner of pods whose GPUs all do no work: `Job/train`, its whole-GPU equivalents, and since when (RFC 3339)."""
 
@@ -101,6 +138,7 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     waiting: WaitingPods | None = None
     shown: Mapping[str, Mapping[str, str]] = {}
     holders: Mapping[str, tuple[Holder, ...]] = {}
+    budget: BudgetStatus | None = None
     idle: IdleGPUs | None = None
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
@@ -135,6 +173,7 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
             hard=self.spec.amounts,
             unclassified_pods=self.spec.unclassified_pods,
             max_waiting=self.spec.queue.max_waiting,
+            budget=self.spec.budget.budget if self.spec.budget else None,
         )
 
     @property
@@ -171,6 +210,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     try:
         spec = _SPEC.decode(read.spec)
         spec.amounts  # noqa: B018 - raises
+        spec.budget and spec.budget.budget  # noqa: B018 - raises
     except ValueError as error:  # of msgspec and amounts
         spec, problem = None, f"the GPUQuota cannot be read: {error}"
     status = QuotaStatus()

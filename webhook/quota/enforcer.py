@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from time import monotonic
+from time import monotonic, time
 from typing import Protocol
 
 import msgspec
@@ -88,4 +88,8 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         if ledger is None:
             return None
         held = None if ledger.uncounted else total((ledger.used or {}, ledger.reserved))
-        return QuotaGrant(ledger.hard, ledger.unclassified_pods, held, ledger.all_waiting)
+        is_present = ledger.spending is not None and time() * 1000 < ledger.spending.end
+        spending = ledger.spending if is_present else None
+        return QuotaGrant(
+            ledger.hard, ledger.unclassified_pods, held, ledger.all_waiting, ledger.budget, spending
+        )

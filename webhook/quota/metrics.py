@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.quota.amounts import GPUS
+from policies.quota.budget import gpu_hours
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.quota.documents import QuotaStatus
 
@@ -91,7 +92,29 @@ class LedgerCollector(Collector):
             "Creation of the pod that has waited in line for longest; 0: nobody waits.",
             labels=["namespace"],
         )
+        granted = GaugeMetricFamily(
+            "gpu_admission_quota_budget_granted_gpu_hours",
+            "GPU-hours that the budget grants in a period.",
+            labels=per_dimension,
+        )
+        spent = GaugeMetricFamily(
+            "gpu_admission_quota_budget_used_gpu_hours",
+            "GPU-hours of the budget that are used in the present period.",
+            labels=per_dimension,
+        )
+        unknown = GaugeMetricFamily(
+            "gpu_admission_quota_budget_unknown_gpu_hours",
+            "GPU-hours that may have been used besides, while no controller watched.",
+            labels=per_dimension,
+        )
         for namespace, ledger in self._ledgers().items():
+            if ledger.budget is not None and ledger.spending is not None:
+                for key, amount in ledger.budget.granted.items():
+                    granted.add_metric((namespace, key), float(gpu_hours(amount)))
+                    spent.add_metric((namespace, key), float(gpu_hours(ledger.spending.spent.get(key, 0))))
+                    unknown.add_metric(
+                        (namespace, key), float(gpu_hours(ledger.spending.unknown.get(key, 0)))
+                    )
             held = ledger.reserved_shown
             for key in ledger.dimensions:
                 if ledger.used is not None:
@@ -110,3 +133,4 @@ class LedgerCollector(Collector):
             waiting_since.add_metric((namespace,), since)
         yield from (used, reserved, hard, reservations, condition)
         yield from (waiting_pods, waiting_gpus, waiting_since)
+        yield from (granted, spent, unknown)

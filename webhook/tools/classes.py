@@ -5,6 +5,7 @@ from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -14,7 +15,7 @@ from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING
 from policies.rule import Mode
-from policies.rules import gpu_class
+from policies.rules import gpu_class, host_resources
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -22,7 +23,7 @@ from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.serving.node_watch import keys_to_know, node_pools
-from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
+from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import Shown
 
@@ -35,6 +36,7 @@ class ListedClass(Shown, frozen=True, kw_only=True):
     allowed: whether policy and quota let pods of the namespace use it; None where that cannot be read. because: why not, or why
     although the policy does not name it; empty where nothing restricts it. can_be_made: whether an autoscaler or a Karpenter pool
     makes nodes of it. named: by the quota, by the policy or by a document. capacity: None where nodes cannot be read.
+    allocatable_per_gpu: what its node with the least has for each card, if rule host-resources is on and the class has no share.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ListedClass(Shown, frozen=True, kw_only=True):
     gpus_per_node: int | None = msgspec.field(name="gpusPerNode", default=None)
     mig_profiles: tuple[str, ...] = ()
     per_gpu: HostShare | None = msgspec.field(name="perGPU", default=None)
+    allocatable_per_gpu: HostShare | None = msgspec.field(name="allocatablePerGPU", default=None)
     built_in: bool
     allowed: bool | None
     because: str = ""
@@ -111,6 +114,7 @@ def read_classes(
         now,
         hard=hard,
         capacities=None if nodes is None else capacity_by_class(nodes),
+        shares=share_by_class(nodes or ()) if policy and policy.options_of(host_resources.ID) else {},
         pools=NodeFacts(keys=keys, pools=pools),
         omitted=tuple(reader.omitted),
     )
@@ -132,6 +136,7 @@ def list_classes(
     *,
     hard: Mapping[str, Fraction] | None,
     capacities: Mapping[str, ClassCapacity] | None = None,
+    shares: Mapping[str, HostShare] = MappingProxyType({}),
     pools: NodeFacts = NO_POOLS,
     omitted: tuple[str, ...] = (),
 ) -> ClassListing:
@@ -152,6 +157,7 @@ def list_classes(
                 gpus_per_node=each.gpus_per_node,
                 mig_profiles=tuple(each.mig_profiles),
                 per_gpu=each.per_gpu,
+                allocatable_per_gpu=None if each.per_gpu else shares.get(each.name),
                 built_in=each.name not in own,
                 allowed=allowed,
                 because=because,

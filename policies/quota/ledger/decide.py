@@ -44,6 +44,8 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     denials: tuple[Finding, ...] = ()
     because: str = ""
     line: Line = Line.BEHIND
+    will_need: Vector = {}
+    """The demand of a new pod under our gate once it starts."""
 
     @property
     def demand(self) -> Vector:
@@ -63,6 +65,8 @@ class VerdictReason(Enum):
     NOTHING_TO_RESERVE = "nothing to reserve"
     REFUSED = "refused"
     EXCEEDED = "exceeded"
+    BUDGET_SPENT = "budget spent"
+    """A key of its demand is spent in the present period, so waiting for room does not help."""
     FULL = "full"
     OTHERS_WAIT = "others wait"
     QUEUE_FULL = "queue full"
@@ -103,6 +107,11 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
         return self.reason in _ALLOWED
 
     @property
+    def is_spent(self) -> bool:
+        """Whether a budget of GPU-hours denies it."""
+        return self.reason is VerdictReason.BUDGET_SPENT
+
+    @property
     def must_wait(self) -> bool:
         """Whether the request fits the quota, but not now, or not before others."""
         can_fit = self.reason is VerdictReason.EXCEEDED and not any(
@@ -121,9 +130,14 @@ class Decided(msgspec.Struct, frozen=True):
     verdicts: tuple[ReservationVerdict, ...]
 
 
-def decide(ledger: QuotaLedger, requests: Sequence[ReservationRequest], *, limit: int = LIMIT) -> Decided:
-    """Decide about `requests` in order. `limit` is the maximum of characters of the reservations."""
-    batch = _Batch(ledger, limit)
+def decide(
+    ledger: QuotaLedger, requests: Sequence[ReservationRequest], *, limit: int = LIMIT, now: int = 0
+) -> Decided:
+    """Decide about `requests` in order. `limit` is the maximum of characters of the reservations.
+
+    `now` is in ms since 1970: after the end of its period, a spent budget denies nothing. Without it, no period has ended.
+    """
+    batch = _Batch(ledger, limit, now)
     verdicts = tuple(batch.decide(request) for request in requests)
     if not batch.added:
         return Decided(ledger, verdicts)
@@ -134,8 +148,9 @@ def decide(ledger: QuotaLedger, requests: Sequence[ReservationRequest], *, limit
 class _Batch:
     """The ledger while requests are added to it."""
 
-    def __init__(self, ledger: QuotaLedger, limit: int) -> None:
+    def __init__(self, ledger: QuotaLedger, limit: int, now: int) -> None:
         self._ledger = ledger
+        self._spent = ledger.spent_keys(now)
         self._reserved = ledger.reserved
         self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
@@ -151,8 +166,12 @@ class _Batch:
         shortfalls: tuple[Shortfall, ...] = ()
         reason = self._early_reason(request)
         if reason is None:
-            decide = self._lift if request.line is Line.LIFTS else self._reserve
-            reason, shortfalls = decide(reservation, request.line)
+            if request.line is Line.LIFTS:
+                reason, shortfalls = self._lift(reservation)
+            elif self._spent and not self._spent.isdisjoint((*request.demand, *request.will_need)):
+                reason = VerdictReason.BUDGET_SPENT
+            else:
+                reason, shortfalls = self._reserve(reservation, request.line)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
     def _early_reason(self, request: ReservationRequest) -> VerdictReason | None:
@@ -185,7 +204,7 @@ class _Batch:
         self._waiting += line is Line.JOINS
         return VerdictReason.RESERVED, ()
 
-    def _lift(self, reservation: Reservation, _line: Line) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
+    def _lift(self, reservation: Reservation) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile."""
         held = self._ledger.reservations.lifts.get(reservation.object_uid)
         if held is None or not held.is_lift or held.id in self.lifted:

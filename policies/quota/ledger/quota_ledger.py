@@ -10,6 +10,7 @@ from operator import ge
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.waiting import MAX_WAITING
@@ -62,8 +63,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force of one quota, and the state that was counted under it.
 
     `ledger_uid` is the uid of the ledger object, empty if none is stored. `quota_uid`, `generation`, `hard`,
-    `unclassified_pods` and `max_waiting` come from a GPUQuota that was read after the ledger that they replaced, so they never
-    go back.
+    `unclassified_pods`, `max_waiting` and `budget` come from a GPUQuota that was read after the ledger that they replaced, so
+    they never go back.
 
     `used` is None before the quota is initialised. Later it has `gpus` and each dimension of `hard` at that time, also with
     zero: a dimension of `hard` that it lacks was never counted. `stored_names` is the part of `used` by names that reservations
@@ -75,6 +76,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting` is the number of stored pods that wait under our scheduling gate; with those in flight they are at most
     `max_waiting`.
+
+    `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
     """
 
     ledger_uid: str = ""
@@ -92,6 +95,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, few enough to be written often; for people."""
+    budget: Budget | None = None
+    spending: Spending | None = None
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -100,8 +105,14 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The dimensions that are counted and shown: `gpus`, and those of `hard`."""
-        return tuple(sorted({*self.hard, GPUS}))
+        """The dimensions that are counted and shown: `gpus`, and those of `hard` and of the budget."""
+        return tuple(sorted({*self.hard, *(self.budget.granted if self.budget else ()), GPUS}))
+
+    def spent_keys(self, now: int = 0) -> frozenset[str]:
+        """Return the keys of which the budget is spent, unless its period has ended. `now` is in ms since 1970."""
+        if self.budget is None or self.spending is None or now >= self.spending.end:
+            return frozenset()
+        return reached(self.budget, self.spending)
 
     @property
     def reserved(self) -> Vector:

@@ -20,6 +20,7 @@ from operator import attrgetter
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector
+from policies.quota.budget import Spending
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
@@ -47,7 +48,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     `objects` has only the listed objects that have a reservation in the ledger, by
     uid. A reservation whose object is missing there stays until a later count.
 
-    `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`).
+    `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). `spending` is that of the ledger, advanced
+    to the moment of the count.
     """
 
     used: Vector
@@ -56,6 +58,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     revisions: Revisions
     catalogue: str
     holders: Mapping[str, tuple[Holder, ...]] = {}
+    spending: Spending | None = None
 
 
 class Refused(Enum):
@@ -157,6 +160,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         class_catalogue=listing.catalogue if has_version else None,
         next_catalogue=None if is_other_version else ledger.next_catalogue,
         holders=listing.holders,
+        spending=listing.spending,
     )
     unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)
     readable = tuple(each for each in all_expired if not each.startswith(UNREADABLE))

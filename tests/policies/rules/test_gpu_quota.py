@@ -24,6 +24,7 @@ from policies.rules.gpu_quota import (
     check_reservation,
     needs_grant,
 )
+from tests.budgets import budget, spending
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
@@ -41,7 +42,7 @@ from tests.policies.quota.test_fit import (
 )
 from tests.reservation_requests import creation_request
 
-LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
+LEDGER = quota_ledger(hard={"gpus": Fraction(8)}, budget=budget(gpus=1), spending=spending(spent=1))
 
 
 def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Finding]:
@@ -52,7 +53,7 @@ def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Fin
         message="quota team/default counts no pod without a class",
         remedy="pin one",
     )
-    demand = creation_request(uid("pod"), {}, "catalogue")
+    demand = creation_request(uid("pod"), {"gpus": Fraction(1)}, "catalogue")
     outcome = ReservationOutcome(
         LEDGER, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
     )

@@ -61,7 +61,7 @@ def test_the_catalogue_as_text(tmp_path: Path) -> None:
     ]
     assert f"{'nvidia-t4':<20} {'nvidia-t4':<20} {16:>4}  yes" in lines
     at = lines.index(f"{'own-card':<20} {'own':<20} {12:>4}  no")
-    assert lines[at + 1] == "  12 CPUs and 120Gi of memory of a node for each GPU"
+    assert lines[at + 1] == "  perGPU 12 CPUs and 120Gi of memory"
     assert f"{'own-card':<20} {'own':<20} {12:>4}  no" in lines
     assert "  MIG 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb" in lines
     assert lines[-2:] == ["", GRANTS]

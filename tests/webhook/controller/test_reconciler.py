@@ -97,6 +97,8 @@ class Cluster:
             events,
             NO_LINE,
             nothing,
+            nothing,
+            nothing,
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:

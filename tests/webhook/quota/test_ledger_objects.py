@@ -4,10 +4,12 @@ from fractions import Fraction
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.budgets import budget, spending
 from tests.builders import JSON, quota_ledger
 from tests.cases import cases
 from webhook.quota import ledger_objects
@@ -32,6 +34,8 @@ LEDGER = QuotaLedger(
     class_catalogue="catalogue/Deny",
     next_catalogue="next/Deny",
     holders={"gpus": (Holder("Notebook/ana", "2", "2027-01-01T10:00:00Z"), Holder("Job/train", "8"))},
+    budget=budget(gpus=5000, t4=0.5),
+    spending=spending(spent=0.25, unknown=1),
 )
 
 
@@ -68,6 +72,11 @@ def test_a_ledger_replaces_one_version_and_is_created_without_one() -> None:
     )
     assert replaces["metadata"] == {"name": "team", "managedFields": [{}], "resourceVersion": "11"}
     assert creates["metadata"] == {"name": "team", "managedFields": [{}]}
+
+
+def test_a_ledger_without_a_budget_has_not_a_byte_more() -> None:
+    text = stored(replace(LEDGER, budget=None, spending=None))["ledger"]
+    assert not {"budget", "spending"} & msgspec.json.decode(text).keys()
 
 
 @cases(("room", "is_left_out"), as_long_as_the_longest=(0, False), longer=(-1, True))

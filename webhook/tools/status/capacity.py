@@ -12,11 +12,12 @@ from functools import partial
 import msgspec
 
 from policies.gpus.cards import amounts, container_amounts, is_limit, weight
-from policies.gpus.classes import GPUClass
+from policies.gpus.classes import GPUClass, HostShare
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
 from policies.pods.pod import Pod, Toleration, decode_pod
+from policies.pods.quantity import NANO, readable
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
 from policies.quota.demand import Catalogues
@@ -48,6 +49,9 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     used: dict[str, Fraction] | None
     weights: dict[str, Fraction]
     """Whole cards that one unit of a resource is worth on this node."""
+    cpu: Fraction = NOTHING
+    """Allocatable cores, and below bytes of memory."""
+    memory: Fraction = NOTHING
 
     @property
     def kind(self) -> str:
@@ -130,6 +134,16 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
     )
 
 
+def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
+    """Return by class the whole cores and GiB that the node with the least has for each of its cards."""
+    found: dict[str, list[tuple[Fraction, Fraction]]] = defaultdict(list)
+    for node in nodes:
+        if gpus := node.cards(node.allocatable):
+            found[node.kind].append((node.cpu / gpus, node.memory / gpus / 2**30))
+    least = {kind: (min(cpu for cpu, _ in of), min(gib for _, gib in of)) for kind, of in found.items()}
+    return {kind: HostShare(cpu=int(cpu), memory=f"{int(gib)}Gi") for kind, (cpu, gib) in least.items()}
+
+
 def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
     """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
     node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
@@ -142,6 +156,7 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
     if not allocatable and not named:
         return None
     families = {each.family for each in named}
+    cpu, memory = (readable(node.status.allocatable.get(name)) for name in ("cpu", "memory"))
     return GPUNode(
         name=node.name,
         classes=tuple(each.name for each in named),
@@ -153,6 +168,8 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
         weights={each.name: _weight(each, named or tuple(classes), catalogues) for each in allocatable},
+        cpu=Fraction(cpu.nano, NANO) if cpu else NOTHING,
+        memory=Fraction(memory.nano, NANO) if memory else NOTHING,
     )
 
 

@@ -85,6 +85,7 @@ def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str) -> str:
         Standing.DENIED: "correct what the denial says: the controller tries again within a minute",
         Standing.TOO_LARGE: f"request less, or {more}",
         Standing.TOO_MANY: "use fewer pods with more GPUs each",
+        Standing.BUDGET_SPENT: f"it starts in the next period of the budget, or ask {contact} to raise spec.budget",
         Standing.ON_HOLD: f"ask {contact}, who set it in GPUQuota {NAME}",
     }
     return next((text for standing, text in remedies.items() if standing.value == place.reason), "")

@@ -7,11 +7,18 @@ from typing import Any
 
 import msgspec
 
+from policies.gpus.classes import HostShare
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import ClassCapacity, GPUNode, capacity_by_class, read_gpu_nodes
+from webhook.tools.status.capacity import (
+    ClassCapacity,
+    GPUNode,
+    capacity_by_class,
+    read_gpu_nodes,
+    share_by_class,
+)
 
 A100, GPU, SLICE = "nvidia-a100-80gb", "nvidia.com/gpu", "nvidia.com/mig-1g.20gb"
 CONFIGURATION = load_directory(None)
@@ -150,3 +157,17 @@ def test_which_pods_are_read(tmp_path: Path, nodes: list[JSON], requested: list[
         read_gpu_nodes(server.client(), CONFIGURATION)
         found = [f"{each.path} {each.query.get('fieldSelector', '')}".rstrip() for each in server.requests]
     assert found == requested
+
+
+@cases(
+    ("nodes", "want"),
+    one=([EIGHT], (8, "64Gi")),
+    the_node_with_the_least_decides=(
+        [EIGHT, node("b", of(A100), {GPU: "8", "cpu": "63500m", "memory": "510Gi"})], (7, "63Gi"),
+    ),
+    fewer_gpus=([node("b", of(A100), {GPU: "5"})], (12, "102Gi")),
+    slices_are_parts_of_cards=([node("b", of(A100), {SLICE: "16"})], (16, "128Gi")),
+    no_gpus_yet=([node("b", of(A100), {}), EIGHT], (8, "64Gi")),
+)  # fmt: skip
+def test_what_a_node_has_for_each_card(tmp_path: Path, nodes: list[JSON], want: tuple[int, str]) -> None:
+    assert share_by_class(read(tmp_path, nodes)) == {A100: HostShare(cpu=want[0], memory=want[1])}

@@ -1,0 +1,189 @@
+"""Budgets of GPU-hours: what a namespace may hold over a period, added up by the controller and written into the ledger.
+
+What is spent is the integral of `used` over time. A count adds the time since `Spending.until` of the very ledger that its swap
+replaces, so no interval is added twice, whoever counts. `until` never goes back. All times are milliseconds since 1970, UTC. All
+amounts are whole GPU-microseconds (GPU-us), so that sums of shares stay short; one rounding loses less than 1e-12 GPU-hours.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from fractions import Fraction
+from math import ceil
+
+import msgspec
+
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, parse_amount
+
+GPU_HOUR = 3_600_000_000
+"""GPU-us."""
+MOST_GPU_HOURS = 10**9
+"""A million GPUs for a month are less. What is spent beyond that is cut: msgspec writes no whole number of more than 64 bits."""
+_MOST = 2 * MOST_GPU_HOURS * GPU_HOUR
+PER_MS = 1000
+"""GPU-us of one GPU in a millisecond."""
+
+
+class Period(Enum):
+    """Periods begin at midnight UTC, a week on Monday."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+    def bounds(self, at: int) -> tuple[int, int]:
+        """Return the beginning of the period that has this moment, and the end, which is the beginning of the next one."""
+        midnight = moment(at).replace(hour=0, minute=0, second=0, microsecond=0)
+        match self:
+            case Period.DAY:
+                start, end = midnight, midnight + timedelta(days=1)
+            case Period.WEEK:
+                start = midnight - timedelta(days=midnight.weekday())
+                end = start + timedelta(days=7)
+            case _:
+                start = midnight.replace(day=1)
+                end = (start + timedelta(days=32)).replace(day=1)
+        return milliseconds(start), milliseconds(end)
+
+
+class Budget(msgspec.Struct, frozen=True, rename="camel"):
+    """What a period grants, in GPU-us by `gpus` and `classes/NAME`. `warn_at` is the share from which on people are warned."""
+
+    period: Period
+    granted: Mapping[str, int]
+    warn_at: float
+
+
+class BudgetSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """`spec.budget` of a GPUQuota. `by_class`: GPU-hours by class or family."""
+
+    gpu_hours: int | str | None = None
+    by_class: Mapping[str, int | str] = {}
+    period: Period = Period.MONTH
+    warn_at: float = 0.8
+
+    @property
+    def budget(self) -> Budget:
+        """Raises ValueError only if the spec has `problems`."""
+        granted = {key: round(parse_amount(raw) * GPU_HOUR) for key, _, raw in self._granted()}
+        return Budget(self.period, granted, self.warn_at)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the budget, message) for every invalid value; without a path if nothing is granted."""
+        for _, path, raw in self._granted():
+            try:
+                if parse_amount(raw) > MOST_GPU_HOURS:
+                    yield path, f"must be at most {MOST_GPU_HOURS} GPU-hours"
+            except ValueError as error:
+                yield path, str(error)
+        if self.gpu_hours is None and not self.by_class:
+            yield "", "must have gpuHours, byClass or both"
+        if not 0 < self.warn_at <= 1:
+            yield "warnAt", "must be more than 0 and at most 1, such as 0.8"
+
+    def _granted(self) -> Iterator[tuple[str, str, int | str]]:
+        if self.gpu_hours is not None:
+            yield GPUS, "gpuHours", self.gpu_hours
+        yield from ((CLASSES + name, f"byClass[{name}]", raw) for name, raw in self.by_class.items())
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was counted in the period from `start` to `end`, until the moment `until`, in GPU-us by the keys of the budget.
+
+    `unknown` is what may have been held besides: by objects that came and went while no controller watched.
+    """
+
+    start: int
+    end: int
+    until: int
+    spent: Mapping[str, int] = {}
+    unknown: Mapping[str, int] = {}
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What was held in an interval, and what may have been held besides, in GPU-us."""
+
+    known: Mapping[str, int] = {}
+    unknown: Mapping[str, int] = {}
+
+
+def advance(budget: Budget, spending: Spending | None, at: int, held: Callable[[int, int], Held]) -> Spending:
+    """Return what is spent at a moment. `held` returns what was held between two moments.
+
+    The first one begins at zero, and so does every period, also if the length of the period was changed. A moment that was
+    counted already changes nothing.
+    """
+    start, end = budget.period.bounds(at)
+    if spending is None:
+        return Spending(start=start, end=end, until=at)
+    if at <= spending.until:
+        return spending
+    if (spending.start, spending.end) == (start, end):
+        since, spent, unknown = spending.until, spending.spent, spending.unknown
+    else:
+        since, spent, unknown = max(spending.until, start), {}, {}
+    added = held(since, at)
+    return Spending(
+        start=start, end=end, until=at, spent=_sum(spent, added.known), unknown=_sum(unknown, added.unknown)
+    )
+
+
+def reached(budget: Budget, spending: Spending, share: float = 1.0) -> frozenset[str]:
+    """Return the keys of which this share of what is granted is spent."""
+    return frozenset(
+        key for key, granted in budget.granted.items() if spending.spent.get(key, 0) >= _share(granted, share)
+    )
+
+
+def next_change(budget: Budget, spending: Spending, used: Vector) -> int:
+    """Return when a key will be spent, or people warned, if as much is used as now; the end of the period at the latest."""
+    moments = (
+        _reaches(spending, key, _share(granted, share), used)
+        for key, granted in budget.granted.items()
+        for share in (budget.warn_at, 1.0)
+    )
+    return min([spending.end, *(each for each in moments if each is not None)])
+
+
+def will_be_spent(budget: Budget, spending: Spending, used: Vector, keys: Collection[str]) -> int | None:
+    """Return when the first of these keys will be spent if as much is used as now. None if not in this period."""
+    moments = (_reaches(spending, key, budget.granted[key], used) for key in keys)
+    soonest = min((each for each in moments if each is not None), default=spending.end)
+    return soonest if soonest < spending.end else None
+
+
+def is_news(budget: Budget, before: Spending | None, after: Spending, every: int) -> bool:
+    """Whether a count must be written: for a decision, a warning, or because the last one is older than `every` ms."""
+    if before is None or before.start != after.start or before.end != after.end:
+        return True
+    changed = any(
+        reached(budget, before, each) != reached(budget, after, each) for each in (budget.warn_at, 1.0)
+    )
+    return changed or after.until - before.until >= every
+
+
+def moment(at: int) -> datetime:
+    """Return the time of so many milliseconds."""
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def gpu_hours(amount: int) -> Fraction:
+    return Fraction(amount, GPU_HOUR)
+
+
+def _reaches(spending: Spending, key: str, amount: int, used: Vector) -> int | None:
+    """Return when so much will be spent. None if it is spent already, or nothing is used."""
+    left, rate = amount - spending.spent.get(key, 0), used.get(key, NOTHING) * PER_MS
+    return spending.until + ceil(left / rate) if left > 0 and rate else None
+
+
+def _share(granted: int, share: float) -> int:
+    return ceil(granted * Fraction(share).limit_denominator(10**6))
+
+
+def _sum(before: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
+    return {key: min(_MOST, before.get(key, 0) + added.get(key, 0)) for key in sorted({*before, *added})}

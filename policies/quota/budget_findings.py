@@ -1,0 +1,127 @@
+"""What a budget of GPU-hours says to the author of a pod or workload: that it is spent, or how long it will last."""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from functools import partial
+
+from policies.finding import Finding, Reason, Severity
+from policies.pods.workload import Workload
+from policies.quota.amounts import GPUS, Vector, format_amount, total, unit
+from policies.quota.budget import (
+    Budget,
+    Period,
+    Spending,
+    gpu_hours,
+    milliseconds,
+    moment,
+    reached,
+    will_be_spent,
+)
+from policies.quota.demand import RULE_ID, Catalogues
+from policies.quota.fit import demands
+from policies.quota.quota_request import QuotaGrant, ReservationOutcome
+from policies.quota.spec import NAME, budget_field
+
+KEYS_SHOWN = 2
+"""Keys in one message; the line is short."""
+
+_THIS = {Period.DAY: "today (UTC)", Period.WEEK: "this week", Period.MONTH: "this month"}
+
+
+def of_reservation(namespace: str, outcome: ReservationOutcome, now: datetime) -> Iterator[Finding]:
+    """Yield the denial of a request because its budget is spent, or the warning that it is spent soon."""
+    ledger, request, verdict = outcome.ledger, outcome.request, outcome.verdict
+    if (
+        ledger is None
+        or ledger.budget is None
+        or ledger.spending is None
+        or request is None
+        or verdict is None
+    ):
+        return
+    needed = {*request.demand, *request.will_need}
+    if not verdict.allowed:
+        yield _spent(namespace, ledger.budget, ledger.spending, needed)
+    elif milliseconds(now) < ledger.spending.end:
+        used = total((ledger.used or {}, verdict.reserved))
+        yield from _low(namespace, ledger.budget, ledger.spending, needed, used)
+
+
+def of_workload(
+    workload: Workload, grant: QuotaGrant, catalogues: Catalogues, namespace: str
+) -> Iterator[Finding]:
+    """Yield the warning that the budget of the workload's pods is spent, or will be soon."""
+    budget, spending = grant.budget, grant.spending
+    if budget is None or spending is None or not reached(budget, spending, budget.warn_at):
+        return
+    requested = demands(workload.target or workload, catalogues, grant.unclassified_pods)
+    needed = {key for each in requested for key in each.each}
+    path = requested[0].path if requested and workload.target is None else "spec"
+    if reached(budget, spending).intersection(needed):
+        yield _spent(namespace, budget, spending, needed, path)
+    else:
+        yield from _low(namespace, budget, spending, needed, grant.held or {}, path)
+
+
+def how_much(budget: Budget, spending: Spending, keys: Collection[str]) -> str:
+    """Return `4100 of 5000 GPU-hours used this month`, for a class `16 of 20 GPU-hours of nvidia-t4`."""
+    facts = [
+        f"{_hours(spending.spent.get(key, 0))} of {_hours(budget.granted[key])} GPU-hours"
+        f"{'' if key == GPUS else f' of {unit(key)}'}"
+        for key in _first(keys)
+    ]
+    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    return f"{' and '.join(facts[:KEYS_SHOWN])}{more} used {_THIS[budget.period]}"
+
+
+def how_long(budget: Budget, spending: Spending, keys: Collection[str], used: Vector) -> str:
+    """Return when the first of the keys is spent if as much is used as now, and what follows."""
+    if reached(budget, spending).intersection(keys):
+        return f"nothing is left until {time_of(spending.end)}"
+    at = will_be_spent(budget, spending, used, keys)
+    if at is None:
+        return "enough for the rest if no more is used than now"
+    return f"all of it at {time_of(at)} if as much is used as now; new pods are then denied until {time_of(spending.end)}"
+
+
+def time_of(at: int) -> str:
+    """Return a moment for people: `2026-12-01T00:00Z`."""
+    return f"{moment(at):%Y-%m-%dT%H:%MZ}"
+
+
+def _spent(
+    namespace: str, budget: Budget, spending: Spending, needed: Collection[str], path: str = ""
+) -> Finding:
+    """Return the denial of what needs keys of the budget that are spent; with the path of a pod template, its warning."""
+    spent = _first(reached(budget, spending).intersection(needed))
+    begins = f"the next {budget.period.value} begins at {time_of(spending.end)}"
+    facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
+    other = ", or request a class that is not spent" if GPUS not in spent else ""
+    field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
+    found = partial(Finding, rule=RULE_ID, reason=Reason.BUDGET_SPENT, ask=f"to raise {field}")
+    if path:
+        message = f"its pods will be denied, the budget is spent: {facts}"
+        return found(path=path, severity=Severity.WARNING, message=message)
+    return found(message=f"exceeded budget: {facts}", remedy=f"wait until then{other}")
+
+
+def _low(
+    namespace: str, budget: Budget, spending: Spending, needed: Collection[str], used: Vector, path: str = ""
+) -> Iterator[Finding]:
+    """Yield the warning that a budget is spent soon. `used`: what is held from now on."""
+    low = _first(reached(budget, spending, budget.warn_at).intersection(needed))
+    if not low:
+        return
+    facts = f"{how_much(budget, spending, low)}, {how_long(budget, spending, low, used)}"
+    message = f"budget {namespace}/{NAME}: {facts}"
+    yield Finding(
+        rule=RULE_ID, reason=Reason.BUDGET_LOW, severity=Severity.WARNING, path=path, message=message
+    )
+
+
+def _first(keys: Collection[str]) -> list[str]:
+    return sorted(keys, key=lambda key: (key != GPUS, key))
+
+
+def _hours(amount: int) -> str:
+    return format_amount(gpu_hours(amount))

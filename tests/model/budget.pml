@@ -1,0 +1,257 @@
+/* Budgets of GPU-hours, for spin: every interleaving of a small instance.
+
+Two controllers that watch, compute, swap and crash, a clock of each, the ledger, the note of a deleted quota, and people who delete the quota,
+create it again and change its spec. `tests/model/run` checks each instance whole, and once without each rule.
+
+What each inline stands for is named above it. One GPU is held all the time, so an interval of one tick adds one.
+
+  B1  no interval is in a sum twice
+  B2  every interval from the first count to `until` is in the sum, or reported as unknown
+  L1  no run is infinite
+
+What quota.pml checks is taken as given: who may create and delete a ledger, and when. Not modelled: what is held, and the end of a period, at which a
+sum begins anew.
+*/
+
+/* ---- Rules: each can be switched off with -D<RULE>=0 */
+
+#ifndef SPENDING_GOES_BY_SWAP
+#define SPENDING_GOES_BY_SWAP 1
+#endif
+#ifndef FROM_THE_LEDGERS_MOMENT
+#define FROM_THE_LEDGERS_MOMENT 1
+#endif
+#ifndef UNTIL_NEVER_GOES_BACK
+#define UNTIL_NEVER_GOES_BACK 1
+#endif
+#ifndef GAP_IS_REPORTED
+#define GAP_IS_REPORTED 1
+#endif
+#ifndef SPEC_KEEPS_SPENDING
+#define SPEC_KEEPS_SPENDING 1
+#endif
+#ifndef NOTED_BEFORE_DELETED
+#define NOTED_BEFORE_DELETED 1
+#endif
+#ifndef NOTE_IS_TAKEN_UP
+#define NOTE_IS_TAKEN_UP 1
+#endif
+#ifndef NOTE_NEVER_GOES_BACK
+#define NOTE_NEVER_GOES_BACK 1
+#endif
+#ifndef NOTED_LEDGER_GOES_BY_SWAP
+#define NOTED_LEDGER_GOES_BY_SWAP 1
+#endif
+
+/* ---- Instances */
+
+#ifdef SPENT             /* a clock that lags, a crash, a changed spec */
+#define TICKS 4
+#define CRASHES 1
+#define SPECS 1
+#define LAG 1
+#endif
+#ifdef NOTED             /* the quota is deleted and created again, twice */
+#define TICKS 3
+#define DELETIONS 2
+#endif
+#ifndef CONTROLLERS
+#define CONTROLLERS 2
+#endif
+#ifndef CRASHES
+#define CRASHES 0
+#endif
+#ifndef SPECS
+#define SPECS 0
+#endif
+#ifndef DELETIONS
+#define DELETIONS 0
+#endif
+#ifndef LAG
+#define LAG 0
+#endif
+
+typedef Sum {
+  bool begun;
+  byte until;                /* intervals before it are counted */
+  byte has[TICKS];           /* how often the interval from this tick to the next is in the sum */
+  bool reported[TICKS]           /* as unknown */
+};
+
+byte now;
+byte lag;                    /* of the clock of controller 0 */
+byte origin = TICKS;         /* of the first count */
+bool quota = true;
+byte crashes, specs, deletions;
+
+bool exists;                 /* the ledger */
+Sum ledger;
+bool is_noted;
+Sum note;
+
+/* ---- Controllers */
+
+#define IDLE 0
+#define COMPUTED 1
+#define HAS_NOTED 2
+byte stage[2];
+bool fresh[2];               /* the ledger is still what it has read */
+Sum copy[2];                 /* and what it makes of it */
+byte watches_since[2];
+byte forgot[2];              /* what was held before is not remembered */
+byte own_last[2];
+
+#define CLOCK(c) ((c) == 0 && now > lag -> now - lag : now)
+
+inline written(c) { fresh[0] = false; fresh[1] = false; fresh[c] = true }
+
+inline assign(to, from) {
+  to.begun = from.begun; to.until = from.until;
+  i = 0;
+  do
+  :: i < TICKS -> to.has[i] = from.has[i]; to.reported[i] = from.reported[i]; i++
+  :: else -> break
+  od;
+  skip
+}
+
+inline clear(sum) {
+  sum.begun = false; sum.until = 0;
+  i = 0;
+  do
+  :: i < TICKS -> sum.has[i] = 0; sum.reported[i] = false; i++
+  :: else -> break
+  od;
+  skip
+}
+
+inline check(sum) {
+  i = 0;
+  do
+  :: i < TICKS ->
+     assert(sum.has[i] <= 1);                                                            /* B1 */
+     assert(!(sum.begun && i >= origin && i < sum.until) || sum.has[i] || sum.reported[i]);  /* B2 */
+     i++
+  :: else -> break
+  od;
+  skip
+}
+
+/* webhook/controller/usage_counter.py: UsageCounter.follow, webhook/controller/usage_history.py: UsageHistory.forget */
+inline see(c) {
+  assign(copy[c], ledger);
+  fresh[c] = true;
+  if
+  :: ledger.until > forgot[c] -> forgot[c] = ledger.until
+  :: else
+  fi;
+  stage[c] = IDLE;
+  skip
+}
+
+/* policies/quota/budget.py: advance; webhook/controller/usage_sums.py: UsageSums.spending */
+inline advance(c) {
+  if
+  :: !copy[c].begun && is_noted && NOTE_IS_TAKEN_UP -> assign(copy[c], note)   /* QuotaReconciler._with_note */
+  :: else
+  fi;
+  at = CLOCK(c);
+  since = (FROM_THE_LEDGERS_MOMENT -> copy[c].until : own_last[c]);
+  if
+  :: !copy[c].begun ->
+     copy[c].begun = true; copy[c].until = at
+  :: copy[c].begun && (at > copy[c].until || !UNTIL_NEVER_GOES_BACK) ->
+     i = since;
+     do
+     :: i < at && i < TICKS ->
+        if
+        :: i >= watches_since[c] && i >= forgot[c] -> copy[c].has[i] = copy[c].has[i] + 1
+        :: i < watches_since[c] && GAP_IS_REPORTED -> copy[c].reported[i] = true
+        :: else
+        fi;
+        i++
+     :: else -> break
+     od;
+     copy[c].until = at;
+     own_last[c] = at
+  :: else
+  fi;
+  skip
+}
+
+proctype Controller(byte c) {
+  byte i, at, since;
+end:
+  do
+     /* webhook/controller/reconciler.py: QuotaReconciler.current */
+  :: d_step { exists && !fresh[c] && stage[c] == IDLE -> see(c) }
+  :: d_step { quota && !exists && stage[c] == IDLE -> exists = true; clear(ledger); written(c); assign(copy[c], ledger) }
+     /* QuotaReconciler._count and _write: a crash may come between the two */
+  :: d_step { exists && quota && fresh[c] && stage[c] == IDLE && (!copy[c].begun || CLOCK(c) > copy[c].until || !UNTIL_NEVER_GOES_BACK && CLOCK(c) < copy[c].until) ->
+              advance(c); stage[c] = COMPUTED }
+  :: d_step { stage[c] == COMPUTED ->
+              stage[c] = IDLE;
+              if
+              :: exists && (fresh[c] || !SPENDING_GOES_BY_SWAP) ->
+                 assign(ledger, copy[c]);
+                 origin = (origin == TICKS -> ledger.until : origin);
+                 check(ledger);
+                 written(c)
+              :: else -> fresh[c] = false
+              fi }
+     /* QuotaReconciler._with_spec */
+  :: d_step { exists && quota && fresh[c] && stage[c] == IDLE && specs < SPECS ->
+              specs++;
+              if
+              :: SPEC_KEEPS_SPENDING
+              :: else -> clear(ledger)
+              fi;
+              written(c); assign(copy[c], ledger) }
+     /* QuotaReconciler._note; webhook/quota/budget_notes.py: BudgetNotes.put */
+  :: d_step { exists && !quota && fresh[c] && stage[c] == IDLE ->
+              stage[c] = HAS_NOTED;
+              if
+              :: copy[c].begun -> advance(c)
+              :: else
+              fi }
+  :: d_step { stage[c] == HAS_NOTED ->
+              stage[c] = HAS_NOTED + 1;
+              if
+              :: copy[c].begun && NOTED_BEFORE_DELETED && (!is_noted || note.until < copy[c].until || !NOTE_NEVER_GOES_BACK) ->
+                 assign(note, copy[c]); check(note); is_noted = true
+              :: else
+              fi }
+     /* webhook/quota/ledger_objects.py: ClusterStore.delete. That the quota is looked for after the ledger is read: quota.pml */
+  :: d_step { stage[c] == HAS_NOTED + 1 ->
+              stage[c] = IDLE;
+              if
+              :: exists && !quota && (fresh[c] || !NOTED_LEDGER_GOES_BY_SWAP) -> exists = false; clear(ledger); fresh[0] = false; fresh[1] = false
+              :: else -> fresh[c] = false
+              fi }
+     /* it is restarted, and watches from now on */
+  :: d_step { crashes < CRASHES -> crashes++; stage[c] = IDLE; fresh[c] = false; forgot[c] = 0; own_last[c] = CLOCK(c); watches_since[c] = CLOCK(c) }
+  od
+}
+
+proctype World() {
+end:
+  do
+  :: d_step { now < TICKS -> now++ }
+  :: d_step { quota && deletions < DELETIONS -> deletions++; quota = false }
+  :: d_step { !quota -> quota = true }
+  od
+}
+
+init {
+  if
+  :: lag = 0
+  :: lag = LAG
+  fi;
+  atomic {
+    run Controller(0); run World();
+#if CONTROLLERS > 1
+    run Controller(1);
+#endif
+    skip
+  }
+}

@@ -1,0 +1,67 @@
+"""What a decision depends on besides the pod where rule host-resources is on: the LimitRanges of its namespace."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from policies.pods.limit_ranges import NamespaceLimits, ResourceBounds
+from policies.pods.quantity import parse_quantity
+from policies.rule import Phase
+from tests.builders import gpu_container, pod, view
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import Configuration, load_objects
+from webhook.serving.engine import Engine
+from webhook.serving.evaluator import Evaluator
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SHARED = Document(
+    "GPUClass",
+    "shared",
+    {
+        "memoryGiB": 80,
+        "nodeLabels": [{"key": "accelerator", "values": ["shared"]}],
+        "perGPU": {"cpu": 12, "memory": "1Gi"},
+    },
+)
+POD = view(pod(gpu_container(resources={"limits": {"nvidia.com/gpu": "1"}, "requests": {"memory": "1Gi"}})))
+NONE = NamespaceLimits()
+AT_MOST_4 = NamespaceLimits(cpu=ResourceBounds(pod_max=parse_quantity(4)))
+
+
+def configuration(mode: str) -> Configuration:
+    rules = {"gpu-class": {"default": "shared"}, "host-resources": {"mode": mode}}
+    return load_objects([SHARED, Document("GPUPolicy", "default", {"rules": rules})])
+
+
+def test_equal_pods_of_a_namespace_are_decided_again_when_its_limit_ranges_change() -> None:
+    engine, found = Engine(configuration("enforce")), []
+    for limits in (NONE, AT_MOST_4, AT_MOST_4, NONE, None):
+        by = Evaluator(engine=engine, now=NOW, limits_of=lambda _namespace, limits=limits: limits)  # type: ignore[misc]
+        fingerprint = engine.fingerprints.of(POD)
+        decision = by.evaluate(Phase.MUTATE, by.policy("team"), POD, fingerprint=fingerprint)
+        found.append((decision.changes[-1].what, decision.pod is None))
+
+    twelve, four = "main: requests cpu=12", "main: requests cpu=4"
+    # The second review of an equal pod under the same LimitRanges is answered without the rules.
+    assert found == [(twelve, False), (four, False), (four, True), (twelve, True), (twelve, False)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "count"), [("enforce", 1), ("warn", 1), ("audit", 1), ("disabled", 0)], ids=str
+)
+def test_only_a_policy_with_the_rule_on_reads_them(mode: str, count: int) -> None:
+    asked: list[str] = []
+
+    def limits_of(namespace: str) -> NamespaceLimits:
+        asked.append(namespace)
+        return NONE
+
+    by = Evaluator(engine=Engine(configuration(mode)), now=NOW, limits_of=limits_of)
+    by.evaluate(Phase.MUTATE, by.policy("team"), POD)
+
+    assert asked == ["team"] * count
+    assert by.engine.configuration.policies.reads_limit_ranges is bool(count)
+
+
+def test_the_built_in_policy_reads_none() -> None:
+    assert not load_objects([]).policies.reads_limit_ranges
