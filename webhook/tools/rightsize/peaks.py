@@ -51,7 +51,8 @@ def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPod
         counted = prometheus.query(f"{of_pods} (count_over_time({USE}{UNFORGED}[{hours}h:1h]))", now)
     found: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
     for sample in counted:
-        found[_pod(sample)] = Measured([], [], int(sample.value))
+        # Both ends of a range count before Prometheus 3.
+        found[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
     names = (MEMORY_BY_HOUR, USE_BY_HOUR) if by_hour else (MEMORY, USE)
     memory, use = (
         prometheus.query(f"max by ({', '.join(LABELS)}) (max_over_time({name}{UNFORGED}[{hours}h]))", now)
