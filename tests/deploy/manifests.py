@@ -60,6 +60,10 @@ def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [document for document in documents if document["kind"] == kind]
 
 
+def roles(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*of_kind("Role", documents), *of_kind("ClusterRole", documents)]
+
+
 def pods(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what the pods of the Deployments run, by `webhook` and `controller`."""
     return {

@@ -14,7 +14,7 @@ from tests.cluster.outage.samples import CRON_JOB, DEFINITIONS, DEPLOYMENT, JOB,
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.webhook import apply_all, manifests, summed, uninstall
 
-CPU_PODS = 200
+CPU_PODS = 50
 HOST = 60
 NAMESPACE = "outage"
 PODS = "/api/v1/namespaces/{}/pods"

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.all_faults import longer
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import create, job, jobset, made, member, pod_group, pytorchjob
-from tests.cluster.waiting.line import Line, longer
+from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.build import minor_version
 from tests.controlplane.client import accepted

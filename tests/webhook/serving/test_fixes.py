@@ -22,6 +22,7 @@ from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import RULE_ID, UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
 from policies.rule import Rule
+from tests.all_faults import longer
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.serving.engine import Engine, Outcome, Violation
@@ -260,11 +261,15 @@ def test_each_rule_that_denies_has_a_fix_or_says_why_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cases", "least"),
-    [pytest.param(300, 200, id="some"), pytest.param(5_000, 3_000, id="many", marks=pytest.mark.slow)],
+    "seeds",
+    [
+        pytest.param(range(300), id="some"),
+        pytest.param(range(300, 1_000), id="more", marks=pytest.mark.slow),
+        pytest.param(range(1_000, 5_000), id="many", marks=[pytest.mark.slow, longer]),
+    ],
 )
-def test_a_fix_removes_its_finding_and_brings_no_other(cases: int, least: int) -> None:
-    count, failed = tried(range(cases))
+def test_a_fix_removes_its_finding_and_brings_no_other(seeds: range) -> None:
+    count, failed = tried(seeds)
 
-    assert count >= least
+    assert count >= len(seeds) * 0.6
     assert not failed, f"{len(failed)} of {count} fixes fail:\n" + "\n".join(failed[:20])
