@@ -44,6 +44,10 @@ SETS: dict[str, tuple[str | Path, ...]] = {
     "default": (),
     **{name: ("-f", CHART / f"values-{name}.yaml") for name in PRESETS},
     "cert-manager": ("--set", "certificates.certManager.enabled=true"),
+    "measured": (
+        "--set",
+        "use.enabled=true,use.prometheus.url=https://prometheus:9090,use.prometheus.caSecret=ca",
+    ),
     "known-callers": (
         "--set",
         "webhook.clientAuthentication.caConfigMap=callers,webhook.clientAuthentication.names={kube-apiserver}",

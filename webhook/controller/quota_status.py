@@ -280,7 +280,7 @@ def _budget(ledger: QuotaLedger) -> dict[str, _Verdict]:
     spent, low = reached(budget, spending), reached(budget, spending, budget.warn_at)
     found = {BUDGET_SPENT: (FALSE, "GPUHoursLeft", every), BUDGET_LOW: (FALSE, "GPUHoursLeft", every)}
     if spent:
-        until = f"what needs them is denied until {time_of(spending.end)}"
+        until = f"requests for them are denied until {time_of(spending.end)}"
         found[BUDGET_SPENT] = TRUE, "Spent", f"{how_much(budget, spending, spent)}: {until}"
     if low:
         left = how_long(budget, spending, low, ledger.used or {})

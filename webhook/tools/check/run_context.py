@@ -7,6 +7,7 @@ not fit is not certain to be denied: it is a warning.
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
@@ -269,7 +270,7 @@ class CheckedCluster:
     def _quota(self, namespace: str) -> QuotaGrant | None:
         """Return what the GPUQuota grants, and what its status says is held."""
         record = self._reader.quota(namespace)
-        granted = stated_grant(record) if record else None
+        granted = stated_grant(record, datetime.now(UTC)) if record else None
         if record is None or granted is None:
             return None
         if quota_status(record, None).state is QuotaState.NOT_COUNTED:
