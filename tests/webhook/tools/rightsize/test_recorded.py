@@ -49,7 +49,7 @@ def stored(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Prometheu
     if promtool is not None:
         text, by_name = tmp_path / "series", sorted(request.param, key=lambda line: line.partition("{")[0])
         text.write_text("".join([*by_name, "# EOF\n"]))
-        command = [promtool, "tsdb", "create-blocks-from", "openmetrics", text, tmp_path / "data"]
+        command = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(tmp_path / "data")]
         subprocess.run(command, check=True, capture_output=True)
     with prometheus(tmp_path, [], 'job="dcgm"', interval="1m") as client:
         yield client
