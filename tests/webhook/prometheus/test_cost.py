@@ -47,9 +47,9 @@ def test_a_round_for_many_gpus(tmp_path: Path) -> None:
     )
     with Exporters({"dcgm": page}) as exporters:
         jobs = [job("dcgm", exporters, labels={"namespace": "gpu-operator", "pod": "x"})]
-        with prometheus(tmp_path, jobs, 'job="dcgm"', "10s") as client:
+        with prometheus(tmp_path, jobs, 'job="dcgm"', "30s") as client:
             measuring = Measuring(
-                prometheus=client, idle_after=timedelta(seconds=30), rules_interval=timedelta(seconds=10)
+                prometheus=client, idle_after=timedelta(seconds=60), rules_interval=timedelta(seconds=30)
             )
             use = GPUUse(
                 measuring,
@@ -63,7 +63,7 @@ def test_a_round_for_many_gpus(tmp_path: Path) -> None:
                 failed=lambda: failures.append(None),
             )
 
-            assert eventually(lambda: len(client.query(measuring.promql)) == GPUS, seconds=120)
+            assert eventually(lambda: len(client.query(measuring.promql)) == GPUS, seconds=240)
             now, began, cpu = datetime.now(UTC), time.monotonic(), time.thread_time()
             use.measure(now)
             seconds, cpu = time.monotonic() - began, time.thread_time() - cpu
