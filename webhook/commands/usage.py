@@ -16,10 +16,10 @@ from policies.quota.amounts import NOTHING, format_amount, total
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
 from webhook.commands.output import Screen, counted, echo_document, end_with, fail, print_json
-from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.tools.audit import STDIN, UNKNOWN_CLASS, By, Counts, GroupUsage, Usage, audit_lines
-from webhook.tools.average_use import read_use
+from webhook.tools.average_use import MeasuredUse, read_use
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
@@ -90,7 +90,10 @@ def usage(
     by = tuple(dict.fromkeys(by))
     try:
         priced = read_prices(prices) if prices else None
-        use = read_use(prometheus, since, min(until or now(), now())) if prometheus and since else None
+        use = None
+        if prometheus and since:
+            pods = read_use(prometheus, since, min(until or now(), now()))
+            use = MeasuredUse(pods, load_directory(None).resource_mapping).of
     except ConfigurationError as error:
         end_with(error.problems, "; nothing was counted")
     except PrometheusError as error:
