@@ -71,6 +71,15 @@ class Reason(StrEnum):
     DRIVER_TOO_OLD = "DriverTooOld", "no node that can take the pod has the CUDA version"
     MISSING_TOLERATION = "MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes"
 
+    EXCEEDS_MAX_RUNTIME = "ExceedsMaxRuntime", "a pod may run longer than max of the policy"
+    OWNER_UNREAD = (
+        "OwnerUnread",
+        "a pod gets no default runtime, because the object that makes it could not be read",
+    )
+    NO_DISRUPTION_BUDGET = (
+        "NoDisruptionBudget",
+        "no PodDisruptionBudget selects the replicas of a server",
+    )
     EXCEEDS_SHARE = "ExceedsShare", "a pod requests more CPU or memory than the share of its GPUs"
 
     PROBE_KILLS_LOADING = "ProbeKillsLoading", "a probe kills the container before its model is loaded"
@@ -264,6 +273,14 @@ _REASONS = {
     | {Reason.DRIVER_TOO_OLD, Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
     "gpu-toleration": _INJECTED | {Reason.MISSING_TOLERATION, Reason.NO_NODE},
     "spot": _INJECTED | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
+    "max-runtime": _INJECTED
+    | {
+        Reason.EXCEEDS_MAX_RUNTIME,
+        Reason.OWNER_UNREAD,
+        Reason.INVALID_ANNOTATION,
+        Reason.INEFFECTIVE_ANNOTATION,
+    },
+    "disruption": _INJECTED | {Reason.NO_DISRUPTION_BUDGET},
     "host-resources": _INJECTED | {Reason.EXCEEDS_SHARE},
     "readiness-delay": _INJECTED
     | {Reason.PROBE_KILLS_LOADING, Reason.SCALES_TO_ZERO}

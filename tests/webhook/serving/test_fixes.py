@@ -64,6 +64,7 @@ PINS: tuple[JSON, ...] = (
     {"autoscaledClasses": ["nvidia-h100"]},
 )
 RULES = (("gpu-class", PINS), ("gpu-requests", REQUESTS), ("gpu-isolation", ({"mode": "enforce"},)))
+RUNTIMES = ({"mode": "enforce", "max": "8h"}, {"mode": "enforce", "default": "1h"})
 AMOUNTS = (1, 2, "3", 4, 8, 16, 17, 100, "500m", "0.3", 1.5, "2500m", 0, -1, "1e30", "one", None)
 MISSPELT = ("nvidia.com/gpus", "nvidia/gpu", "gpu", "nvidia.com/mig1g.10gb")
 NAMES = (GPU, GPU, GPU, GPU, *SLICES, SHARED, AMD, *MISSPELT)
@@ -108,6 +109,9 @@ def configuration(rules: bytes) -> Configuration:
 def case(seed: int) -> Case:
     random = Random(seed)  # noqa: S311 - no secrets
     rules = {name: random.choice(options) for name, options in RULES if random.random() < 0.5}
+    runs = Random(~seed)  # noqa: S311 - no secrets
+    if runs.random() < 0.5:
+        rules["max-runtime"] = runs.choice(RUNTIMES)
     in_force = configuration(msgspec.json.encode(rules))
     nodes = None
     if random.random() < 0.7:
@@ -129,7 +133,7 @@ def case(seed: int) -> Case:
     by = Evaluator(
         engine=Engine(in_force), now=NOW, nodes=lambda: nodes, quota_of=lambda _: UnusedQuota(grant, in_force)
     )
-    return Case(document(random), by)
+    return Case(bounded(document(random), runs), by)
 
 
 def state(random: Random) -> NodeState:
@@ -161,6 +165,17 @@ def document(random: Random) -> JSON:
         "metadata": {"name": "j"},
         "spec": {"template": template},
     }
+
+
+def bounded(made: JSON, random: Random) -> JSON:
+    """Let some of the pods run to completion, with a deadline or the annotation of one."""
+    pod = made if made["kind"] == "Pod" else made["spec"]["template"]
+    if random.random() < 0.15:
+        pod["spec"] |= {"restartPolicy": "Never", "activeDeadlineSeconds": random.choice((60, 40_000))}
+    if random.random() < 0.15:
+        wish = {"gpu-admission.dev/max-runtime": random.choice(("2h", "100h", "long"))}
+        pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **wish}
+    return made
 
 
 def container(random: Random, name: str) -> JSON:
