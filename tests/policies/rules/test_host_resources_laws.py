@@ -80,13 +80,11 @@ def containers(draw: st.DrawFn, name: str, *, is_init: bool = False) -> JSON:
     requests: dict[str, str] = {}
     for resource in NAMES:
         low, high = sorted(draw(places(resource, 2)))
-        match draw(st.integers(0, 5)):
-            case 0:
-                requests[resource] = AMOUNTS[resource][low]
-            case 1:
-                limits[resource] = AMOUNTS[resource][high]
-            case 2:
-                requests[resource], limits[resource] = AMOUNTS[resource][low], AMOUNTS[resource][high]
+        written = draw(st.sampled_from(["", "", "", "request", "limit", "request and limit"]))
+        if "request" in written:
+            requests[resource] = AMOUNTS[resource][low]
+        if "limit" in written:
+            limits[resource] = AMOUNTS[resource][high]
     if gpus := draw(st.sampled_from([0, 1, 1, 2])):
         limits["nvidia.com/gpu"] = str(gpus)
     restart = {"restartPolicy": "Always"} if is_init and draw(st.booleans()) else {}
@@ -97,8 +95,10 @@ def containers(draw: st.DrawFn, name: str, *, is_init: bool = False) -> JSON:
 def pods(draw: st.DrawFn) -> JSON:
     apps = [draw(containers(f"app-{at}")) for at in range(draw(st.integers(1, 3)))]
     inits = [draw(containers(f"init-{at}", is_init=True)) for at in range(draw(st.integers(0, 2)))]
-    more = {"initContainers": inits} if inits else {}
-    return pod(*apps, nodeSelector={"accelerator": "nvidia-a100-80gb"}, **more)
+    document = pod(*apps, nodeSelector={"accelerator": "nvidia-a100-80gb"})
+    if inits:
+        document["spec"]["initContainers"] = inits
+    return document
 
 
 # ---- the API server
