@@ -71,6 +71,15 @@ class Reason(StrEnum):
     DRIVER_TOO_OLD = "DriverTooOld", "no node that can take the pod has the CUDA version"
     MISSING_TOLERATION = "MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes"
 
+    EXCEEDS_MAX_RUNTIME = "ExceedsMaxRuntime", "a pod may run longer than max of the policy"
+    OWNER_UNREAD = (
+        "OwnerUnread",
+        "a pod gets no default runtime, because the object that makes it could not be read",
+    )
+    NO_DISRUPTION_BUDGET = (
+        "NoDisruptionBudget",
+        "no PodDisruptionBudget selects the replicas of a server",
+    )
     EXCEEDS_SHARE = "ExceedsShare", "a pod requests more CPU or memory than the share of its GPUs"
 
     PROBE_KILLS_LOADING = "ProbeKillsLoading", "a probe kills the container before its model is loaded"
@@ -253,16 +262,25 @@ _REASONS = {
     | {Reason.EXCEEDS_MAX_PER_CONTAINER, Reason.EXCEEDS_MAX_PER_POD, Reason.EXCEEDS_NODE, Reason.NO_NODE}
     | {Reason.OTHER_VENDOR, Reason.UNKNOWN_SLICE, Reason.SEVERAL_SLICES, Reason.DEVICE_VARIABLE}
     | {Reason.DAEMONSET_HOLDS_GPUS, Reason.FRACTION_BESIDE_GPUS, Reason.FRACTION_TOO_SMALL}
-    | {Reason.INEFFECTIVE_ANNOTATION},
+    | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
     "ineffective-fields": {Reason.INEFFECTIVE_ANNOTATION, Reason.UNKNOWN_ANNOTATION, Reason.MISPLACED_FIELD}
     | {Reason.INVALID_RESOURCE_NAME, Reason.UNKNOWN_RESOURCE_NAME},
     "gpu-class": _INJECTED
     | {Reason.UNKNOWN_CLASS, Reason.CLASS_NOT_OFFERED, Reason.CLASS_CONTRADICTION, Reason.CLASS_NOT_PINNED}
     | {Reason.CLASS_NOT_ALLOWED, Reason.MODEL_TOO_LARGE, Reason.NO_NODE}
     | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
-    "cuda-version": _INJECTED | {Reason.DRIVER_TOO_OLD, Reason.INEFFECTIVE_ANNOTATION},
+    "cuda-version": _INJECTED
+    | {Reason.DRIVER_TOO_OLD, Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
     "gpu-toleration": _INJECTED | {Reason.MISSING_TOLERATION, Reason.NO_NODE},
-    "spot": _INJECTED | {Reason.INEFFECTIVE_ANNOTATION},
+    "spot": _INJECTED | {Reason.INVALID_ANNOTATION, Reason.INEFFECTIVE_ANNOTATION},
+    "max-runtime": _INJECTED
+    | {
+        Reason.EXCEEDS_MAX_RUNTIME,
+        Reason.OWNER_UNREAD,
+        Reason.INVALID_ANNOTATION,
+        Reason.INEFFECTIVE_ANNOTATION,
+    },
+    "disruption": _INJECTED | {Reason.NO_DISRUPTION_BUDGET},
     "host-resources": _INJECTED | {Reason.EXCEEDS_SHARE},
     "readiness-delay": _INJECTED
     | {Reason.PROBE_KILLS_LOADING, Reason.SCALES_TO_ZERO}

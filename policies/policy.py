@@ -159,6 +159,11 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             (each, each.options.mode) for each in self.bindings if each.options.mode is not Mode.DISABLED
         )
 
+    @cached_property
+    def reads_owners(self) -> bool:
+        """Whether an enabled rule depends on the objects that make pods."""
+        return any(binding.rule.reads_owner for binding, _ in self._as_written)
+
     def paused(self, now: datetime) -> datetime | None:
         return still_paused(self.paused_until, now)
 
@@ -188,6 +193,10 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {binding.rule.id: binding.options for binding in self.bindings}
 
 
+def _is_enabled(options: RuleOptions | None) -> bool:
+    return options is not None and options.mode is not Mode.DISABLED
+
+
 class PolicySet:
     """All policies, and for each namespace the one that governs it."""
 
@@ -201,6 +210,11 @@ class PolicySet:
         )
         self.has_queues = any(
             queues(options) for policy in self.policies for options in policy.spec.rules.values()
+        )
+        self.reads_owners = any(
+            rule.reads_owner and _is_enabled(policy.spec.rules.get(rule.id))
+            for policy in self.policies
+            for rule in RULES
         )
         self.reads_limit_ranges = any(reads_limit_ranges(each.spec.rules.get) for each in policies)
         # Namespaces come and go; what is remembered is bounded.

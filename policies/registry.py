@@ -12,6 +12,7 @@ from policies.pods.fingerprint import Fingerprints
 from policies.rule import Rule
 from policies.rules import (
     cuda_version,
+    disruption,
     gpu_class,
     gpu_isolation,
     gpu_quota,
@@ -19,6 +20,7 @@ from policies.rules import (
     gpu_toleration,
     host_resources,
     ineffective_fields,
+    max_runtime,
     model_warming,
     parallelism,
     readiness_delay,
@@ -33,6 +35,8 @@ RULES: tuple[Rule, ...] = (
     cuda_version.RULE,
     gpu_toleration.RULE,
     spot.RULE,
+    max_runtime.RULE,
+    disruption.RULE,
     host_resources.RULE,
     readiness_delay.RULE,
     shared_memory.RULE,

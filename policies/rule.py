@@ -20,7 +20,9 @@ from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
+from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
+from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -76,6 +78,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claims` removes other claims from the pod."""
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
+    owner: Owner = NO_OWNER
+    """What makes the pod, as far as a rule that `reads_owner` needs it."""
     is_update: bool = False
     fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
@@ -84,6 +88,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What the LimitRanges of the namespace say. None if rule host-resources is off, or they cannot be read."""
     grant: QuotaGrant | None = None
     """What the quota of the namespace grants, None without a quota, or if no rule needs it."""
+    budgets: tuple[LabelSelector, ...] | None = None
+    """The selectors of the namespace's PodDisruptionBudgets, None if they are not known, or if no rule needs them."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule, None if it is disabled: a few rules depend on one another."""
 
@@ -112,5 +118,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     metadata_keys: tuple[str, ...] = ()
     """Globs over the keys of annotations and labels that it reads, besides those of `gpu-admission.dev/` and of
     GPUResourceMappings. Two pods that differ only in other keys get the same decision."""
+    reads_owner: bool = False
+    """Depends on the object that makes the pod, which is looked up only where such a rule is enabled."""
     on_update: bool = False
     """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,32 +29,41 @@ DCGM = 'gpu="0",UUID="{gpu}",pci_bus_id="00000000:10:1C.0",device="nvidia0",mode
 """The labels of dcgm-exporter (internal/pkg/rendermetrics/render_metrics.go), before those of the pod."""
 
 
-def of_pod(pod: str, namespace: str = "team") -> str:
+def of_pod(pod: str, namespace: str) -> str:
     return f',container="main",namespace="{namespace}",pod="{pod}"'
 
 
-def dcgm(pod: str, gpu: str, percent: float, mebibytes: float = 1024) -> str:
+def dcgm(pod: str, gpu: str, percent: float, mebibytes: float = 1024, namespace: str = "team") -> str:
     """Return what dcgm-exporter says of a card."""
-    labels = DCGM.format(gpu=gpu) + of_pod(pod)
+    labels = DCGM.format(gpu=gpu) + of_pod(pod, namespace)
     return f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {percent}\nDCGM_FI_DEV_FB_USED{{{labels}}} {mebibytes}\n"
 
 
-def dcgm_slice(pod: str, gpu: str, instance: int, ratio: float, mebibytes: float = 1024) -> str:
+def dcgm_slice(
+    pod: str, gpu: str, instance: int, ratio: float, mebibytes: float = 1024, namespace: str = "team"
+) -> str:
     """Return what dcgm-exporter says of a MIG slice."""
-    labels = f'{DCGM.format(gpu=gpu)},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{instance}"{of_pod(pod)}'
+    slice_labels = f'GPU_I_PROFILE="1g.10gb",GPU_I_ID="{instance}"'
+    labels = f"{DCGM.format(gpu=gpu)},{slice_labels}{of_pod(pod, namespace)}"
     return f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {ratio}\nDCGM_FI_DEV_FB_USED{{{labels}}} {mebibytes}\n"
 
 
 def amd(pod: str, gpu: int, percent: float, mebibytes: float = 1024, prefix: str = "amd_") -> str:
     """Return what device-metrics-exporter says of a card."""
-    labels = f'card_model="102-G30211-0C",gpu_id="{gpu}",gpu_partition_id="0",hostname="n",serial_number="S{gpu}"{of_pod(pod)}'
+    of_gpu = (
+        f'card_model="102-G30211-0C",gpu_id="{gpu}",gpu_partition_id="0",hostname="n",serial_number="S{gpu}"'
+    )
+    labels = of_gpu + of_pod(pod, "team")
     return f"{prefix}gpu_gfx_activity{{{labels}}} {percent}\n{prefix}gpu_used_vram{{{labels}}} {mebibytes}\n"
 
 
 class Exporters:
-    """Exporters on one port, each below its name. `pages` are what they say now; one without a page is away."""
+    """Exporters on one port, each below its name. `pages` are what they say now; one without a page is away.
 
-    def __init__(self, pages: Mapping[str, str]) -> None:
+    `page` says it anew for each scrape.
+    """
+
+    def __init__(self, pages: Mapping[str, str], page: Callable[[str], str | None] | None = None) -> None:
         self.pages = dict(pages)
         outer = self
 
@@ -66,11 +75,11 @@ class Exporters:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                page = outer.pages.get(self.path.strip("/"))
-                self.send_response(503 if page is None else 200)
+                found = (page or outer.pages.get)(self.path.strip("/"))
+                self.send_response(503 if found is None else 200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.end_headers()
-                self.wfile.write((page or "").encode())
+                self.wfile.write((found or "").encode())
 
             def log_message(self, *_arguments: Any) -> None:
                 """Say nothing."""
@@ -147,6 +156,15 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], folder: Path) 
 
 def problems(url: str) -> list[str]:
     """Return what rules fail with; Prometheus itself only logs it."""
+    return [rule["lastError"] for group in _groups(url) for rule in group["rules"] if rule.get("lastError")]
+
+
+def rule_seconds(url: str) -> float:
+    """Return how long the last evaluation of all rules took, in seconds."""
+    return sum(float(group["evaluationTime"]) for group in _groups(url))
+
+
+def _groups(url: str) -> list[dict[str, Any]]:
     with urllib.request.urlopen(f"{url}/api/v1/rules", timeout=5) as answer:  # noqa: S310 - our own address
-        groups = json.load(answer)["data"]["groups"]
-    return [rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")]
+        groups: list[dict[str, Any]] = json.load(answer)["data"]["groups"]
+    return groups

@@ -164,9 +164,12 @@ ANNOTATIONS = st.fixed_dictionaries(
         "gpu-admission.dev/model-path": st.sampled_from(["/models", "relative"]),
         "gpu-admission.dev/model-cache-claim": st.just("models"),
         "gpu-admission.dev/model-load-seconds": st.sampled_from(["90", "soon"]),
+        "gpu-admission.dev/max-runtime": st.sampled_from(["4h", "100h", "long"]),
         "gpu-admission.dev/gpuclass": CLASS_NAMES,
         "gpu-admission/cuda": st.just("12.4"),
         "nvidia.com/use-gputype": st.just("A100"),
+        "karpenter.sh/do-not-disrupt": st.sampled_from(["true", "false"]),
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": st.just("true"),
         "team": st.just("ml"),
         "batch.kubernetes.io/job-completion-index": st.sampled_from(["0", "1"]),
     },
@@ -186,6 +189,7 @@ SPECS = st.builds(
                 readinessProbe=PROBES,
                 livenessProbe=PROBES,
                 startupProbe=st.none() | PROBES,
+                ports=st.just([{"containerPort": 80}]) | st.none(),
                 command=st.just(["serve"]),
                 args=st.sampled_from([["-tp", "2"], ["torchrun --nproc_per_node=8 train.py"]]),
             )
@@ -206,6 +210,7 @@ SPECS = st.builds(
         hostIPC=st.booleans(),
         os=st.sampled_from([{"name": "linux"}, {"name": "windows"}]),
         terminationGracePeriodSeconds=st.sampled_from([0, 30, 600]),
+        activeDeadlineSeconds=st.sampled_from([600, 360_000, "{{limit}}"]),
         securityContext=optional(runAsNonRoot=st.booleans(), fsGroup=st.just(1000)),
     ),
 )

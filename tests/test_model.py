@@ -28,7 +28,8 @@ from tests.webhook.quota import test_protocol_rules
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "tests" / "model" / "quota.pml"
 WAITING = MODEL.with_name("waiting.pml")
-TEXT = MODEL.read_text() + WAITING.read_text()
+BUDGET = MODEL.with_name("budget.pml")
+TEXT = "".join(each.read_text() for each in (MODEL, WAITING, BUDGET))
 RULE, INSTANCE = (
     re.compile(r"^#ifndef (\w+)\n#define \1 1\n#endif$", re.MULTILINE),
     re.compile(r"^#ifdef (\w+)  ", re.MULTILINE),
@@ -80,11 +81,17 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
     assert set(explained.values()) - histories == set()
 
 
-def test_every_rule_of_the_line_is_taken_out_and_explained() -> None:
-    explained = set(re.findall(r"^\|.*[^`] \| `([A-Z_]+)` \|$", PAGE, re.MULTILINE))
+@pytest.mark.parametrize(
+    ("model", "heading", "mutants"),
+    [(WAITING, "Pods that wait in line", "WAITING_MUTANTS"), (BUDGET, "Budgets", "BUDGET_MUTANTS")],
+    ids=["waiting", "budget"],
+)
+def test_every_rule_of_a_section_is_taken_out_and_explained(model: Path, heading: str, mutants: str) -> None:
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    explained = set(re.findall(r"^\|.* \| `([A-Z_]+)` \|$", section, re.MULTILINE))
 
-    assert taken_out("WAITING_MUTANTS") - set(INSTANCE.findall(WAITING.read_text())) == rules(WAITING)
-    assert explained == rules(WAITING)
+    assert taken_out(mutants) - set(INSTANCE.findall(model.read_text())) == rules(model)
+    assert explained == rules(model)
 
 
 def rules(model: Path) -> set[str]:

@@ -23,6 +23,7 @@ MODEL_PATH = DOMAIN + "model-path"
 MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 SPOT = DOMAIN + "spot"
+MAX_RUNTIME = DOMAIN + "max-runtime"
 MODELS = frozenset({MODEL_FAMILY, MODEL_PARAMS})
 """The annotations that declare a model."""
 
@@ -30,6 +31,11 @@ CANARY = DOMAIN + "canary"
 """Only on dry runs: the webhook adds CANARY_ANSWER. The rules do the same as without it."""
 CANARY_ANSWER = DOMAIN + "canary-answer"
 """Written by the webhook. A canary is never stored."""
+
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+AUTOSCALERS = (DO_NOT_DISRUPT, SAFE_TO_EVICT)
+"""Annotations of others that a rule adds: Karpenter and the cluster autoscaler read them."""
 
 INJECTED = DOMAIN + "injected"
 """Written by the webhook for people to read. `policies.pods.injected` reads it on updates. No creation depends on it."""

@@ -20,10 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding, Reason, Severity
-from policies.pods.annotations import INJECTED
+from policies.pods.annotations import AUTOSCALERS, INJECTED
 from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
 from policies.pods.patch import Added, Change, Operation, words
-from policies.pods.pod import Container, Pod, PodSpec, View
+from policies.pods.pod import Container, Pod, View
 
 Words = AbstractSet[str]
 """Changes in words."""
@@ -49,9 +49,10 @@ def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = 
     spec = replace(pod.spec, ephemeral_containers=None)
     if not by_author:
         spec = replace(spec, node_name=None)
+    submitted = Pod(metadata=metadata, given_spec=spec)
     for path, _ in reversed(find_injected(pod, injected_changes(pod) if injected is None else injected)):
-        spec = _without(spec, path) or PodSpec()
-    return Pod(metadata=metadata, given_spec=spec)
+        submitted = _without(submitted, path) or Pod()
+    return submitted
 
 
 def names_its_node(document: bytes) -> bool:
@@ -70,7 +71,7 @@ def injected_changes(pod: Pod) -> Words:
 
 
 def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
-    """Return the paths below `spec` of the fields that match one of the changes, in order, each with the change.
+    """Return the paths of the fields that match one of the changes, in order, each with the change.
 
     If several items of a list match, only the last one counts, because rules append.
     """
@@ -82,6 +83,14 @@ def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
 
 def _described(pod: Pod) -> Described:
     """Yield every field of the pod that a rule could have injected."""
+    for path, what in _described_spec(pod):
+        yield ("spec", *path), what
+    for key in AUTOSCALERS:
+        if key in pod.annotations:
+            yield ("metadata", "annotations", key), f"annotation {key}"
+
+
+def _described_spec(pod: Pod) -> Described:
     spec = pod.spec
     yield from _items(
         {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
@@ -93,6 +102,8 @@ def _described(pod: Pod) -> Described:
             yield (*_TERMS, at, "matchExpressions", index), words(requirement)
     if (seconds := spec.termination_grace_period_seconds) is not None:
         yield ("terminationGracePeriodSeconds",), words(seconds, "terminationGracePeriodSeconds")
+    if (deadline := spec.active_deadline_seconds) is not None:
+        yield ("activeDeadlineSeconds",), f"activeDeadlineSeconds={deadline}"
     for place in pod.places:
         for path, what in _described_container(place.container):
             yield (place.list_name, place.index, *path), f"{place.container.name}: {what}"
@@ -169,10 +180,10 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
     changes: list[Change] = []
     warnings: list[Finding] = []
     for path, what in found:
-        place = _place(("spec", *path), old, new)
+        place = _place(path, old, new)
         if place is None:
             continue
-        value, sent = value_at(old, ("spec", *path)), value_at(new, place)
+        value, sent = value_at(old, path), value_at(new, place)
         if _is_present(place, value, new):
             continue
         changes.append(Change(what, (_put(new, place, value),), wanted[what]))

@@ -120,6 +120,10 @@ class PodPatch:
         what = words(seconds, "terminationGracePeriodSeconds")
         self._add(what, seconds, ("spec", "termination_grace_period_seconds"))
 
+    def set_active_deadline(self, seconds: int) -> None:
+        what = words(seconds, "activeDeadlineSeconds")
+        self._add(what, seconds, ("spec", "active_deadline_seconds"))
+
     # ---- container level
 
     def set_resource(

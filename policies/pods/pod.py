@@ -115,6 +115,7 @@ class Container(View, frozen=True):
     args: tuple[str, ...] | None = None
     env: tuple[EnvVar, ...] | None = None
     env_from: tuple[EnvFromSource, ...] | None = None
+    ports: tuple[msgspec.Raw, ...] | None = None
     resources: Resources | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
     readiness_probe: Probe | None = None
@@ -235,6 +236,8 @@ class PodSpec(View, frozen=True):
     os: Named | None = None
     restart_policy: str | None = None
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | str | None = None
+    """Text only in a template of Argo, which may have a parameter there."""
 
 
 class ExtendedResourceClaimStatus(View, frozen=True):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.field_paths import value_at
+from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Metadata, Pod
 
 
@@ -23,7 +24,8 @@ class PodCount(msgspec.Struct, frozen=True):
 class WorkloadPods(msgspec.Struct, frozen=True):
     """The pods of one template: its path in the object, the pod as written, and the number.
 
-    `admitted` is the pod after the enforced rules. `denied`: the enforced rules deny it.
+    `admitted` is the pod after the enforced rules. `denied`: the enforced rules deny it. `owner`: the object
+    that has the template, as far as its pods depend on it.
     """
 
     path: str
@@ -31,6 +33,7 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     count: PodCount
     admitted: Pod
     denied: bool = False
+    owner: Owner = NO_OWNER
 
 
 class Workload(msgspec.Struct, frozen=True, dict=True):

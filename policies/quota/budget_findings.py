@@ -25,7 +25,7 @@ from policies.quota.spec import NAME, budget_field
 KEYS_SHOWN = 2
 """Keys in one message; the line is short."""
 
-_THIS = {Period.DAY: "today (UTC)", Period.WEEK: "this week", Period.MONTH: "this month"}
+THIS_PERIOD = {Period.DAY: "today (UTC)", Period.WEEK: "this week", Period.MONTH: "this month"}
 
 
 def of_reservation(namespace: str, outcome: ReservationOutcome, now: datetime) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def how_much(budget: Budget, spending: Spending, keys: Collection[str]) -> str:
         for key in _first(keys)
     ]
     more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
-    return f"{' and '.join(facts[:KEYS_SHOWN])}{more} used {_THIS[budget.period]}"
+    return f"{' and '.join(facts[:KEYS_SHOWN])}{more} used {THIS_PERIOD[budget.period]}"
 
 
 def how_long(budget: Budget, spending: Spending, keys: Collection[str], used: Vector) -> str:

@@ -157,6 +157,8 @@ class QuotaGrant(msgspec.Struct, frozen=True):
             hard=self.hard,
             unclassified_pods=self.unclassified_pods,
             used={**dict.fromkeys(self.hard, NOTHING), **(self.held or {})},
+            budget=self.budget,
+            spending=self.spending,
             class_catalogue=str(version),
         )
 

@@ -148,12 +148,9 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
     found = partial(Finding, rule=RULE_ID)
     if reason is VerdictReason.QUEUE_FULL:
-        message = (
-            f"{ledger.all_waiting} pods wait in line for quota {namespace}/{NAME}, the most that it allows"
-        )
         return found(
             reason=Reason.QUEUE_FULL,
-            message=message,
+            message=f"the line for quota {namespace}/{NAME} is full: {_pods(ledger.all_waiting)} in it",
             remedy="create it again when some of them have started",
             ask="to raise spec.queue.maxWaiting of the GPUQuota",
         )

@@ -20,10 +20,11 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector, LeaseTimings
-from webhook.cluster.objects import CATALOGUES
+from webhook.cluster.objects import BUDGETS, CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
+from webhook.controller.gpu_use import Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 
@@ -52,13 +53,15 @@ def is_there(plane: ControlPlane, path: str) -> bool:
 
 @contextmanager
 def published_catalogues(plane: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
-    """Have the ConfigMap of the chart, empty at first and gone at the end; return what is published in it."""
+    """Have the ConfigMaps of the chart, empty at first and gone at the end; return what is published in that of catalogues."""
     client, configmaps = plane.client(), "/api/v1/namespaces/default/configmaps"
-    assert client.post(configmaps, {"metadata": {"name": CATALOGUES}})[0] == 201
+    for name in (CATALOGUES, BUDGETS):
+        assert client.post(configmaps, {"metadata": {"name": name}})[0] == 201
     try:
         yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
     finally:
-        client.delete(f"{configmaps}/{CATALOGUES}")
+        for name in (CATALOGUES, BUDGETS):
+            client.delete(f"{configmaps}/{name}")
 
 
 def gpus(team: Namespace) -> Fraction | None:
@@ -100,6 +103,8 @@ class Running:
         api: ApiClient | None = None,
         configuration: Configuration | None = None,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
+        measuring: Measuring | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.metrics = ControllerMetrics(CollectorRegistry())
         api = api or api_client(plane)
@@ -115,6 +120,8 @@ class Running:
             recount_seconds=300.0,
             observed=ObservedLedgers(expiry=expiry, no_quota=0.2),
             write_usage=write_usage,
+            measuring=measuring,
+            clock=clock,
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.controller.run, args=(self._stopping,), daemon=True)

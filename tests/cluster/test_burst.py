@@ -19,7 +19,7 @@ from tests.bench.measure import measure
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook
 
-PODS, CLIENTS = 2000, 32
+PODS, CLIENTS = 1000, 32
 BURSTS = int(os.environ.get("GPU_ADMISSION_BURSTS", "1"))
 """How many in a row; one tells whether it works, ten whether it works by luck."""
 

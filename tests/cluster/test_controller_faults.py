@@ -6,13 +6,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from policies.quota.amounts import GPUS
+from tests.bench.seeding import random_uid, seed
 from tests.builders import gpu_container, manifest
 from tests.cluster.controllers import Command, Running, eventually, uses
 from tests.cluster.proxy import Proxy, address, through
@@ -101,19 +101,27 @@ def test_ten_thousand_pods_fit(plane: ControlPlane) -> None:
     """Last in this file: ten thousand pods weigh on every test after this one."""
     team = Namespace(plane)
 
-    def create(number: int) -> None:
-        container = gpu_container(str(1 + number % 8), env=ENVIRONMENT)
-        accepted(team.create(manifest("v1", "Pod", f"trainer-{number}", {"containers": [container]})))
+    container = gpu_container("1", env=ENVIRONMENT)
+    uid = accepted(team.create(manifest("v1", "Pod", "trainer-0000", {"containers": [container]})))[
+        "metadata"
+    ]["uid"]
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(create, range(PODS)))
+    def renamed(number: int) -> dict[str, str]:
+        gpus = '"nvidia.com/gpu":"{}"'
+        return {
+            "trainer-0000": f"trainer-{number:04}",
+            uid: random_uid(number),
+            gpus.format(1): gpus.format(1 + number % 8),
+        }
+
+    seed(plane, f"/registry/pods/{team.name}/trainer-0000", range(1, PODS), renamed)
     total = sum(1 + number % 8 for number in range(PODS))
     team.quota({"gpus": "100000"})
     controller = Command(plane, "big", "--recount-seconds", "5")
     controller.start()
 
     assert uses(team, total, seconds=180), controller.log()
-    team.delete_pod("trainer-0")
+    team.delete_pod("trainer-0000")
     assert uses(team, total - 1)
     time.sleep(12)  # two turns of being compared with a list of everything
 

@@ -156,7 +156,7 @@ def all_counted(client: Client, documents: list[JSON]) -> list[Counted]:
         return [item for items in each for item in items]
 
 
-@pytest.mark.parametrize("number", [400, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [400, pytest.param(1000, marks=pytest.mark.slow)])
 def test_our_demand_is_what_the_api_servers_quota_charges(client: Client, number: int) -> None:
     found = all_counted(client, list(pods(number)))
 

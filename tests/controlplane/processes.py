@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
+GARBAGE_COLLECTION = ("GOGC", "GOMEMLIMIT")
+"""Variables by which Go trades memory for processor time (https://go.dev/doc/gc-guide); etcd and Kubernetes are written in it."""
 
 
 class Processes:
@@ -32,6 +34,7 @@ class Processes:
     def environment(self) -> Mapping[str, str]:
         """What children see: no home, and no proxies, through which the API server would call webhooks."""
         return {
+            **{name: os.environ[name] for name in GARBAGE_COLLECTION if name in os.environ},
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder),

@@ -60,6 +60,10 @@ def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [document for document in documents if document["kind"] == kind]
 
 
+def roles(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*of_kind("Role", documents), *of_kind("ClusterRole", documents)]
+
+
 def pods(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what the pods of the Deployments run, by `webhook` and `controller`."""
     return {
@@ -93,13 +97,13 @@ def workload_rules() -> str:
 
 def recording_rules() -> str:
     """Return the recording rules of the use of GPUs; the chart fills in the selector and the interval."""
-    selector, hour = "${selector}", "max_over_time({name}" + exporters.UNFORGED + "[1h])"
+    filled_in, hour = ("${selector}", "${interval}"), "max_over_time({name}" + exporters.UNFORGED + "[1h])"
     groups = {
         "gpu-admission-use": (
             "${interval}",
             {
-                exporters.USE: exporters.use_expression(selector),
-                exporters.MEMORY: exporters.memory_expression(selector),
+                exporters.USE: exporters.use_expression(*filled_in),
+                exporters.MEMORY: exporters.memory_expression(*filled_in),
             },
         ),
         "gpu-admission-use-by-hour": (

@@ -26,6 +26,7 @@ from tests.deploy.manifests import (
     of_kind,
     pods,
     rendered,
+    roles,
     static,
     template,
     webhooks,
@@ -35,9 +36,7 @@ from webhook.commands.controller import controller
 from webhook.commands.serve import serve
 from webhook.configuration.loader import load_directory
 from webhook.configuration.registered_annotations import without_added
-from webhook.configuration.workload_kinds import plural
 from webhook.server.settings import ServerSettings
-from webhook.workloads.gangs import LINKS, POD_GROUPS, SCHEDULING, runs_together
 
 pytestmark = pytest.mark.usefixtures("rendering")
 PRESETS = ("first-install", "production", "eks", "gke-private", "openshift")
@@ -45,6 +44,10 @@ SETS: dict[str, tuple[str | Path, ...]] = {
     "default": (),
     **{name: ("-f", CHART / f"values-{name}.yaml") for name in PRESETS},
     "cert-manager": ("--set", "certificates.certManager.enabled=true"),
+    "measured": (
+        "--set",
+        "use.enabled=true,use.prometheus.url=https://prometheus:9090,use.prometheus.caSecret=ca",
+    ),
     "known-callers": (
         "--set",
         "webhook.clientAuthentication.caConfigMap=callers,webhook.clientAuthentication.names={kube-apiserver}",
@@ -282,128 +285,6 @@ def test_with_cert_manager_nobody_else_writes_certificates() -> None:
         assert inject == "gpu-admission/gpu-admission"
 
 
-def roles(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [*of_kind("Role", documents), *of_kind("ClusterRole", documents)]
-
-
-MADE_BY_OTHERS = {
-    ("trainer.kubeflow.org", "trainjobs"),
-    ("disaggregatedset.x-k8s.io", "disaggregatedsets"),
-    ("batch.volcano.sh", "cronjobs"),
-    ("grove.io", "podcliquesets"),
-    ("serving.kserve.io", "inferenceservices"),
-    ("serving.kserve.io", "llminferenceservices"),
-    ("ome.io", "inferenceservices"),
-    ("nvidia.com", "dynamocomponentdeployments"),
-    ("nvidia.com", "dynamographdeployments"),
-    ("apps.nvidia.com", "nimpipelines"),
-    ("apps.nvidia.com", "nimservices"),
-    ("workload.serving.volcano.sh", "modelboosters"),
-    ("orchestration.aibrix.ai", "stormservices"),
-    ("inference.llmaz.io", "services"),
-}
-"""Kinds whose pods are made by an object of another kind, which has the size of the gang, or by a Deployment."""
-
-
-def read_by_the_controller(*arguments: str) -> set[tuple[str, str]]:
-    return {
-        (group, resource)
-        for role in of_kind("ClusterRole", rendered(*arguments))
-        if role["metadata"]["name"] == "gpu-admission-controller"
-        for rule in role["rules"]
-        if "get" in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-
-
-def test_the_controller_may_read_how_many_pods_a_gang_needs() -> None:
-    own = 'webhooks.extraWorkloads=[{"apiGroup": "example.com", "resources": ["trainingjobs"]}]'
-    readable = read_by_the_controller()
-    assert read_by_the_controller("--set-json", own) - readable == {("example.com", "trainingjobs")}
-    kinds = load_directory(None).workload_kinds.values()
-    gangs = {(each.group, each.plural) for each in kinds if runs_together(each) and not each.templates_only}
-    groups = {(source.rpartition("/")[0], "podgroups") for _, _, source in POD_GROUPS}
-    links = {(group, plural(kind)) for group, kind in LINKS}
-
-    assert gangs >= MADE_BY_OTHERS
-    assert not readable & MADE_BY_OTHERS
-    assert (
-        gangs - MADE_BY_OTHERS | groups | links | {(SCHEDULING, "podgroups"), (SCHEDULING, "workloads")}
-        <= readable
-    )
-
-
-CERTIFICATES = {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-
-
-@cases(
-    ("values", "resources", "namespaces"),
-    default=("", {"pods", "leases", *CERTIFICATES}, ["gpu-admission", "gpu-admission-canary"]),
-    cert_manager_writes_secrets_and_bundles=(
-        "certificates.certManager.enabled=true",
-        {"pods", "leases"},
-        ["gpu-admission", "gpu-admission-canary"],
-    ),
-    without_canary=(
-        "canary.enabled=false,certificates.certManager.enabled=true",
-        {"pods", "leases"},
-        ["gpu-admission"],
-    ),
-)
-def test_the_policy_bounds_all_that_the_controller_may_create(
-    values: str, resources: set[str], namespaces: list[str]
-) -> None:
-    documents = rendered("--set", values)
-    policy = admission_policy(documents, "gpu-admission-controller")
-    constraints = policy["spec"]["matchConstraints"]
-    created = {
-        resource
-        for role in roles(documents)
-        if role["metadata"]["name"] in {"gpu-admission-controller", "gpu-admission-canary"}
-        for rule in role["rules"]
-        if "create" in rule["verbs"]
-        or ("admissionregistration.k8s.io" in rule["apiGroups"] and "patch" in rule["verbs"])
-        for resource in rule["resources"]
-    }
-
-    bounded = {resource for rule in constraints["resourceRules"] for resource in rule["resources"]}
-    assert bounded == resources
-    # Events are in the namespaces of all quotas, which the policy does not match; nothing acts on one. A ledger may have the
-    # name of any namespace, and the controller writes all of them anyway.
-    assert created - {"events", "gpuquotaledgers"} <= bounded
-    assert constraints["namespaceSelector"]["matchExpressions"][0]["values"] == namespaces
-    assert [v["reason"] for v in policy["spec"]["validations"]] == ["Forbidden"] * len(
-        policy["spec"]["validations"]
-    )
-
-
-def admission_policy(documents: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    policies = of_kind("ValidatingAdmissionPolicy", documents)
-    return next(each for each in policies if each["metadata"]["name"] == name)
-
-
-def test_the_policy_bounds_every_change_of_a_pod_by_the_controller() -> None:
-    documents = rendered()
-    policy = admission_policy(documents, "gpu-admission-controller-pods")
-    changed = {
-        (resource, verb)
-        for role in roles(documents)
-        if role["metadata"]["name"] == "gpu-admission-controller"
-        for rule in role["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-        if resource.partition("/")[0] == "pods" and verb not in {"get", "list", "watch"}
-    }
-
-    assert changed == {("pods", "patch")}
-    assert policy["spec"]["matchConstraints"] == {
-        "resourceRules": [
-            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["UPDATE"]}
-        ]
-    }
-
-
 def test_an_uninstallation_first_starts_the_pods_that_wait() -> None:
     hooks = {
         each["kind"]: each
@@ -422,12 +303,6 @@ def test_an_uninstallation_first_starts_the_pods_that_wait() -> None:
     assert container["args"] == ["release", "--all", "--uninstall"]
     assert pod["serviceAccountName"] == "gpu-admission-release"
     assert not [text for text in static().values() if "gpu-admission-release" in text], "it would run at once"
-
-
-def test_where_policies_may_not_be_installed_there_is_none() -> None:
-    kinds = {document["kind"] for document in rendered("--set", "admissionPolicy.enabled=false")}
-
-    assert not [kind for kind in kinds if kind.startswith("ValidatingAdmissionPolicy")]
 
 
 def test_tenants_need_not_read_policies() -> None:

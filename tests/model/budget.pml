@@ -9,8 +9,8 @@ What each inline stands for is named above it. One GPU is held all the time, so 
   B2  every interval from the first count to `until` is in the sum, or reported as unknown
   L1  no run is infinite
 
-What quota.pml checks is taken as given: who may create and delete a ledger, and when. Not modelled: what is held, and the end of a period, at which a
-sum begins anew.
+What quota.pml checks is taken as given: who may create and delete a ledger, and when. Not modelled: what is held, the end of a period, at which a sum
+begins anew, and VerdictReason.BUDGET_SPENT, which compares the sum with what is granted.
 */
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
@@ -137,7 +137,8 @@ inline check(sum) {
   skip
 }
 
-/* webhook/controller/usage_counter.py: UsageCounter.follow, webhook/controller/usage_history.py: UsageHistory.forget */
+/* webhook/controller/usage_counter.py: UsageCounter.follow */
+/* webhook/controller/usage_history.py: UsageHistory.forget */
 inline see(c) {
   assign(copy[c], ledger);
   fresh[c] = true;
@@ -149,10 +150,11 @@ inline see(c) {
   skip
 }
 
-/* policies/quota/budget.py: advance; webhook/controller/usage_sums.py: UsageSums.spending */
+/* policies/quota/budget.py: advance */
+/* webhook/controller/usage_sums.py: UsageSums.spending */
 inline advance(c) {
   if
-  :: !copy[c].begun && is_noted && NOTE_IS_TAKEN_UP -> assign(copy[c], note)   /* QuotaReconciler._with_note */
+  :: !copy[c].begun && is_noted && NOTE_IS_TAKEN_UP -> assign(copy[c], note)   /* webhook/controller/reconciler.py: QuotaReconciler._with_note */
   :: else
   fi;
   at = CLOCK(c);
@@ -186,7 +188,8 @@ end:
      /* webhook/controller/reconciler.py: QuotaReconciler.current */
   :: d_step { exists && !fresh[c] && stage[c] == IDLE -> see(c) }
   :: d_step { quota && !exists && stage[c] == IDLE -> exists = true; clear(ledger); written(c); assign(copy[c], ledger) }
-     /* QuotaReconciler._count and _write: a crash may come between the two */
+     /* webhook/controller/reconciler.py: QuotaReconciler._counted, QuotaReconciler._write */
+     /* A crash may come between the two. */
   :: d_step { exists && quota && fresh[c] && stage[c] == IDLE && (!copy[c].begun || CLOCK(c) > copy[c].until || !UNTIL_NEVER_GOES_BACK && CLOCK(c) < copy[c].until) ->
               advance(c); stage[c] = COMPUTED }
   :: d_step { stage[c] == COMPUTED ->
@@ -199,7 +202,7 @@ end:
                  written(c)
               :: else -> fresh[c] = false
               fi }
-     /* QuotaReconciler._with_spec */
+     /* webhook/controller/reconciler.py: QuotaReconciler._with_spec */
   :: d_step { exists && quota && fresh[c] && stage[c] == IDLE && specs < SPECS ->
               specs++;
               if
@@ -207,7 +210,8 @@ end:
               :: else -> clear(ledger)
               fi;
               written(c); assign(copy[c], ledger) }
-     /* QuotaReconciler._note; webhook/quota/budget_notes.py: BudgetNotes.put */
+     /* webhook/controller/reconciler.py: QuotaReconciler._note */
+     /* webhook/quota/budget_notes.py: BudgetNotes.put */
   :: d_step { exists && !quota && fresh[c] && stage[c] == IDLE ->
               stage[c] = HAS_NOTED;
               if
@@ -221,7 +225,7 @@ end:
                  assign(note, copy[c]); check(note); is_noted = true
               :: else
               fi }
-     /* webhook/quota/ledger_objects.py: ClusterStore.delete. That the quota is looked for after the ledger is read: quota.pml */
+     /* webhook/quota/ledger_objects.py: ClusterStore.delete */
   :: d_step { stage[c] == HAS_NOTED + 1 ->
               stage[c] = IDLE;
               if

@@ -21,7 +21,15 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import demand_input, quota_request_for_pod
 from policies.registry import RULES, RULES_BY_ID, fingerprints
 from policies.rule import Mode, Phase, Rule, RuleOptions
-from policies.rules import gpu_class, gpu_requests, host_resources, readiness_delay, shared_memory, spot
+from policies.rules import (
+    gpu_class,
+    gpu_requests,
+    host_resources,
+    max_runtime,
+    readiness_delay,
+    shared_memory,
+    spot,
+)
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, RESOURCE_MAPPING, apply, context, gpu_container, operations, pod, view
 from tests.cases import cases
@@ -38,6 +46,10 @@ MORE_OPTIONS: dict[str, list[RuleOptions]] = {
     readiness_delay.RULE.id: [
         readiness_delay.ReadinessDelayOptions(model_load_seconds=600, strategy=strategy)
         for strategy in readiness_delay.Strategy
+    ],
+    max_runtime.RULE.id: [
+        max_runtime.MaxRuntimeOptions(default="8h", max="72h"),
+        max_runtime.MaxRuntimeOptions(max="1h", by_class={"nvidia-t4": max_runtime.Runtimes(max="4h")}),
     ],
     shared_memory.RULE.id: [shared_memory.SharedMemoryOptions(size_limit="8Gi")],
     spot.RULE.id: [

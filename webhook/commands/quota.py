@@ -1,6 +1,6 @@
 """`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -31,6 +31,7 @@ from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import (
+    BudgetSummary,
     IdleOwner,
     QuotaRow,
     QuotaState,
@@ -118,7 +119,7 @@ def quota(
     elif namespace:
         print_text(Screen(), found, now)
     else:
-        print_table(Screen(), found, [each.summary for each in shown], problems=problems)
+        print_table(Screen(), found, [each.summary for each in shown], now, problems=problems)
 
 
 def _read(
@@ -153,7 +154,7 @@ def stale_figures(until: datetime) -> str:
 
 
 def print_table(
-    screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], *, problems: bool
+    screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
 ) -> None:
     if found.until is not None:
         screen.paragraph(stale_figures(found.until), style="red")
@@ -165,7 +166,8 @@ def print_table(
     line = partial(_line, width, [column for _, column in columns])
     screen.line(line("NAMESPACE", "STATUS", [name for name, _ in columns], "FULL"), "bold")
     for each in quotas[:most]:
-        full = ", ".join(unit(row.key) for row in each.rows if row.held >= row.hard)
+        spent = [row.name for row in each.budget.spent(now)] if each.budget else []
+        full = ", ".join([*(unit(row.key) for row in each.rows if row.held >= row.hard), *spent])
         cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
         screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
     if rest := quotas[most:]:
@@ -195,7 +197,9 @@ def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
 def _line(
     width: int, columns: Sequence[int], name: str, state: str, cells: Sequence[str], full: str = ""
 ) -> str:
-    amounts = "".join(f"{each:>{column}}" for each, column in zip(cells, columns, strict=False))
+    """Return a line of the table. Cells beyond the columns are left out."""
+    shown = zip(cells[: len(columns)], columns, strict=True)
+    amounts = "".join(f"{each:>{column}}" for each, column in shown)
     return f"{name:<{width}} {state:<10} {amounts}  {full}".rstrip()
 
 
@@ -221,6 +225,7 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
                 warn(f"{condition.type.lower()}: {condition.message}")
         if summary.waiting is not None:
             _waiting(screen, summary.waiting, now)
+        print_budget(screen, summary.budget, now, indent=2, column=NAME_COLUMN)
         _idle(screen, summary, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
@@ -266,6 +271,28 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
         screen.paragraph(text, indent=4, hanging=4)
     if rest := waiting.pods - sum(each.pods for each in waiting.next):
         screen.line(f"        and {counted(rest, 'pod')} more")
+
+
+def print_budget(
+    screen: Screen, found: BudgetSummary | None, now: datetime, *, indent: int, column: int, cells: int = BAR
+) -> None:
+    """Print the GPU-hours of a budget, a line for each key, and that it is spent or will be soon."""
+    if found is None:
+        return
+    style = "red" if found.spent(now) else "yellow" if found.message else ""
+    for row, fact in zip(found.rows, budget_facts(found, now), strict=True):
+        shown = bar(row.used, NOTHING, row.granted, cells)
+        text = fact.removeprefix(f"{row.name}: ")
+        screen.line(f"{'':{indent}}{truncate(row.name, column):<{column}} {shown} {text}", style)
+    for text in filter(None, (found.message, found.unknown())):
+        screen.paragraph(text, indent=indent, style=style)
+
+
+def budget_facts(found: BudgetSummary, now: datetime) -> Iterator[str]:
+    """Yield what is used of each key: `GPU-hours: 4210.5 of 5000 this month`."""
+    for row in found.rows:
+        amounts = f"{format_amount(row.used)} of {format_amount(row.granted)}"
+        yield f"{row.name}: {amounts} {found.when(now)}"
 
 
 def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
@@ -323,7 +350,7 @@ def document(found: QuotaReports) -> dict[str, Any]:
     used is null before the first count), conditions[], holders (largest, by dimension), pending[] (owner, pods, held, since),
     waiting and idle (as in the status of the GPUQuota; null if nobody waits, or the use of GPUs is not measured), and, of one
     requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no controller writes the
-    status, null while one does. `omitted`: missing rights.
+    status, null while one does. `omitted`: missing rights. budget: GPU-hours by key, null without one or before its first count.
     """
     return {
         "quotas": [_document(each) for each in found.reports],
@@ -347,6 +374,7 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "pending": plain(report.summary.pending),
             "waiting": plain(status.waiting),
             "idle": plain(status.idle),
+            "budget": plain(report.summary.budget),
         }
     if objects is not None:
         found["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")  # sorted amounts

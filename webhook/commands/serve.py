@@ -46,7 +46,7 @@ from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
 from webhook.serving.limit_ranges import LimitRanges
-from webhook.serving.lookups import ClaimWatch, Namespaces, may_name_claims
+from webhook.serving.lookups import ClaimWatch, Namespaces, OwnerDeadlines, budgets_by, may_name_claims
 from webhook.serving.metrics import Metrics
 from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import read_target
@@ -172,8 +172,8 @@ def build(
         metrics.watch_client_ca(serving.client_ca)
     app = create_app(admission, metrics, partial(_readiness, source, serving, secret, draining))
     # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, quotas need the
-    # network, and so do labels of namespaces if policies select by them, lines of pods that wait, LimitRanges, and new
-    # ResourceClaims.
+    # network, and so do labels of namespaces if policies select by them, lines of pods that wait, owners of pods, LimitRanges,
+    # and new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
     def only_computes(request: Request) -> bool:
@@ -182,6 +182,7 @@ def build(
         waits = api is not None and (
             policies.has_selectors
             or policies.has_queues
+            or policies.reads_owners
             or policies.reads_limit_ranges
             or may_name_claims(request.body)
         )
@@ -212,6 +213,8 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         nodes=nodes.facts,
         named_nodes=nodes.index,
         claims=claims.lookup,
+        owner_deadline=OwnerDeadlines(api).lookup,
+        budgets=partial(budgets_by, api),
         limits_of=LimitRanges(api).limits_of,
         quota=quota,
         scaled=partial(read_target, api),

@@ -20,6 +20,7 @@ from webhook.commands.quota import (
     idle_text,
     in_line,
     others,
+    print_budget,
     row_style,
     stale_figures,
 )
@@ -142,6 +143,7 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
             screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
         for row in quota.rows:
             _row(screen, row)
+        print_budget(screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen))
         _holders(screen, quota, status.at)
     if rest := quotas[most:]:
         screen.paragraph(others(rest), indent=2)

@@ -20,7 +20,7 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.tools.audit import STDIN, UNKNOWN_CLASS, By, Counts, GroupUsage, Usage, audit_lines
 from webhook.tools.average_use import read_use
-from webhook.tools.prices import Prices, money, read_prices
+from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
 MAX_SHOWN = 40
@@ -106,9 +106,10 @@ def usage(
     groups = found.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
+    cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
     rows = [
-        Row(each.group, each.hours, each.use, each.objects, priced.cents(each.by_class) if priced else 0)
-        for each in groups
+        Row(each.group, each.hours, each.use, each.objects, cost)
+        for each, cost in zip(groups, cents, strict=True)
     ]
     columns = Columns(priced, use is not None)
     if output == "json":
@@ -231,7 +232,7 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Colu
 
 
 def _sum(name: str, rows: Sequence[Row]) -> Row:
-    """Return the sum of the rows, of money that of their rounded amounts."""
+    """Return the sum of the rows."""
     return Row(
         (name,),
         sum((each.hours for each in rows), NOTHING),

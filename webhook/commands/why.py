@@ -13,7 +13,7 @@ from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
-from webhook.commands.quota import idle_text
+from webhook.commands.quota import budget_facts, idle_text
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -171,6 +171,7 @@ def _details(screen: Screen, found: Explanation) -> None:
     _entries(screen, "requests", [(in_words(found.requested) or "no GPU resource of a node") + where])
     _entries(screen, "policy", _policy(found))
     _entries(screen, "quota", _quota(found.quota) if found.quota else ())
+    _entries(screen, "budget", budget_facts(found.budget, found.at) if found.budget else ())
     _entries(screen, "use", [idle_text(found.idle, found.at)] if found.idle else ())
     _entries(screen, "nodes", _nodes(found.nodes) if found.nodes is not None else ())
     _lines(screen, "pods", _pods(found))

@@ -179,6 +179,8 @@ class WorkloadKind(_Row, frozen=True):
     templates_only: whether its objects make no pods until another object refers to them.
     stopped: path → value with which the object, or that part of it, has no pods: a suspended job. `*` is any value.
     starts_together: whether all its pods start together. Then they leave the line for quota together, as a gang does.
+    runs_to_completion: whether its pods end by themselves, also where a container has a port.
+    deadline: path of the seconds after which it ends its pods.
     staged: path → value with which its pods start in stages. Then they leave the line for quota one by one. `*` is any value.
     together: path of the number of pods of the whole object that must run together before any of them works.
     """
@@ -190,6 +192,8 @@ class WorkloadKind(_Row, frozen=True):
     templates_only: bool = False
     stopped: dict[str, str] = {}
     starts_together: bool = False
+    runs_to_completion: bool = False
+    deadline: str = ""
     staged: dict[str, str] = {}
     together: str = ""
     pods: tuple[PodPath, ...] = ()
@@ -197,6 +201,11 @@ class WorkloadKind(_Row, frozen=True):
     @property
     def key(self) -> tuple[str, str]:
         return self.group, self.kind
+
+    @property
+    def ends_pods(self) -> bool:
+        """Whether its objects may end the pods that they make by a deadline of their own."""
+        return self.runs_to_completion and bool(self.deadline) and not self.templates_only
 
     @property
     def plural(self) -> str:
@@ -216,6 +225,7 @@ class WorkloadKind(_Row, frozen=True):
             yield from ((f"pods[{index}].{field}", text) for field, text in row.problems())
         for field, path in [
             ("together", self.together),
+            ("deadline", self.deadline),
             *((f"stopped[{each}]", each) for each in self.stopped),
             *((f"staged[{each}]", each) for each in self.staged),
         ]:

@@ -104,6 +104,8 @@ class GPUUse(Collector):
         self._problem = NOT_YET
         self._idle: dict[str, _Idle] = {}
         """By uid of the pod."""
+        self._measured_at: float | None = None
+        """When something was measured, or this process began to lead (monotonic). None: it does not lead."""
 
     def run(self, stopping: threading.Event) -> None:
         """Measure at once when this process begins to lead, and then once a period, until `stopping`; the body of a thread."""
@@ -111,10 +113,11 @@ class GPUUse(Collector):
         while not stopping.wait(POLL_SECONDS):
             if not self.leads():
                 self._result = self._published = _NOTHING
-                self._problem, due = NOT_YET, 0.0
+                self._problem, self._measured_at, due = NOT_YET, None, 0.0
                 self._idle.clear()
             elif monotonic() >= due:
                 due = monotonic() + self.measuring.every.total_seconds()
+                self._measured_at = self._measured_at or monotonic()
                 try:
                     self.measure(datetime.now(UTC))
                 except Exception:  # a bug must not end the thread
@@ -130,7 +133,9 @@ class GPUUse(Collector):
             problem = str(error)
         else:
             self._result = self._found(largest, now) if largest else _NOTHING
-            if not largest:
+            if largest:
+                self._measured_at = monotonic()
+            else:
                 problem = f"Prometheus has no series {USE} that is old enough: are the recording rules and the exporters there?"
         self._problem = problem
         if problem != before:
@@ -170,14 +175,15 @@ class GPUUse(Collector):
             "gpu_admission_use_pods", "Pods and claims with GPUs, by what these did.", labels=["activity"]
         )
         age = GaugeMetricFamily(
-            "gpu_admission_use_age_seconds", "Seconds since the use of GPUs was measured."
+            "gpu_admission_use_age_seconds",
+            "Seconds since the use of GPUs was measured, or since this controller leads.",
         )
         for namespace, holders in result.holders.items():
             gpus.add_metric([namespace], float(sum(each.gpus for each in holders)))
         for each, number in result.pods.items():
             pods.add_metric([each.value], number)
-        if self._result is not _NOTHING:
-            age.add_metric([], monotonic() - self._result.at)
+        if self._measured_at is not None:
+            age.add_metric([], monotonic() - self._measured_at)
         yield from (gpus, pods, age)
 
     @property

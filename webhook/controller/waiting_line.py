@@ -205,14 +205,21 @@ class WaitingLine:
                 same.remove(match)
                 matched.append(match)
                 found.add(pod.uid)
-        self._replacing[namespace] = found
+        if found:
+            self._replacing[namespace] = found
+        else:
+            self._replacing.pop(namespace, None)
+        self._forget_ended(namespace, matched)
+        return found
+
+    def _forget_ended(self, namespace: str, replaced: Iterable[_Ended]) -> None:
         with self._lock:
-            for each in matched:
+            ended = self._ended.get(namespace, deque())
+            for each in replaced:
                 if each in ended:
                     ended.remove(each)
-            if not ended and self._ended.get(namespace) is ended:
-                del self._ended[namespace]
-        return found
+            if not ended:
+                self._ended.pop(namespace, None)
 
     def _kept(self, namespace: str, demand_of: Callable[[PodRecord], Vector]) -> Vector:
         """Return what stays free for replacements that do not exist yet."""

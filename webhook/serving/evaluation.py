@@ -112,7 +112,7 @@ def _templates(
     pods: list[EvaluatedPod] = []
     findings = 0
     for place, pod in places:
-        decision = by.check_template(policy, kind, pod).located(place.located)
+        decision = by.check_template(policy, kind, pod, place.owner).located(place.located)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
         if findings >= MAX_FINDINGS:
@@ -125,7 +125,8 @@ def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
     for each in pods:
         place, admitted = each.place, each.decisions[0].pod
         if admitted is not None:
-            yield WorkloadPods(place.path, each.submitted, place.count, admitted, denied=each.is_refused)
+            count, owner = place.count, place.owner
+            yield WorkloadPods(place.path, each.submitted, count, admitted, each.is_refused, owner)
 
 
 class Verdict(Enum):

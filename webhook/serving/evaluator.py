@@ -22,10 +22,12 @@ from policies.gpus.claims import (
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.injected import restore
+from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
-from policies.pods.limits import excesses
+from policies.pods.limits import LONGEST_NAME, excesses
+from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Pod
+from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
@@ -40,6 +42,7 @@ from policies.quota.quota_request import (
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
+from policies.rules import disruption
 from policies.rules.gpu_class import class_pins
 from policies.rules.gpu_quota import check_reservation, needs_grant, queued, queues
 from policies.rules.host_resources import reads_limit_ranges
@@ -55,7 +58,8 @@ from webhook.serving.engine import (
     RulePass,
     Violation,
 )
-from webhook.workloads.gangs import may_be_in_gang
+from webhook.serving.lookups import OwnerLookup, OwnerUnread
+from webhook.workloads.gangs import controller_of, may_be_in_gang
 
 MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
@@ -72,6 +76,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
+    owner_deadline: OwnerLookup | None = None
+    budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
+    """The selectors of the PodDisruptionBudgets in a namespace, None if they are not known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
@@ -91,6 +98,30 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return {}
         return requested_by(pod, namespace, self.claims)
 
+    def owner_of(self, policy: EffectivePolicy, pod: Pod, *, is_proven: bool = True) -> Owner:
+        """Return the controller of a pod, as far as an enabled rule needs it. Its kind counts only where it `is_proven`.
+
+        Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
+        """
+        configuration = self.engine.configuration
+        reference = controller_of(pod.metadata or Metadata()) if policy.reads_owners else None
+        if reference is None:
+            return NO_OWNER
+        group, kind = reference.api_version.rpartition("/")[0], reference.kind
+        row = configuration.workload_kinds.get((group, kind))
+        owner = Owner(
+            kind=kind if is_proven and len(kind) <= LONGEST_NAME else "",
+            completes=row is not None and row.runs_to_completion,
+        )
+        if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
+            return owner
+        if self.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
+            return replace(owner, is_known=False)
+        try:
+            return replace(owner, deadline=self.owner_deadline(policy.namespace, reference, row))
+        except OwnerUnread as unread:
+            return replace(owner, is_known=False, problem=str(unread))
+
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
         found = excesses(pod) or (excesses(before) if before else ())
@@ -106,8 +137,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         *,
         by_daemonset: bool = False,
         is_update: bool = False,
+        owner: Owner = NO_OWNER,
         limits: NamespaceLimits | None = None,
         grant: QuotaGrant | None = None,
+        budgets: tuple[LabelSelector, ...] | None = None,
     ) -> RulePass:
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.engine.configuration, pod or Pod()
@@ -121,11 +154,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             resource_mapping=configuration.resource_mapping,
             claimed=claimed,
             made_by_daemonset=by_daemonset,
+            owner=owner,
             is_update=is_update,
             fetcher_image=self.engine.fetcher_image,
             nodes=self.nodes(),
             limit_ranges=limits,
             grant=grant,
+            budgets=budgets,
             options_of=policy.options_of,
         )
         return RulePass(policy, context, seen, self.deadline)
@@ -138,17 +173,24 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         *,
         by_daemonset: bool = False,
         is_update: bool = False,
+        owner: Owner | None = None,
         fingerprint: bytes | None = None,
     ) -> Decision:
-        """Return what the rules decide in a phase. With its `fingerprint`, the decision may be that on an equal pod."""
+        """Return what the rules decide in a phase. With its `fingerprint`, the decision may be that on an equal pod.
+
+        `owner`: what makes the pod, None for what its metadata say.
+        """
+        owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
         limits = self.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
-        key = (phase, fingerprint, by_daemonset, is_update, policy.namespace, limits)
-        is_cacheable = fingerprint is not None and is_timeless
+        key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
+        is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         if is_cacheable and (known := self.engine.cached_decision(key, policy, self.nodes())) is not None:
             return known
-        rules = self._rules(policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, limits=limits)
+        rules = self._rules(
+            policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
+        )
         match phase:
             case Phase.MUTATE:
                 rules.mutate_pod()
@@ -213,16 +255,23 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         )
         return [mutated, replace(validated, violations=rest)]
 
-    def check_template(self, policy: EffectivePolicy, kind: str, pod: Pod) -> Decision:
-        """Return what is wrong with the pods that a template of an object of this kind makes."""
+    def check_template(
+        self, policy: EffectivePolicy, kind: str, pod: Pod, owner: Owner = NO_OWNER
+    ) -> Decision:
+        """Return what is wrong with the pods that a template of an object of this kind makes.
+
+        `owner`: the object that has the template, which may be one in that object.
+        """
         too_long = self.too_long(policy, pod)
-        return too_long or self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=kind == "DaemonSet")
+        by_daemonset = kind == "DaemonSet"
+        return too_long or self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
         needs = needs_grant(workload, self.engine.configuration.resource_mapping)
         grant = self._grant(policy) if needs else None
-        rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, grant=grant)
+        budgets = self._budgets(policy, workload)
+        rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, grant=grant, budgets=budgets)
         rules.check_workload(workload)
         return rules.decision()
 
@@ -311,6 +360,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def _class_pins(self, policy: EffectivePolicy, pod: Pod) -> Mapping[str, tuple[str, str]]:
         return class_pins(pod, self._rules(policy, Phase.VALIDATE, pod).context)
+
+    def _budgets(self, policy: EffectivePolicy, workload: Workload) -> tuple[LabelSelector, ...] | None:
+        """Return the PodDisruptionBudgets that may select the pods, None if no rule reads them."""
+        mapping = self.engine.configuration.resource_mapping
+        is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
+        return self.budgets(policy.namespace) if is_read else None
 
     def _grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
         """Return the grant of the quota, None if no rule reads it."""

@@ -10,6 +10,7 @@ from policies.finding import truncate
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
+from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import check_size
 from policies.pods.names import is_dns_subdomain, is_uid
@@ -20,6 +21,7 @@ from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import DeadlineExceeded, Decision, Engine
 from webhook.serving.evaluator import Evaluator
+from webhook.serving.lookups import OwnerLookup
 from webhook.serving.review import LONGEST_NAME, AdmissionRequest, AdmissionResponse, allowed
 from webhook.workloads.autoscalers import ScaleTarget
 
@@ -35,6 +37,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     claims: Callable[[float], Callable[[ClaimName], DeviceClassNames | None]] | None = None
     """Returns the lookup of one review, by its deadline."""
+    owner_deadline: Callable[[float], OwnerLookup] | None = None
+    """Likewise for the deadlines of objects that make pods."""
+    budgets: Callable[[str, float], tuple[LabelSelector, ...] | None] = lambda _namespace, _deadline: None
+    """Selectors of the PodDisruptionBudgets in a namespace, None if they cannot be read by the deadline."""
     limits_of: Callable[[str, float], NamespaceLimits | None] = lambda _namespace, _deadline: None
     """What the LimitRanges of a namespace say, by a deadline; None if they cannot be read."""
     quota: QuotaEnforcer | None = None
@@ -59,6 +65,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.nodes,
             named_nodes=self.named_nodes,
             claims=self.claims(deadline) if self.claims else None,
+            owner_deadline=self.owner_deadline(deadline) if self.owner_deadline else None,
+            budgets=lambda namespace: self.budgets(namespace, deadline),
             limits_of=lambda namespace: self.limits_of(namespace, deadline),
             quota_of=lambda _namespace: quota,
             queues=quota.queues if quota and not request.dry_run else None,

@@ -1,11 +1,12 @@
-"""What reviews look up: labels of namespaces, by which policies select, and DeviceClasses that claims (DRA) request.
+"""What reviews look up: labels of namespaces, DeviceClasses that claims request, deadlines of owners, PodDisruptionBudgets.
 
-Both come from watches. A pod may come right after its namespace, claim or template (`kubectl apply` of all), so absence
-from a watch proves nothing: the object is read.
+Policies select by the labels. Labels and claims (DRA) come from watches. A pod may come right after its namespace, claim or
+template (`kubectl apply` of all), so absence from a watch proves nothing: the object is read. The others are always read.
 """
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 from time import monotonic
@@ -14,18 +15,27 @@ from typing import Any
 import msgspec
 
 from policies.gpus.claims import ClaimName, ClaimRecord, DeviceClassNames, claim_record
-from policies.pods.names import is_dns_subdomain
+from policies.pods.field_paths import value_at
+from policies.pods.label_selector import LabelSelector
+from policies.pods.limits import LONGEST_NAME
+from policies.pods.names import is_dns_subdomain, is_uid
+from policies.pods.pod import OwnerReference
 from policies.policy import Labels
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.api import METADATA, PAGE, ApiClient, Page, api_path
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
+from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.workloads.owners import own_deadline
 
 RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)
 LONGEST_SECONDS = 2.0
 """At most for the read of a namespace, and for all reads of claims in a review; its deadline may be earlier."""
+OWNER_SECONDS = 30.0
+"""A deadline may be changed."""
+MAX_OWNERS = 4096
 MAX_READS = 4
 """Claims that one review reads. A pod with more new ones is rare, or an attack."""
 
@@ -146,6 +156,96 @@ class ClaimWatch:
 def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
     record = claim_record(kind, raw)
     return None if record.made_for_pod else record
+
+
+class OwnerUnread(Exception):  # noqa: N818 - no bug
+    """The object that makes a pod could not be read; the message says why."""
+
+
+OwnerLookup = Callable[[str, OwnerReference, WorkloadKind], int | None]
+"""Returns the seconds after which an object of this kind in a namespace ends its pods; None if it has no deadline, or does not
+exist. Raises OwnerUnread."""
+
+
+class OwnerDeadlines:
+    """Deadlines of the objects that make pods, read when a pod of theirs comes, and remembered for OWNER_SECONDS."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._known: dict[tuple[str, OwnerReference], tuple[int | None, float]] = {}
+
+    def lookup(self, deadline: float) -> OwnerLookup:
+        """Return the lookup of one review, which takes until its deadline at most."""
+        return partial(self._of, deadline)
+
+    def _of(
+        self, deadline: float, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind
+    ) -> int | None:
+        # An owner reference may have any text.
+        if not (
+            is_dns_subdomain(owner.name) and is_uid(owner.uid) and len(owner.api_version) <= LONGEST_NAME
+        ):
+            return None
+        key, now = (namespace, owner), monotonic()
+        known = self._known.get(key)
+        if known is not None and now < known[1]:
+            return known[0]
+        seconds = min(deadline - now, LONGEST_SECONDS)
+        if seconds <= 0:
+            raise OwnerUnread("no time was left to ask the API server")
+        found = self._read(namespace, owner, workload_kind, seconds)
+        if len(self._known) >= MAX_OWNERS:
+            self._known.clear()
+        self._known[key] = found, now + OWNER_SECONDS
+        return found
+
+    def _read(
+        self, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind, seconds: float
+    ) -> int | None:
+        group, _, version = owner.api_version.rpartition("/")
+        above = ("/apis", group, version) if group else ("/api", version)
+        try:
+            path = api_path(*above, "namespaces", namespace, workload_kind.plural, owner.name)
+            data = msgspec.json.decode(self._api.get(path, timeout=seconds))
+        except errors.NotFound:
+            return None
+        except (errors.ApiError, msgspec.MsgspecError, RecursionError) as error:
+            raise OwnerUnread(str(error)) from None
+        is_other = value_at(data, ("metadata", "uid")) != owner.uid
+        return None if is_other else own_deadline(workload_kind, data)
+
+
+class _Budget(msgspec.Struct, frozen=True):
+    selector: LabelSelector | None = None
+
+
+class _StoredBudget(msgspec.Struct, frozen=True):
+    spec: _Budget = _Budget()
+
+
+_BUDGETS = msgspec.json.Decoder(Page[_StoredBudget])
+
+
+def read_budgets(
+    api: ApiClient, namespace: str, seconds: float | None = None
+) -> tuple[LabelSelector, ...] | None:
+    """Return the selectors of the PodDisruptionBudgets; None if they are more than a page. Raises `errors.ApiError`."""
+    path = api_path("/apis/policy/v1", "namespaces", namespace, "poddisruptionbudgets")
+    try:
+        page = _BUDGETS.decode(api.get(path, query={"limit": str(PAGE)}, timeout=seconds))
+    except msgspec.MsgspecError:
+        return None
+    if page.metadata.continue_token:
+        return None
+    return tuple(each.spec.selector for each in page.items or () if each.spec.selector is not None)
+
+
+def budgets_by(api: ApiClient, namespace: str, deadline: float) -> tuple[LabelSelector, ...] | None:
+    """Return the same, None also if they cannot be read by a `monotonic` deadline."""
+    if (seconds := min(deadline - monotonic(), LONGEST_SECONDS)) > 0:
+        with suppress(errors.ApiError):
+            return read_budgets(api, namespace, seconds)
+    return None
 
 
 def may_name_claims(review: bytes) -> bool:

@@ -5,6 +5,7 @@ import msgspec
 from policies.gpus.cards import too_many_resources
 from policies.pods.injected import as_submitted, injected_changes, names_its_node
 from policies.pods.limits import excesses
+from policies.pods.owner import NO_OWNER
 from policies.pods.pod import Pod, decode_pod
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import quota_request_for_pod
@@ -43,12 +44,16 @@ def review_pod(review: Review) -> ReviewResult:
     if decision is None:
         if phase is Phase.VALIDATE:
             check_identity(request, pod.metadata)
+        owner = NO_OWNER  # no rule that reads one checks updates
+        if before is None:
+            owner = evaluator.owner_of(policy, pod, is_proven=made_by_controller(request))
         decision = evaluator.evaluate(
             phase,
             policy,
             pod,
             by_daemonset=by_daemonset,
             is_update=before is not None,
+            owner=owner,
             fingerprint=fingerprint,
         )
         if phase is Phase.MUTATE:
@@ -118,6 +123,16 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
     if creator == DAEMONSET_CONTROLLER:
         return True
     return creator == CONTROLLER_MANAGER and has_controller(pod, "DaemonSet", "apps/")
+
+
+def made_by_controller(request: AdmissionRequest) -> bool:
+    """Whether a ServiceAccount of another namespace, or a controller of Kubernetes itself, created the object.
+
+    So the author of a pod does not choose the kind of its owner: tenants have the ServiceAccounts of their own namespace.
+    """
+    creator = request.user_info.username
+    namespace = creator.removeprefix("system:serviceaccount:").partition(":")[0]
+    return creator == CONTROLLER_MANAGER or namespace not in {creator, request.namespace}
 
 
 def has_controller(pod: Pod, kind: str, api_version: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from datetime import datetime, timedelta
+from math import isfinite
 
 from webhook.prometheus.client import Prometheus
 from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
@@ -21,4 +22,5 @@ def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse
             for sample in prometheus.query(query, until):
                 found[sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")] += sample.value
         until -= timedelta(seconds=seconds)
-    return {pod: sums[pod] / number for pod, number in values.items()}
+    averages = ((pod, sums[pod] / number) for pod, number in values.items() if number)
+    return {pod: average for pod, average in averages if isfinite(average)}  # NaN: a driver did not say it

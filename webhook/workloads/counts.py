@@ -44,14 +44,14 @@ def zeros(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:
                 for path in factor.paths:
                     written = first_value(data, form, at, path)
                     if written is not None:
-                        if _number(written) == 0:
+                        if plain_number(written) == 0:
                             yield f"scaled to zero: {field_path(bound(form, at, path))} is 0"
                         break
 
 
 def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
     """Return the counts with gang sizes by `workload_kind.together`: that number, less the pods of other templates."""
-    needed = _number(next((value for _, value in values(data, steps(workload_kind.together))), None))
+    needed = plain_number(next((value for _, value in values(data, steps(workload_kind.together))), None))
     running = [count.running for count in counts]
     if needed is None or any(each is None for each in running):
         return list(counts)
@@ -131,11 +131,11 @@ def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int
     for factor in factors(texts):
         found = (first_value(data, form, at, path) for path in factor.paths)
         value = next((each for each in found if each is not None), factor.default)
-        number = _number(value)
+        number = plain_number(value)
         if number is None or product is None:
             return None
         low, high = (
-            _number(first_value(data, form, at, path)) if path else None
+            plain_number(first_value(data, form, at, path)) if path else None
             for path in (factor.at_least, factor.at_most)
         )
         number = max(number, low or 0)
@@ -146,8 +146,8 @@ def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int
     return product
 
 
-def _number(value: Any) -> int | None:
-    """Return the value as a number of pods. None for a template parameter, and for a number with too many digits."""
+def plain_number(value: Any) -> int | None:
+    """Return the value as a number of pods or seconds. None for a template parameter, and for a number with too many digits."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS:
         value = int(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)

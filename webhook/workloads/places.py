@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from policies.pods.field_paths import Parts, field_path, path_parts, with_value
+from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.workloads.counts import bound, first_value, follow, pod_count, together, values
+from webhook.workloads.owners import owner_of_template
 
 MAX_PLACES = 100
 """Maximum number of pods of one object that are checked. An object of 3 MiB can have 100,000."""
@@ -47,6 +49,8 @@ class PodPlace(msgspec.Struct, frozen=True):
     is_partial: bool = False
     """Whether the object has only a part of the pod. Then the rest of the pod is unknown."""
     count: PodCount = PodCount()
+    owner: Owner = NO_OWNER
+    """The object that has the pod, by the table of kinds: of an object in another, the inner one."""
 
     @property
     def path(self) -> str:
@@ -158,7 +162,8 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
             elif (made := _pod_data(form, data, at, value)) is not None:
                 if form.form is PodForm.AMOUNTS:
                     amounts.append(at)
-                yield PodPlace(at, *made, form.is_partial, count)
+                owner = owner_of_template(workload_kind, form, data, at)
+                yield PodPlace(at, *made, form.is_partial, count, owner)
 
 
 def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
@@ -179,7 +184,11 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
             yield Problem((*at, *place.parts), place.message)
             continue
         origins = {inner: (*at, *origin) for inner, origin in place.origins.items()}
-        found = PodPlace((*at, *place.at), place.data, origins, place.is_partial, _times(outer, place.count))
+        owner = place.owner
+        if owner.path:
+            owner = msgspec.structs.replace(owner, path=field_path((*at, *path_parts(owner.path))))
+        count = _times(outer, place.count)
+        found = PodPlace((*at, *place.at), place.data, origins, place.is_partial, count, owner)
         yield _decided_place(found)
 
 

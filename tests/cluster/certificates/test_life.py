@@ -109,7 +109,7 @@ def rotate_authority(installation: Installation, dies: Process) -> None:
 @pytest.mark.slow
 def test_rotations_cost_no_call(running: Installation) -> None:
     with Load(running) as load:
-        for _ in range(4):
+        for _ in range(2):
             rotate_leaf(running)
         for each in running.reconcilers:
             rotate_authority(running, each)

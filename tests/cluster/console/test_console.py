@@ -256,8 +256,7 @@ def test_a_page_says_that_the_console_has_stopped(browser: Browser, working: Con
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1400, "light")])
 def test_a_page_fits_and_can_be_read(browser: Browser, consoles: Consoles, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()

@@ -234,6 +234,7 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         patch gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
         list gpu:{LEDGERS} -n {NAMESPACE}
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
+        get configmaps -n {NAMESPACE} gpu-admission-budgets
         get secrets -n {NAMESPACE} gpu-admission-ca
         update secrets -n {NAMESPACE} gpu-admission-certificates
         patch secrets -n {NAMESPACE} gpu-admission-certificates
@@ -269,6 +270,7 @@ ALLOWED: dict[tuple[str, ...], str] = {
     (CONTROLLER,): f"""
         patch secrets -n {NAMESPACE} gpu-admission-certificates
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
+        patch configmaps -n {NAMESPACE} gpu-admission-budgets
         create pods -n gpu-admission-canary
         patch events -n {TEAM}
         create events -n default

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from policies.quota.amounts import GPUS
+from tests.all_faults import ALL_FAULTS
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota.quotas import gpu_pod
 from tests.controlplane import ControlPlane
@@ -22,7 +23,7 @@ PER_SECOND, LIFETIME_SECONDS = 30, 2.0
 """Of the crowd: some 60 GPUs are used."""
 LEFT_FREE = 12
 """By the large pod. What ended within the last 0.4 s may not be given back yet."""
-ATTEMPTS = 30
+ATTEMPTS = 30 if ALL_FAULTS else 12
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0b5f9a1e", "controller": True}
 
 

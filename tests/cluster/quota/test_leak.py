@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from fractions import Fraction
 
 import pytest
@@ -12,16 +13,16 @@ import pytest
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS
 from tests.builders import JSON
-from tests.cluster.controllers import Command, eventually, is_there
+from tests.cluster.controllers import Command, Running, eventually, is_there
 from tests.cluster.quota.burst import CLIENTS
-from tests.cluster.quota.quotas import gpu_pod, in_force
+from tests.cluster.quota.quotas import EXPIRY, gpu_pod, in_force
 from tests.cluster.quota.referee import GPU, cost, total
 from tests.cluster.quota.second_webhook import COLLIDES, SecondWebhook
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook, serving
 
-OBJECTS = 300
+OBJECTS = 120
 SETTLED_WITHIN = 90.0
 """Seconds after the last creation until nothing is held that is not stored."""
 REFUSED_SECONDS = float(os.environ.get("GPU_ADMISSION_REFUSED_SECONDS", "0"))
@@ -46,12 +47,25 @@ def controller(full_plane: ControlPlane, served: Webhook) -> Iterator[Command]: 
     full_plane.processes.kill(command.name)
 
 
-@pytest.fixture
-def team(full_plane: ControlPlane, controller: Command) -> Iterator[Namespace]:  # noqa: ARG001 - it has to run
-    team = Namespace(full_plane)
-    assert is_there(full_plane, f"{team.path('serviceaccounts')}/default")
+@contextmanager
+def namespace(plane: ControlPlane) -> Iterator[Namespace]:
+    team = Namespace(plane)
+    assert is_there(plane, f"{team.path('serviceaccounts')}/default")
     yield team
     team.client.delete(f"/api/v1/namespaces/{team.name}")
+
+
+@pytest.fixture
+def team(full_plane: ControlPlane, controller: Command) -> Iterator[Namespace]:  # noqa: ARG001 - it has to run
+    with namespace(full_plane) as team:
+        yield team
+
+
+@pytest.fixture
+def team_of_short_reservations(full_plane: ControlPlane, served: Webhook) -> Iterator[Namespace]:  # noqa: ARG001 - its CRD
+    """Return a namespace whose controller takes what is in flight for lost after EXPIRY."""
+    with Running(full_plane, expiry=EXPIRY), namespace(full_plane) as team:
+        yield team
 
 
 def live(team: Namespace) -> Fraction:
@@ -66,7 +80,10 @@ def is_settled(team: Namespace) -> bool:
     return not ledger_object.reservations and (ledger_object.used or {}).get(GPUS) == live(team)
 
 
-def test_what_others_deny_and_names_that_were_taken(full_plane: ControlPlane, team: Namespace) -> None:
+def test_what_others_deny_and_names_that_were_taken(
+    full_plane: ControlPlane, team_of_short_reservations: Namespace
+) -> None:
+    team = team_of_short_reservations
     in_force(team, {"gpus": str(8 * OBJECTS)})
 
     def create(index: int) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.all_faults import longer
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.burst import (
@@ -47,7 +48,6 @@ LOWERED = "40"
 PAUSED_SECONDS = 3.0
 FULL_WITHIN = 90.0
 """Seconds until what came to nothing is given back (40 s of sight, a new leader's 15 s before) and taken by others."""
-ALL_FAULTS = os.environ.get("GPU_ADMISSION_ALL_FAULTS") == "1"
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,6 @@ def scene(readable: ControlPlane, replicas: Replicas, controller: Command, load:
 cut = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 )
-longer = pytest.mark.skipif(not ALL_FAULTS, reason="GPU_ADMISSION_ALL_FAULTS=1 runs it")
 slow = pytest.mark.slow
 
 

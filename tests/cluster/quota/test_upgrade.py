@@ -23,7 +23,7 @@ from tests.controlplane.replicas import Replicas
 from tests.controlplane.webhook import Webhook
 from tests.reservation_requests import creation_request
 
-OBJECTS = 500
+OBJECTS = 300
 HARD = {
     "gpus": "60",
     "classes": {"nvidia-a100": "40", "nvidia-h100-80gb": "40", "nvidia-t4": "20"},

@@ -1,9 +1,6 @@
 """A namespace in which pods wait in line for quota."""
 
-import os
 from typing import Any
-
-import pytest
 
 from policies.quota.waiting import GATE
 from tests.cluster.controllers import eventually
@@ -13,10 +10,6 @@ from tests.controlplane.gpuquota import INSTALLATION, RBAC, Namespace
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER
-
-longer = pytest.mark.skipif(
-    os.environ.get("GPU_ADMISSION_ALL_FAULTS") != "1", reason="GPU_ADMISSION_ALL_FAULTS=1 runs it"
-)
 
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.all_faults import longer
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import create, job, jobset, made, member, pod_group, pytorchjob
-from tests.cluster.waiting.line import Line, longer
+from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.build import minor_version
 from tests.controlplane.client import accepted
@@ -33,7 +34,7 @@ def starts_whole(jobs: Line, names: list[str], pods: int) -> str:
     return eventually(whole)
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=[pytest.mark.slow, longer])])
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=[pytest.mark.slow, longer])])
 def test_two_jobs_never_hold_half_of_the_quota_each(jobs: Line, rounds: int) -> None:
     in_force(jobs, {"gpus": "8"})
     path = f"/apis/batch/v1/namespaces/{jobs.name}/jobs"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.all_faults import longer
 from tests.cluster.controllers import Command, Running, eventually, gpus, published_catalogues
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.gangs import create, member, pod_group
@@ -30,7 +31,12 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
 
 
 @pytest.mark.parametrize(
-    "lifts", [pytest.param(each, marks=[] if each == 3 else pytest.mark.slow) for each in range(PODS)]
+    "lifts",
+    [
+        3,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 7)),
+        *(pytest.param(each, marks=[pytest.mark.slow, longer]) for each in (1, 2, 4, 5, 6)),
+    ],
 )
 def test_a_gang_starts_whole_though_the_controller_is_killed(
     plane: ControlPlane, webhook: Webhook, lifts: int

@@ -22,6 +22,7 @@ WORDS = {
     "nodeSelector accelerator=nvidia-a100": "gpu-class",
     "node affinity cuda In 12": "cuda-version",
     "terminationGracePeriodSeconds=120": "spot",
+    "activeDeadlineSeconds=28800": "max-runtime",
     "main: readinessProbe.initialDelaySeconds=72": "readiness-delay",
     "main: startupProbe for 90 s": "readiness-delay",
     "main: limits nvidia.com/gpu=1": "gpu-requests",
@@ -30,7 +31,7 @@ WORDS = {
     "initContainer fetch": "model-warming",
     "side: env NVIDIA_VISIBLE_DEVICES=void": "gpu-isolation",
 }
-"""Every kind of change there is."""
+"""Every kind of change of a spec."""
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 OWN = {"key": "own", "operator": "Exists"}
 ZONE_A, ZONE_B, CUDA = ("zone", "In", "a"), ("zone", "In", "b"), ("cuda", "In", "12")
@@ -75,6 +76,7 @@ def stored() -> JSON:
         volumes=[{"name": "d", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}],
         initContainers=[container("fetch", terminationMessagePath="/m"), container("own")],
         terminationGracePeriodSeconds=120,
+        activeDeadlineSeconds=28_800,
     )
 
 
@@ -111,13 +113,31 @@ def edited(edit: Callable[[JSON], Any]) -> JSON:
     return document
 
 
+KEEP = "karpenter.sh/do-not-disrupt"
+
+
+@cases(
+    ("sent", "want"),
+    lost=({"own": "1"}, {"own": "1", KEEP: "true"}),
+    changed=({KEEP: "false"}, {KEEP: "false"}),
+)
+def test_an_annotation_of_others_that_a_rule_added(sent: JSON, want: JSON) -> None:
+    before, after = stored(), stored()
+    before["metadata"]["annotations"] |= {KEEP: "true"}
+    after["metadata"]["annotations"] = {**sent, INJECTED: "mine"}
+
+    completed, _ = put_back(before, after, {f"annotation {KEEP}": "disruption"})
+
+    assert completed["metadata"]["annotations"] == {**want, INJECTED: "mine"}
+
+
 @cases(
     "edit",
     another_order_of_tolerations=lambda spec: spec["tolerations"].reverse(),
     a_toleration_more=lambda spec: spec["tolerations"].append(OWN),
     other_toleration_seconds=lambda spec: spec["tolerations"][1].update(tolerationSeconds=5),
     another_image=lambda spec: spec["containers"][0].update(image="x:2"),
-    a_deadline=lambda spec: spec.update(activeDeadlineSeconds=5),
+    a_shorter_deadline=lambda spec: spec.update(activeDeadlineSeconds=5),
     a_node_label_more=lambda spec: spec["nodeSelector"].update(zone="a"),
     a_tighter_affinity=lambda spec: spec.update(
         affinity=node_affinity([ZONE_A, CUDA, ("disk", "In", "ssd")], [ZONE_B, CUDA])

@@ -369,9 +369,7 @@ def together(of: QuotaLedger) -> Vector:
 
 
 @given(lines())
-def test_a_turn_adds_nothing_above_hard(
-    line: InLine,
-) -> None:
+def test_a_turn_adds_nothing_above_hard(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
     after = take_turn(before, waiters, gangs, queue, starved_before).ledger
 
@@ -385,9 +383,7 @@ def test_a_turn_adds_nothing_above_hard(
 
 
 @given(lines())
-def test_a_gang_that_has_not_started_is_held_whole_or_not_at_all(
-    line: InLine,
-) -> None:
+def test_a_gang_that_has_not_started_is_held_whole_or_not_at_all(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
     turn = take_turn(before, waiters, gangs, queue, starved_before)
 
@@ -404,9 +400,7 @@ def test_a_gang_that_has_not_started_is_held_whole_or_not_at_all(
 
 
 @given(lines())
-def test_nobody_is_passed_under_strict_fifo(
-    line: InLine,
-) -> None:
+def test_nobody_is_passed_under_strict_fifo(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
     turn = take_turn(before, waiters, gangs, replace(queue, order=QueueOrder.STRICT_FIFO), starved_before)
 
@@ -438,9 +432,7 @@ def test_a_turn_is_the_same_again_and_in_whatever_order_pods_are_given(line: InL
 
 
 @given(lines())
-def test_only_what_is_held_starts(
-    line: InLine,
-) -> None:
+def test_only_what_is_held_starts(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
     turn = take_turn(before, waiters, gangs, queue, starved_before)
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
+from hypothesis import settings
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -29,7 +30,7 @@ from policies.quota.line import Gang, Standing, Turn, Waiter, take_turn
 from policies.quota.waiting import QueueSpec
 from tests.builders import quota_ledger
 
-HISTORIES, STEPS = 1000, 40
+HISTORIES, STEPS = settings().max_examples * 4, 40
 CATALOGUE = "c"
 A100 = "classes/nvidia-a100"
 

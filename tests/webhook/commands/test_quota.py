@@ -1,8 +1,9 @@
 """The text of `gpu-admission quota`; with a cluster: tests/cluster/test_quota_command.py."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
+import msgspec
 import pytest
 
 from policies.quota.amounts import Hard
@@ -12,7 +13,7 @@ from webhook.commands import quota as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReport, QuotaReports, bar
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
-from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
+from webhook.tools.status.report import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
 HEAD = "NAMESPACE            STATUS        USED  WAITING  PENDING RESERVED    HARD  FULL"
@@ -80,7 +81,7 @@ def table(
         QuotaReport(QuotaRecord(namespace=each.namespace, uid="", version=""), each, None) for each in quotas
     ]
     shown = [each for each in quotas if each.has_problem or not problems]
-    command.print_table(Screen(), QuotaReports(reports, until, ["list nodes"]), shown, problems=problems)
+    command.print_table(Screen(), QuotaReports(reports, until, ["list nodes"]), shown, AT, problems=problems)
     return capsys.readouterr().out.splitlines()
 
 
@@ -111,6 +112,17 @@ IDLE = IdleGPUs(
     gpus=Fraction(3, 2), holders=(IdleHolder("Notebook/ana", Fraction(3, 2), "2026-11-22T01:13:00Z"),)
 )
 NOT_MEASURED = IdleGPUs(measured="https://prometheus does not answer")
+
+
+def test_a_spent_budget_is_full_as_long_as_its_period(capsys: pytest.CaptureFixture[str]) -> None:
+    day = datetime(2026, 11, 22, tzinfo=UTC)
+    row = BudgetRow(key="gpus", granted=Fraction(9), used=Fraction(9), unknown=Fraction(0))
+    spent = BudgetSummary(period="day", start=day, end=AT + timedelta(hours=1), until=day, rows=(row,))
+    over = msgspec.structs.replace(spent, end=AT)
+    left = msgspec.structs.replace(spent, rows=(msgspec.structs.replace(row, used=Fraction(8)),))
+    named = zip("abc", (spent, over, left), strict=True)
+    lines = table(capsys, *(msgspec.structs.replace(summary(name), budget=each) for name, each in named))
+    assert [line[len(HEAD) - 4 :] for line in lines[1:4]] == ["GPU-hours", "", ""]
 
 
 def test_a_column_of_idle_gpus_where_use_is_measured(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
-"""The text of `gpu-admission status`, and what `--watch` prints into a pipe."""
+"""The text of `gpu-admission status`."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -14,14 +13,11 @@ from click.testing import CliRunner
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
 from tests.webhook.cluster.apiserver import status as refused
-from webhook.cluster import errors
 from webhook.commands import main, status_text
-from webhook.commands import status as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import bar
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.status.capacity import ClassCapacity
-from webhook.tools.status.reading import status_reader
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
@@ -373,46 +369,10 @@ def test_a_holder_of_whose_gpus_nothing_is_known_is_shown_by_its_class(
     )
 
 
-def readings(*found: ClusterStatus | errors.ApiError) -> Iterator[ClusterStatus | errors.ApiError]:
-    yield from found
-
-
-LATER = status(at=datetime(2026, 11, 22, 8, 1, tzinfo=UTC))
-CHANGED = msgspec.structs.replace(LATER, configuration="def")
-
-
-def test_only_changes_are_printed_into_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    """All times differ; a status that differs in nothing else is not printed again."""
-    found = readings(status(), LATER, errors.Unreachable("no answer"), LATER, CHANGED)
-    assert list(command.changes(found)) == [status(), CHANGED]
-    assert capsys.readouterr().err == "error: no answer\n"
-
-
-def test_on_a_terminal_the_status_is_drawn_in_place(capsys: pytest.CaptureFixture[str]) -> None:
-    command.redraw(readings(status(), errors.Unreachable("no answer")))
-    assert capsys.readouterr().out.rstrip() == f"error: no answer\n{WHOLE}".rstrip()
-
-
 def test_json_has_amounts_as_text_and_moments() -> None:
     found = json.loads(msgspec.json.encode(plain(status())))
     assert (found["at"], found["quotas"][0]["rows"][1]["reserved"]) == ("2026-11-22T08:00:00Z", "2/7")
     assert found["policies"][1]["pausedUntil"] == "2026-11-22T12:00:00Z"
-
-
-def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    requested: list[ClusterStatus | None] = []
-    clock = iter(range(0, 1000, 25))
-    monkeypatch.setattr("webhook.tools.status.reading.monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
-
-    def read(before: ClusterStatus | None) -> ClusterStatus:
-        requested.append(before)
-        return status()
-
-    found = command.readings(status_reader(read), 5.0)
-    for _ in range(7):
-        next(found)
-    assert [each is None for each in requested] == [True, False, False, True, False, False, True]
 
 
 def test_an_unusable_cluster_ends_the_command(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `gpu-admission status` says of GPUs that do no work, and of pods that wait for some."""
+"""What `gpu-admission status` says of GPUs that do no work, of budgets, and of pods that wait for some."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from tests.webhook.commands.test_status import (
     status,
 )
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPods
-from webhook.tools.status.report import QuotaHolder, plain
+from webhook.tools.status.report import BudgetRow, BudgetSummary, QuotaHolder, plain
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +114,44 @@ def test_namespaces_in_which_pods_wait_in_line_the_longest_first(capsys: pytest.
     shown = plain(found)["quotas"]
     assert shown[0]["waiting"]["next"][0]["gang"] == "Job/train"
     assert shown[2]["waiting"] is None
+
+
+BUDGET = BudgetSummary(
+    period="month",
+    start=datetime(2026, 11, 1, tzinfo=UTC),
+    end=datetime(2026, 12, 1, tzinfo=UTC),
+    until=datetime(2026, 11, 22, 8, tzinfo=UTC),
+    rows=(
+        BudgetRow(key="gpus", granted=amount("5000"), used=amount("4210.5"), unknown=amount("12")),
+        BudgetRow(key="classes/nvidia-t4", granted=amount("800"), used=amount("800"), unknown=amount("0")),
+    ),
+    message="800 of 800 GPU-hours of nvidia-t4 used this month: what needs them is denied",
+)
+BARS = "████████████████████····", "████████████████████████"
+
+
+@cases(
+    ("found", "want"),
+    spent=(
+        BUDGET,
+        [
+            f"    GPU-hours              {BARS[0]} 4210.5 of 5000 this month",
+            f"    GPU-hours of nvidia-t4 {BARS[1]} 800 of 800 this month",
+            "    800 of 800 GPU-hours of nvidia-t4 used this month: what needs them is denied",
+            "    12 GPU-hours more may have been used while no controller watched",
+        ],
+    ),
+    of_a_period_that_is_over=(
+        msgspec.structs.replace(
+            BUDGET, end=datetime(2026, 11, 22, tzinfo=UTC), rows=BUDGET.rows[1:], message=""
+        ),
+        [f"    GPU-hours of nvidia-t4 {BARS[1]} 800 of 800 up to 2026-11-22"],
+    ),
+    no_budget=(None, []),
+)
+def test_budgets_stand_under_the_amounts(
+    found: BudgetSummary | None, want: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (quota,) = quotas(1)
+    lines = printed(status(quotas=(msgspec.structs.replace(quota, budget=found),)), capsys).splitlines()
+    assert [line for line in lines if "GPU-hours" in line] == want

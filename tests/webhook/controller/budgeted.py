@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.quota.amounts import GPUS
-from policies.quota.budget import GPU_HOUR, Budget, Period
+from policies.quota.budget import GPU_HOUR, Budget, Period, moment
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
@@ -17,6 +17,7 @@ from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.records import ClaimHistory, PodRecord
 from webhook.controller.usage_sums import UsageSums
+from webhook.tools.audit import AuditLine
 
 CATALOGUES = load_directory(None)
 TEAM = "team"
@@ -83,6 +84,8 @@ class Namespace:
         self.controllers: list[Watching] = []
         self.gpu_ms = 0
         """What was held in truth."""
+        self.lines: list[AuditLine] = []
+        """What a controller writes of usage."""
 
     def start(self) -> Watching:
         started = Watching(self)
@@ -102,14 +105,34 @@ class Namespace:
             each.see(self.pods[name])
 
     def end(self, name: str) -> None:
+        self.write_line(self.pods[name], "released")
         self.pods[name].ended = self.now
         for each in self.controllers:
             each.see(self.pods[name])
 
     def delete(self, name: str) -> None:
-        del self.pods[name]
+        gone = self.pods.pop(name)
+        if not gone.ended:
+            self.write_line(gone, "released")
         for each in self.controllers:
             each.forget(name)
+
+    def write_line(self, pod: Stored, verdict: str) -> None:
+        self.lines.append(
+            AuditLine(
+                time=timestamp(moment(self.now), "milliseconds"),
+                phase="count",
+                kind="Pod",
+                verdict=verdict,
+                namespace=TEAM,
+                name=pod.name,
+                object_uid=pod.name,
+                owner=f"Pod/{pod.name}",
+                demand={GPUS: str(pod.gpus)},
+                since=rfc3339(pod.created),
+                replica="controller",
+            )
+        )
 
     def count(self, controller: Watching, on: QuotaLedger | None = None) -> bool:
         """Count by a ledger that was read, by default the present one, and swap. Return whether that succeeded."""

@@ -12,6 +12,7 @@ from policies.quota.budget import GPU_HOUR, Budget
 from tests.budgets import HOUR, T4, at
 from tests.cases import cases
 from tests.webhook.controller.budgeted import MANY, TEAM, Namespace, Watching
+from webhook.tools.audit import By, Usage
 
 BEGIN = at("2026-11-02T00:00:00")
 
@@ -206,6 +207,19 @@ def test_a_month_without_outages_is_exact(seed: int) -> None:
     assert team.counted == pytest.approx(team.hours, rel=1e-6)
     assert team.unknown == 0
     assert team.hours > 20_000
+
+
+def test_usage_and_budget_agree() -> None:
+    team = Month([], seed=1).team
+    for each in team.pods.values():
+        if not each.ended:
+            team.write_line(each, "held")
+    usage = Usage([By.NAMESPACE])
+    usage.read(team.lines)
+    usage.finish()
+    (found,) = usage.groups()
+    assert found.objects > 1900
+    assert team.counted == pytest.approx(float(found.hours), rel=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -5,8 +5,10 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
+from policies.quota.budget import Spending
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservations
+from tests.budgets import budget, spending
 from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.cluster.objects import Condition
@@ -51,6 +53,50 @@ def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -
     assert {each.status for each in found.values()} <= {"True", "False"}
     assert {each.observed_generation for each in found.values()} == {3}
     assert found["Ready"].reason == shown
+
+
+def budgeted(found: Spending | None) -> QuotaLedger:
+    return replace(counted(gpus=Fraction(2)), budget=budget(gpus=100, t4=10), spending=found)
+
+
+@cases(
+    ("ledger", "spent", "low", "shown"),
+    not_counted_yet=(budgeted(None), None, None, "Ready"),
+    much_is_left=(
+        budgeted(spending(spent=50)),
+        "50 of 100 GPU-hours and 0 of 10 GPU-hours of nvidia-t4 used this month",
+        "50 of 100 GPU-hours and 0 of 10 GPU-hours of nvidia-t4 used this month",
+        "Ready",
+    ),
+    little_is_left=(
+        budgeted(spending(spent=90)),
+        "90 of 100 GPU-hours and 0 of 10 GPU-hours of nvidia-t4 used this month",
+        "90 of 100 GPU-hours used this month, all of it at 2026-11-26T17:00Z if as much is used as now; "
+        "new pods are then denied until 2026-12-01T00:00Z",
+        "BudgetLow",
+    ),
+    a_class_is_spent=(
+        budgeted(spending(spent=50, t4=10.5)),
+        "10.5 of 10 GPU-hours of nvidia-t4 used this month: requests for them are denied until 2026-12-01T00:00Z",
+        "10.5 of 10 GPU-hours of nvidia-t4 used this month, nothing is left until 2026-12-01T00:00Z",
+        "BudgetSpent",
+    ),
+)
+def test_a_budget_has_two_conditions(
+    ledger: QuotaLedger, spent: str | None, low: str | None, shown: str
+) -> None:
+    found = of(ledger)
+    messages = [each and each.message for each in map(found.get, ("BudgetSpent", "BudgetLow"))]
+    assert messages == [spent, low]
+    assert found["Ready"].reason == shown
+    assert found["Ready"].status == "True"
+
+
+def test_the_conditions_of_a_budget_go_with_it() -> None:
+    before = conditions(budgeted(spending(spent=100)), (), stale="", unmapped_resources=None, now=NOON)
+    assert {each.type for each in before} == {"Ready", "Exceeded", "Stale", "BudgetSpent", "BudgetLow"}
+    after = conditions(counted(), before, stale="", unmapped_resources=None, now=LATER)
+    assert {each.type for each in after} == {"Ready", "Exceeded", "Stale"}
 
 
 @cases(

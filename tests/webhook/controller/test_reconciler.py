@@ -54,13 +54,15 @@ class Cluster:
         self.warned: list[str] = []
         self.registry = CollectorRegistry()
         self.refreshed: list[float] = []
+        self.notes: Any = None
+        self.now = 0
         counts = iter(revisions)
         self.counter: Any = SimpleNamespace(
             digest=DIGEST,
             synced=True,
             is_listed=lambda *_: True,
             refresh=lambda _namespace, since, nodes_since: self.refreshed.append(min(since, nodes_since)),
-            count=lambda *_: self._counted(next(counts)),
+            count=lambda _namespace, ledger, *_: self._counted(next(counts), ledger),
         )
         self.usage_cache: Any = SimpleNamespace(
             own=self.counter,
@@ -97,8 +99,8 @@ class Cluster:
             events,
             NO_LINE,
             nothing,
-            nothing,
-            nothing,
+            self.notes,
+            lambda: self.now,
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:
@@ -106,8 +108,9 @@ class Cluster:
         wait: float | None = made.reconcile("team")
         return wait
 
-    def _counted(self, revisions: Revisions) -> Counted:
-        return Counted(listing(self.objects, revisions, catalogue=self.by), list_started=monotonic())
+    def _counted(self, revisions: Revisions, ledger: QuotaLedger) -> Counted:
+        found = listing(self.objects, revisions, catalogue=self.by, spending=ledger.spending)
+        return Counted(found, list_started=monotonic())
 
     def counted(self, what: str) -> float | None:
         return self.registry.get_sample_value(f"gpu_admission_quota_{what}_total", {"namespace": "team"})

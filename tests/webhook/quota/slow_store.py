@@ -92,6 +92,13 @@ def reason(answer: ReservationOutcome) -> VerdictReason | None:
     return answer.verdict.reason if answer.verdict else None
 
 
+def reads_of(bench: Bench, uid: str) -> int:
+    """Reserve, and return how often the ledger was read for it."""
+    before = bench.store.reads
+    assert reason(bench.reserve(uid)) is VerdictReason.RESERVED
+    return bench.store.reads - before
+
+
 def failing(what: str, *failures: LedgerConflict | LedgerError | None) -> Callable[[str], None]:
     """Return what fails that call in turn, None for not at all, and the last failure each time after that."""
     left = list(failures)

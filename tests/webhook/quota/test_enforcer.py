@@ -8,6 +8,7 @@ import msgspec
 from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import LedgerError, QuotaGrant, quota_request_for_pod
+from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, uid, view
 from tests.cases import cases
 from tests.webhook.quota.ledgers import configuration
@@ -62,6 +63,23 @@ def test_grant(happens: Callable[[Bench], None], want: QuotaGrant | None) -> Non
     happens(bench)
 
     assert quota_of(bench).grant() == want
+
+
+@cases(
+    ("end", "want"),
+    the_present_period=(4_000_000_000_000, True),
+    one_that_has_ended=(1_000_000_000_000, False),
+)
+def test_a_grant_has_what_is_spent_in_the_present_period(end: int, want: bool) -> None:
+    bench, found = Bench(gpus=8), spending(spent=7, end=end)
+    before = bench.ledger.store.read(NAMESPACE, 1.0)
+    assert before is not None
+    changed = msgspec.structs.replace(before.ledger, budget=budget(gpus=100), spending=found)
+    bench.ledger.store.compare_and_swap(NAMESPACE, before, changed, 1.0)
+
+    grant = quota_of(bench).grant()
+    assert grant is not None
+    assert (grant.budget, grant.spending) == (budget(gpus=100), found if want else None)
 
 
 def test_a_review_reads_the_ledger_once_for_its_grant() -> None:

@@ -5,6 +5,7 @@ from fractions import Fraction
 from prometheus_client import CollectorRegistry
 
 from policies.quota.ledger.reservations import Reservation
+from tests.budgets import T4, budget, spending
 from tests.builders import quota_ledger
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaStatus, WaitingPods
@@ -36,6 +37,27 @@ def test_only_gpus_and_what_is_granted_have_series() -> None:
         ("gpu_admission_quota_used", "classes/nvidia-t4", 1),
         ("gpu_admission_quota_used", "gpus", 3),
     ]
+
+
+def test_a_budget_has_series_for_each_of_its_keys() -> None:
+    ledger = quota_ledger(budget=budget(gpus=100, t4=0.5), spending=spending(spent=12.5, unknown=3))
+    registry = CollectorRegistry()
+    registry.register(LedgerCollector(lambda: {"team": ledger, "other": quota_ledger()}))
+
+    samples = {
+        (sample.name.removeprefix("gpu_admission_quota_budget_"), sample.labels["dimension"], sample.value)
+        for family in registry.collect()
+        for sample in family.samples
+        if "budget" in sample.name
+    }
+    assert samples == {
+        ("granted_gpu_hours", "gpus", 100),
+        ("granted_gpu_hours", T4, 0.5),
+        ("used_gpu_hours", "gpus", 12.5),
+        ("used_gpu_hours", T4, 0),
+        ("unknown_gpu_hours", "gpus", 3),
+        ("unknown_gpu_hours", T4, 0),
+    }
 
 
 def test_conditions_are_those_that_people_see() -> None:

@@ -37,6 +37,7 @@ from webhook.tools.check.run_context import (
     Key,
     RunQuota,
     applied_labels,
+    budgets_of,
     default_labels,
     is_quota,
     limits_in,
@@ -156,6 +157,7 @@ class Run:
             nodes=lambda: facts,
             named_nodes=lambda: index,
             claims=lambda name: claims[name] if name in claims else claim(name),
+            budgets=budgets_of(manifests, cluster),
             limits_of=limits_in(manifests, cluster),
         )
         self._quota_of = run_quotas(manifests, engine.configuration, cluster)
@@ -248,7 +250,7 @@ class Run:
         self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None, stored: dict[str, Any]
     ) -> Workload:
         readable = tuple(
-            WorkloadPods(place.path, pod, place.count, result.admitted, denied=result.refused)
+            WorkloadPods(place.path, pod, place.count, result.admitted, result.refused, place.owner)
             for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
@@ -287,7 +289,7 @@ class Run:
                     counted = self._stored(manifest, quota) is None
                 decisions = by.create(policy, pod, by_daemonset=False, counted=counted)
             else:
-                decisions = [by.check_template(policy, manifest.kind, pod)]
+                decisions = [by.check_template(policy, manifest.kind, pod, place.owner)]
             yield _without_placeholders(manifest, _combined(place, decisions, quota))
 
 

@@ -7,6 +7,7 @@ not fit is not certain to be denied: it is a warning.
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.placement.named_nodes import NodeIndex
 from policies.placement.nodes import NodeFacts
+from policies.pods.field_paths import value_at
+from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
 from policies.quota.amounts import NOTHING, Vector, positive_difference, total
@@ -38,7 +41,7 @@ from webhook.configuration.documents import (
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.serving.lookups import NamespaceUnknown
+from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_grant
@@ -65,6 +68,24 @@ def manifest_context(
                 record = claim_record(manifest.kind, msgspec.json.encode(manifest.data))
                 claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
     return labels, claims
+
+
+def budgets_of(
+    manifests: Iterable[Manifest], cluster: "CheckedCluster | None"
+) -> Callable[[str], tuple[LabelSelector, ...] | None]:
+    """Return what returns the selectors of a namespace's PodDisruptionBudgets: of the manifests, and of the cluster."""
+    written: dict[str, list[LabelSelector]] = {}
+    for manifest in manifests:
+        if manifest.group_kind == ("policy", "PodDisruptionBudget"):
+            with suppress(msgspec.ValidationError):
+                selector = msgspec.convert(value_at(manifest.data, ("spec", "selector")), LabelSelector)
+                written.setdefault(manifest.namespace, []).append(selector)
+
+    def budgets(namespace: str) -> tuple[LabelSelector, ...] | None:
+        stored = cluster.budgets(namespace) if cluster else ()
+        return None if stored is None else (*written.get(namespace, ()), *stored)
+
+    return budgets
 
 
 def applied_labels(stored: Labels, written: Labels) -> Labels:
@@ -220,6 +241,7 @@ class CheckedCluster:
         self.configuration = cache(self._configuration)
         self.labels_of = cache(self._labels_of)
         self.quota = cache(self._quota)
+        self.budgets = cache(self._budgets)
         self.stored = cache(self._stored)
         self._claims = cache(self._read_claims)
 
@@ -269,13 +291,17 @@ class CheckedCluster:
     def _quota(self, namespace: str) -> QuotaGrant | None:
         """Return what the GPUQuota grants, and what its status says is held."""
         record = self._reader.quota(namespace)
-        granted = stated_grant(record) if record else None
+        granted = stated_grant(record, datetime.now(UTC)) if record else None
         if record is None or granted is None:
             return None
         if quota_status(record, None).state is QuotaState.NOT_COUNTED:
             note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
             self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
         return granted
+
+    def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
+        right = f"list poddisruptionbudgets.policy -n {namespace}"
+        return self._reader.attempt(right, partial(read_budgets, self._api, namespace))
 
     @cached_property
     def _kinds(self) -> ServedKinds:

@@ -88,7 +88,7 @@ class ProposalReader:
         is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
         no_room = ""
         if is_accepted:
-            stated = stated_quota(reader.quota(namespace), configuration)
+            stated = stated_quota(reader.quota(namespace), configuration, self._now)
             now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(

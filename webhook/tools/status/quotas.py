@@ -1,7 +1,7 @@
 """GPUQuotas as the controller wrote their status, and the stored pods and claims that hold them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 
@@ -19,6 +19,7 @@ from policies.quota.amounts import (
     positive_difference,
     total,
 )
+from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
@@ -27,11 +28,13 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.controller.quota_status import TRUE
+from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, TRUE
 from webhook.controller.records import PODS, PodRecord, RecordReader
-from webhook.quota.documents import QuotaRecord
+from webhook.quota.documents import QuotaRecord, QuotaStatus
 from webhook.serving.evaluator import fields_of
 from webhook.tools.status.report import (
+    BudgetRow,
+    BudgetSummary,
     DeniedOwner,
     PendingOwner,
     QuotaHolder,
@@ -85,18 +88,56 @@ def quota_status(
         pending=tuple(pending or ()),
         waiting=record.status.waiting,
         idle=record.status.idle,
+        budget=_budget(record.status),
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
     )
 
 
-def stated_grant(record: QuotaRecord) -> QuotaGrant | None:
-    """Return what a quota grants, and what its status says is held. None if its spec cannot be read."""
+def _budget(status: QuotaStatus) -> BudgetSummary | None:
+    found = status.budget
+    if found is None:
+        return None
+    said = (status.condition(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
+    used, unknown = _hours(found.used), _hours(found.unknown)
+    return BudgetSummary(
+        period=found.period,
+        start=datetime.fromisoformat(found.start),
+        end=datetime.fromisoformat(found.end),
+        until=datetime.fromisoformat(found.until),
+        rows=tuple(
+            BudgetRow(
+                key=key, granted=granted, used=used.get(key, NOTHING), unknown=unknown.get(key, NOTHING)
+            )
+            for key, granted in sorted(_hours(found.granted).items(), key=lambda each: key_order(each[0]))
+        ),
+        message=next((each.message for each in said if each and each.status == TRUE), ""),
+    )
+
+
+def _hours(decimals: Mapping[str, str]) -> Vector:
+    """Return the GPU-hours that a status has for people: `4210.5`, `<0.01`."""
+    return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
+
+
+def stated_grant(record: QuotaRecord, now: datetime) -> QuotaGrant | None:
+    """Return what a quota grants, and what its status says is held and spent. None if its spec cannot be read."""
     if record.spec is None:
         return None
     used = record.status.used
     held = None if used is None else total((used, record.status.reserved))
     waiting = record.status.waiting.pods if record.status.waiting else 0
-    return QuotaGrant(record.hard, record.spec.unclassified_pods, held, waiting)
+    budget = record.spec.budget.budget if record.spec.budget else None
+    spending = _spending(_budget(record.status), now)
+    return QuotaGrant(record.hard, record.spec.unclassified_pods, held, waiting, budget, spending)
+
+
+def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
+    """Return what is spent in the present period; None after its end, when nobody knows."""
+    if budget is None or now >= budget.end:
+        return None
+    start, end, until = map(milliseconds, (budget.start, budget.end, budget.until))
+    spent = {row.key: round(row.used * GPU_HOUR) for row in budget.rows}
+    return Spending(start=start, end=end, until=until, spent=spent)
 
 
 class StatedQuota(msgspec.Struct, frozen=True):
@@ -124,10 +165,14 @@ class StatedQuota(msgspec.Struct, frozen=True):
 
 
 def stated_quota(
-    record: QuotaRecord | None, configuration: Configuration, *, released: Vector | None = None
+    record: QuotaRecord | None,
+    configuration: Configuration,
+    now: datetime,
+    *,
+    released: Vector | None = None,
 ) -> StatedQuota | None:
     """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
-    granted = stated_grant(record) if record else None
+    granted = stated_grant(record, now) if record else None
     if granted and granted.held and released:
         granted = msgspec.structs.replace(granted, held=positive_difference(granted.held, released))
     return StatedQuota(granted, record, configuration) if record and granted else None

@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from policies.quota.budget import Period
+from policies.quota.budget_findings import THIS_PERIOD
 from webhook.quota.documents import IdleGPUs, WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.status.capacity import ClassCapacity
@@ -50,6 +52,46 @@ class QuotaRow(Shown, frozen=True):
     @property
     def free(self) -> Fraction:
         return max(self.hard - self.held, NOTHING)
+
+
+class BudgetRow(Shown, frozen=True):
+    """GPU-hours of a budget: of all GPUs (`gpus`), or of a class (`classes/NAME`). `unknown`: what may have been used besides."""
+
+    key: str
+    granted: Fraction
+    used: Fraction
+    unknown: Fraction
+
+    @property
+    def name(self) -> str:
+        return "GPU-hours" if self.key == GPUS else f"GPU-hours of {unit(self.key)}"
+
+
+class BudgetSummary(Shown, frozen=True):
+    """The budget of a quota in the period that was counted last: from `start` to `end`, until `until`.
+
+    message: that it is spent, or will be soon, in the words of the condition; "" else.
+    """
+
+    period: str
+    start: datetime
+    end: datetime
+    until: datetime
+    rows: tuple[BudgetRow, ...]
+    message: str = ""
+
+    def spent(self, now: datetime) -> tuple[BudgetRow, ...]:
+        """Return the rows of which nothing is left until the end of the period."""
+        return tuple(row for row in self.rows if row.used >= row.granted) if now < self.end else ()
+
+    def when(self, now: datetime) -> str:
+        """Return the period in words: `this month`; `up to 2026-12-01` of one that no controller followed by the next."""
+        return THIS_PERIOD[Period(self.period)] if now < self.end else f"up to {self.end:%Y-%m-%d}"
+
+    def unknown(self) -> str:
+        """Return how many GPU-hours may have been used besides; "" if none."""
+        found = [f"{format_amount(row.unknown)} {row.name}" for row in self.rows if row.unknown]
+        return f"{' and '.join(found)} more may have been used while no controller watched" if found else ""
 
 
 class QuotaHolder(Shown, frozen=True):
@@ -138,6 +180,7 @@ class QuotaSummary(Shown, frozen=True):
     pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
     waiting: the pods that wait in line, as in the status of the quota; None if there are none.
     idle: owners of GPUs that do no work, likewise; None where no controller measures that.
+    budget: None without one, or before its first count.
     denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
     """
 
@@ -150,6 +193,7 @@ class QuotaSummary(Shown, frozen=True):
     is_held_up: bool = False
     waiting: WaitingPods | None = None
     idle: IdleGPUs | None = None
+    budget: BudgetSummary | None = None
     denied: int | None = None
     denied_since: datetime | None = None
 

@@ -32,7 +32,7 @@ from webhook.serving.evaluator import Evaluator
 from webhook.tools.status.capacity import GPUNode, node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import stated_quota
+from webhook.tools.status.quotas import quota_status, stated_quota
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
@@ -165,7 +165,8 @@ class _Case:
         """What evaluates as the webhook does. A stored pod has passed its quota, and holds its part."""
         configuration = self.configuration
         is_pod = (self.served.group, self.served.kind) == POD
-        quota = None if is_pod else stated_quota(self.quota, configuration, released=total(self.releasing))
+        released = total(self.releasing)
+        quota = None if is_pod else stated_quota(self.quota, configuration, self.now, released=released)
         facts = self.reader.nodes(configuration)[0] if self.nodes is not None else None
         return Evaluator(
             engine=Engine(configuration),
@@ -190,6 +191,9 @@ class _Case:
             evaluation = self._as_created(self.served, self.document)
         denied = next(filter(None, map(self._denied_by_quota, evaluation.pods)), None)
         if denied is None:
+            return
+        if denied.reason is Reason.BUDGET_SPENT:
+            yield denied
             return
         outlooks = (each.finding for each in evaluation.advice if each.finding.reason in OUTLOOKS)
         has_nodes = self.nodes is not None  # else a class may be named that no node has
@@ -257,6 +261,7 @@ class _Case:
             quota=quota,
             line=place,
             idle=idle_owner(self.quota, holders),
+            budget=quota_status(self.quota, None).budget if self.quota else None,
             nodes=fits,
             pods=tuple(map(_pod_state, ordered[:MAX_PODS])),
             pods_total=len(situation.pods),

@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from webhook.quota.documents import PlaceInLine
-from webhook.tools.status.report import IdleOwner, QuotaRow, QuotaState, Shown
+from webhook.tools.status.report import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
 
 
 class Answer(Enum):
@@ -120,7 +120,7 @@ class Explanation(Shown, frozen=True):
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
     line: the place in line of the first of its pods that wait for quota; None if none waits, or the quota does not name it.
     pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
-    idle: its GPUs, if they are known to do no work.
+    idle: its GPUs, if they are known to do no work. budget: that of the namespace.
     nodes: the GPU nodes of its classes; None where they cannot be read.
     omitted: what the caller may not read.
     """
@@ -139,6 +139,7 @@ class Explanation(Shown, frozen=True):
     quota: QuotaFit | None = None
     line: PlaceInLine | None = None
     idle: IdleOwner | None = None
+    budget: BudgetSummary | None = None
     nodes: tuple[NodeFit, ...] | None = None
     pods: tuple[PodState, ...] = ()
     pods_total: int = 0

@@ -56,15 +56,18 @@ def test_a_group_of_several_classes_is_rounded_once(tmp_path: Path) -> None:
     assert (found["amount"], found["groups"][0]["amount"], found["currency"]) == ("0.01", "0.01", "EUR")
 
 
-def test_the_total_is_the_sum_of_rounded_rows(tmp_path: Path) -> None:
+def test_the_rows_add_up_to_the_exact_total(tmp_path: Path) -> None:
+    """50 times 0.004 EUR: 0.20 EUR, also as one row."""
     lines = [
-        count("released", str(number), 0, 60, "1/25", owner=f"Job/{number}", **T4) for number in range(50)
+        count("released", f"{number:02}", 0, 60, "1/25", owner=f"Job/{number:02}", **T4)
+        for number in range(50)
     ]
 
-    result = called(tmp_path, lines, "--by", "owner")
-
-    head, *rows, total = [line.split()[-1] for line in result.stdout.splitlines()]
-    assert (head, rows[:40], rows[40], total) == ("EUR", ["0.00"] * 40, "0.00", "0.00")  # each is 0.004 EUR
+    head, *rows, others, total = [
+        line.split()[-1] for line in called(tmp_path, lines, "--by", "owner").stdout.splitlines()
+    ]
+    assert (head, rows, others, total) == ("EUR", ["0.01"] * 20 + ["0.00"] * 20, "0.00", "0.20")
+    assert called(tmp_path, lines).stdout.splitlines()[-1].split()[-1] == "0.20"
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
@@ -164,7 +167,7 @@ def test_what_has_only_the_default_price_is_said(tmp_path: Path) -> None:
 
 
 class Measured(Prometheus):
-    """Knows one pod: 3 of 4 values of its day were 1."""
+    """Knows a pod of which 3 of 4 values of a day were 1, and one with a value that is no number."""
 
     def __init__(self) -> None:
         super().__init__("http://localhost")
@@ -172,7 +175,11 @@ class Measured(Prometheus):
 
     def query(self, promql: str, at: datetime | None = None) -> list[Sample]:
         self.asked.append((promql, at))
-        return [Sample({"namespace": "team", "pod": "a"}, 3 if promql.count("sum") == 2 else 4)]
+        is_sum = "sum_over_time" in promql
+        return [
+            Sample({"namespace": "team", "pod": "a"}, 3 if is_sum else 4),
+            Sample({"namespace": "team", "pod": "nan"}, float("nan") if is_sum else 4),
+        ]
 
 
 def test_use_is_read_a_day_at_a_time() -> None:

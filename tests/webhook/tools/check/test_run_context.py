@@ -131,3 +131,28 @@ def test_a_quota_of_the_configuration_counts_as_well(tmp_path: Any) -> None:
         "a": "spec.replicas: needs 5 GPUs, which can never fit: the GPUQuota of ml grants 4 in all; 4 of 5 pods will start"
     }
     assert found([quota(gpus="5"), deployment("a", 5)], "--config", str(tmp_path)) == {}
+
+
+def budget(namespace: str, labels: Any) -> JSON:
+    spec = {"selector": {"matchLabels": labels}}
+    return made("policy/v1", "PodDisruptionBudget", "a", spec, namespace=namespace)
+
+
+@cases(
+    ("documents", "is_warned"),
+    none=([], True),
+    of_its_pods=([budget("ml", {"app": "a"})], False),
+    of_other_pods=([budget("ml", {"app": "b"})], True),
+    of_another_namespace=([budget("web", {"app": "a"})], True),
+    one_that_cannot_be_read=([budget("ml", "a")], True),
+)
+def test_a_budget_among_the_documents(documents: list[JSON], is_warned: bool, tmp_path: Any) -> None:
+    rules = {"rules": {"disruption": {"mode": "enforce"}}}
+    policy = manifest("gpu-admission.dev/v1alpha1", "GPUPolicy", "default", rules)
+    (tmp_path / "policy.yaml").write_text(json.dumps(policy))
+    written = yaml.safe_dump_all([deployment("a", 2), *documents])
+
+    objects = document("--config", str(tmp_path), stdin=written)["objects"]
+
+    found_in = [finding["reason"] for each in objects for finding in each["findings"]]
+    assert found_in == ["NoDisruptionBudget"] * is_warned

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +14,7 @@ from tests.cases import cases
 from tests.webhook.commands.test_rightsize import report as right_size
 from tests.webhook.tools.rightsize.test_sizing import peaks
 from webhook.cluster.api import ApiClient
-from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPods
+from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
 from webhook.tools.console.app import Observer, create_app
@@ -287,79 +287,6 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
     monkeypatch.setattr(console, "_answered", lambda *_: (found, offer, None, ""))
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
-
-
-def test_pending_pods_that_hold_quota_are_shown_the_longest_first() -> None:
-    owners = [pending("team-498", f"Job/{n}", NOW - timedelta(hours=n), n) for n in range(7, 1, -1)]
-    held_up = quota(498, pending=tuple(owners), is_held_up=True)
-    overview, page = (shown(path, {}, status((held_up, *QUOTAS[:3]))) for path in ("/", "/quotas/team-498"))
-
-    assert re.findall(r"<strong>(Job/\d)</strong>", overview.partition('id="denials"')[0]) == [
-        f"Job/{n}" for n in (7, 6, 5, 4, 3)
-    ]
-    assert re.findall(r"<strong>(Job/\d)</strong>", page) == [f"Job/{n}" for n in (7, 6, 5, 4, 3, 2)]
-    assert [text.count("no &lt;node&gt;") for text in (overview, page)] == [5, 6]
-    assert names(overview)[0] == "team-498"
-
-
-def idle(number: int, *holders: IdleHolder, **tweaks: Any) -> QuotaSummary:
-    gpus = sum((each.gpus for each in holders), Fraction(0))
-    return quota(number, idle=IdleGPUs(gpus=gpus, holders=holders), **tweaks)
-
-
-def twenty_hours_idle(name: str, gpus: int) -> IdleHolder:
-    return IdleHolder(name, Fraction(gpus), (NOW - timedelta(hours=20)).isoformat())
-
-
-IDLE = (
-    idle(1, twenty_hours_idle("Notebook/ana", 2), twenty_hours_idle("Job/<old>", 1)),
-    *(idle(number) for number in range(2, 12)),
-    idle(12, twenty_hours_idle("Notebook/eve", 4)),
-)
-
-
-@cases(
-    ("query", "want"),
-    only_idle=({"idle": "1", **BY_NAME}, teams(1, 12)),
-    most_idle_first=({"sort": "most idle first"}, teams(12, 1, *range(2, 12))),
-)
-def test_quotas_with_idle_gpus(query: Mapping[str, str], want: list[str]) -> None:
-    text = shown("/", query, status(IDLE))
-
-    assert names(text) == want
-    cells = re.findall(r'<td class="of-idle number( none)?">([^<]+)</td>', text)
-    assert dict(zip(want, cells, strict=True))["team-001"] == ("", "3")
-
-
-def test_idle_holders_are_listed_with_what_they_lost() -> None:
-    overview, page = (shown(path, {}, status(IDLE)) for path in ("/", "/quotas/team-001"))
-
-    lost = re.compile(r"<strong>([^<]+)</strong>.*?· ([\d.]+ GPU-hours?) lost", re.DOTALL)
-    cards = [text.partition('id="idle"')[2].partition("</section>")[0] for text in (overview, page)]
-    assert [lost.findall(card) for card in cards] == [
-        [
-            ("Notebook/eve", "80 GPU-hours"),
-            ("Notebook/ana", "40 GPU-hours"),
-            ("Job/&lt;old&gt;", "20 GPU-hours"),
-        ],
-        [("Notebook/ana", "40 GPU-hours"), ("Job/&lt;old&gt;", "20 GPU-hours")],
-    ]
-    assert ["140 GPU-hours lost" in cards[0], "60 GPU-hours lost" in cards[1]] == [True, True]
-    assert "7 of them idle" in overview
-
-
-@cases(
-    ("found", "want"),
-    not_measured=(quota(1, idle=IdleGPUs(measured="<prometheus> does not answer")), True),
-    not_to_be_measured=(quota(1), False),
-)
-def test_where_use_is_not_measured_nobody_is_called_idle(found: QuotaSummary, want: bool) -> None:
-    for path in ("/", "/quotas/team-001"):
-        text = shown(path, {}, status((found,)))
-        assert ("&lt;prometheus&gt; does not answer" in text) is want
-        assert ('id="idle"' in text) is want
-        assert ('<th class="number">Idle</th>' in text) is (want and path == "/")
-        assert "lost" not in text.partition("<main")[2]
 
 
 def test_every_page_of_quotas_says_that_no_controller_leads() -> None:

@@ -256,6 +256,20 @@ def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
 
 
 @cases(
+    ("mode", "want"),
+    the_rule_is_on=("enforce", ["must be allowed to get jobs.batch"]),
+    the_rule_is_off=("disabled", []),
+)
+def test_what_makes_pods_is_read_only_where_a_rule_needs_it(
+    mode: str, want: list[str], tmp_path: Path
+) -> None:
+    policy = {POLICIES: [stored({"rules": {"max-runtime": {"mode": mode}}})]}
+    result = checked("service-accounts", policy, tmp_path, denied=["get jobs"])
+
+    assert [finding.message for finding in result.findings] == want
+
+
+@cases(
     ("check", "objects", "denied", "why"),
     a_right_is_missing=("taints", {}, ["list nodes"], "you may not list nodes"),
     refused_all_the_same=(

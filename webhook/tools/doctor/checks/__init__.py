@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, run_check
 from webhook.tools.doctor.checks import (
+    budgets,
     certificates,
     configurations,
     control_plane,
@@ -27,6 +28,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *documents.QUOTA_CHECKS,
     *waiting.CHECKS,
     *pending.CHECKS,
+    *budgets.CHECKS,
 )
 
 

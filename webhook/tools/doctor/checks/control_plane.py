@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
+from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.controller.canary import probe
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
@@ -91,9 +92,17 @@ def _permissions(
 
 
 def needed(
-    names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool
+    names: Names,
+    *,
+    karpenter: bool,
+    cert_manager: bool,
+    autoscalers: bool,
+    owners: Iterable[WorkloadKind] = (),
 ) -> dict[str, list[Permission]]:
-    """Return what each ServiceAccount must be allowed to do, for the CRDs that this version installs."""
+    """Return what each ServiceAccount must be allowed to do, for the CRDs that this version installs.
+
+    `owners`: the kinds that the webhook reads where pods name them as their controllers.
+    """
     installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
     ours = [plural for plural in PLURALS.values() if plural in installed]
     own, secret = names.namespace, names.secret
@@ -121,6 +130,7 @@ def needed(
             *_permissions("list watch", ["limitranges"]),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
             *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
+            *(Permission("get", each.plural, each.group) for each in owners),
             *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
             *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
             *configurations,
@@ -149,11 +159,14 @@ def needed(
 )
 def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
+    configuration = cluster.usable_configuration
+    reads_owners = configuration.policies.reads_owners
     permissions_of = needed(
         cluster.names,
         karpenter=cluster.get("/apis/karpenter.sh") is not None,
         cert_manager=has_cert_manager(cluster),
         autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
+        owners=[each for each in configuration.workload_kinds.values() if each.ends_pods and reads_owners],
     )
     for account, permissions in permissions_of.items():
         missing = [each.words for each in permissions if not cluster.is_allowed(each, account)]

@@ -1,0 +1,25 @@
+"""Durations as text, such as `8h` or `1h30m`: those of the Gateway API (GEP-2257) in whole seconds."""
+
+import re
+from functools import lru_cache
+
+_DURATION = re.compile(r"(?:([0-9]{1,5})h)?(?:([0-9]{1,5})m)?(?:([0-9]{1,5})s)?")
+MUST = 'must be a duration of at least a second, such as "8h" or "1h30m"'
+
+
+@lru_cache(maxsize=256)  # the same few of a policy's options
+def duration_seconds(text: str) -> int | None:
+    """Return the seconds. None if the text does not have this form, or says `0s`."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return hours * 3600 + minutes * 60 + seconds or None
+
+
+def duration_text(seconds: int) -> str:
+    """Return the shortest text: `72h`, `1h30m`, `45s`."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"

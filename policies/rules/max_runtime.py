@@ -1,0 +1,220 @@
+"""End pods that run to completion after a time that is known before they start, so that none holds GPUs forever.
+
+Reads:   activeDeadlineSeconds, restartPolicy, ports and readinessProbe; annotation max-runtime; what makes the pod, and its own
+         deadline (`policies.pods.owner`).
+Adds:    `activeDeadlineSeconds` to a pod that runs to completion and has none: the annotation, else the deadline of the object
+         that makes it, which is its author's wish and never cut, else `default`, else `max`, as a LimitRange does.
+Denies:  a deadline of the pod, its annotation or its owner above `max`; an annotation that is not a duration.
+Warns:   of an annotation that has no effect; of a pod that gets no default, because its owner could not be read; of a deadline
+         of a workload above `max`, which would be denied to its pods.
+
+Pods run to completion if their owner's kind says so (a Job, a PyTorchJob), or if they do not always restart and no container with
+GPUs serves. `exempt.kinds` are left alone. `mode` is disabled by default.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from policies.finding import Edit, Finding, Reason, Severity
+from policies.gpus.classes import ClassCatalogue
+from policies.placement.pinning import pinning
+from policies.pods.annotations import MAX_RUNTIME, BadAnnotation
+from policies.pods.duration import MUST, duration_seconds, duration_text
+from policies.pods.field_paths import annotation_path
+from policies.pods.patch import PodPatch
+from policies.pods.pod import Pod
+from policies.pods.workload import Workload
+from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rules.readiness_delay import gpu_places
+
+ID = "max-runtime"
+PATH = "spec.activeDeadlineSeconds"
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+
+
+class Runtimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Runtimes as text, such as `8h`. `max` also holds as the default where there is none."""
+
+    default: str | None = None
+    max: str | None = None
+
+    def problems(self, path: str = "") -> Iterator[tuple[str, str]]:
+        for name, text in (("default", self.default), ("max", self.max)):
+            if text is not None and duration_seconds(text) is None:
+                yield f"{path}{name}", f'{MUST}, not "{text}"'
+        default, most = _seconds(self.default), _seconds(self.max)
+        if default is not None and most is not None and default > most:
+            yield f"{path}default", f"must be at most max ({self.max}), not {self.default}"
+
+
+class Exempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    kinds: tuple[str, ...] = ("RayCluster", "VirtualMachineInstance")
+    """Kinds of controllers. By default those whose pods do not always restart, and still end only when somebody deletes them."""
+
+
+class MaxRuntimeOptions(RuleOptions, frozen=True):
+    mode: Mode = Mode.DISABLED
+    default: str | None = None
+    max: str | None = None
+    by_class: dict[str, Runtimes] = msgspec.field(default_factory=dict)
+    """By class or family, the class first. What is not set there is as for every class."""
+    exempt: Exempt = Exempt()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        yield from Runtimes(default=self.default, max=self.max).problems()
+        for name, runtimes in self.by_class.items():
+            yield from runtimes.problems(f"byClass[{name}].")
+        for index, kind in enumerate(self.exempt.kinds):
+            if not _KIND.fullmatch(kind):
+                yield f"exempt.kinds[{index}]", f'must be a kind such as RayCluster, not "{kind}"'
+
+    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+        for name in self.by_class:
+            if not catalogue.resolve(name):
+                nearest = catalogue.nearest(name)
+                remedy = f': did you mean "{nearest}"?' if nearest else ""
+                yield f"byClass[{name}]", f"must be a class or a family{remedy}"
+
+    def of(self, pod: Pod, catalogue: ClassCatalogue) -> tuple[int | None, int | None]:
+        """Return default and maximum in seconds, None if there is none. Of several possible classes the longest count."""
+        pinned = pinning(pod, catalogue) if self.by_class else None
+        classes = catalogue.named(pinned.classes) if pinned is not None else ()
+        named = [self.by_class.get(each.name) or self.by_class.get(each.family) for each in classes]
+        found = [self._effective(each or Runtimes()) for each in named] or [self._effective(Runtimes())]
+        defaults, longest = zip(*found, strict=True)
+        return (None if None in defaults else max(defaults), None if None in longest else max(longest))
+
+    def _effective(self, of_class: Runtimes) -> tuple[int | None, int | None]:
+        most = _seconds(of_class.max or self.max)
+        default = _seconds(of_class.default or self.default) or most
+        return (default if default is None or most is None else min(default, most)), most
+
+
+def _seconds(text: str | None) -> int | None:
+    return None if text is None else duration_seconds(text)
+
+
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+
+
+def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Iterator[Finding]:
+    pod = patch.pod
+    if not context.surely_requests_gpus(pod):
+        return
+    wish = _wish(pod)
+    if isinstance(wish, BadAnnotation):
+        yield wish.finding(ID)
+    elif runs_to_completion(pod, context) and context.owner.kind not in options.exempt.kinds:
+        yield from _bound(patch, wish, options, context)
+    elif wish is not None:
+        yield _ineffective(pod, "the pod does not run to completion")
+
+
+def _bound(
+    patch: PodPatch, wish: int | None, options: MaxRuntimeOptions, context: Context
+) -> Iterator[Finding]:
+    """Give the pod a deadline, unless it has one, or the one that it would get is above the maximum."""
+    pod, owner = patch.pod, context.owner
+    (default, most), own = options.of(pod, context.classes), pod.spec.active_deadline_seconds
+    if own is not None:
+        if wish not in {None, own}:
+            yield _ineffective(pod, f"{PATH} is {own}")
+        yield from _above(own, most, PATH)
+        return
+    seconds = wish or owner.deadline or (default if owner.is_known else None)
+    if seconds is None:
+        if default is not None and owner.problem:
+            message = (
+                f"gets no default of {default}, since the pod may have a deadline already: {owner.problem}"
+            )
+            yield _warning(reason=Reason.OWNER_UNREAD, path=PATH, message=message)
+    elif most is None or seconds <= most:
+        patch.set_active_deadline(seconds)
+    elif wish is not None:
+        yield Finding(
+            rule=ID,
+            reason=Reason.EXCEEDS_MAX_RUNTIME,
+            path=annotation_path(MAX_RUNTIME),
+            value=pod.annotations[MAX_RUNTIME],
+            message=f"must be at most {duration_text(most)}, {_LONGEST}",
+            fix=(Edit(annotation_path(MAX_RUNTIME), duration_text(most)),),
+        )
+    elif not owner.path:  # of a template, `check_workload` names the field
+        message = f"activeDeadlineSeconds of what makes the pod ({seconds}) {_at_most(most)}"
+        yield Finding(rule=ID, reason=Reason.EXCEEDS_MAX_RUNTIME, message=message, remedy=f"set {most} there")
+
+
+def check_workload(workload: Workload, options: MaxRuntimeOptions, context: Context) -> Iterator[Finding]:
+    """Warn of the workload's own deadline, if it is longer than its pods may run."""
+    known: set[str] = set()
+    for pods in workload.pods:
+        owner = pods.owner
+        is_new = owner.deadline is not None and owner.path not in known
+        if is_new and owner.kind not in options.exempt.kinds and context.surely_requests_gpus(pods.pod):
+            known.add(owner.path)
+            most = options.of(pods.admitted, context.classes)[1]
+            for found in _above(owner.deadline, most, owner.path):
+                yield msgspec.structs.replace(found, severity=Severity.WARNING)
+
+
+def runs_to_completion(pod: Pod, context: Context) -> bool:
+    """Whether the pod ends by itself. Servers and notebooks restart always, or a container with GPUs has a port or is probed."""
+    if context.owner.completes:
+        return True
+    if pod.spec.restart_policy not in {"Never", "OnFailure"}:
+        return False
+    containers = (place.container for place in gpu_places(pod, context) or pod.apps)
+    return not any(each.ports or each.readiness_probe for each in containers)
+
+
+def _wish(pod: Pod) -> int | BadAnnotation | None:
+    """Return the seconds of the annotation, None without one."""
+    text = pod.annotations.get(MAX_RUNTIME)
+    if text is None:
+        return None
+    return duration_seconds(text.strip()) or BadAnnotation(
+        MAX_RUNTIME, text, MUST, f'set {MAX_RUNTIME}: "8h"'
+    )
+
+
+def _ineffective(pod: Pod, why: str) -> Finding:
+    return _warning(
+        reason=Reason.INEFFECTIVE_ANNOTATION,
+        path=annotation_path(MAX_RUNTIME),
+        value=pod.annotations[MAX_RUNTIME],
+        message=f"has no effect: {why}",
+    )
+
+
+def _above(seconds: int | str | None, most: int | None, path: str) -> Iterator[Finding]:
+    """Yield the denial of a deadline above the maximum. A text is a parameter that a tool will replace, so it is unknown."""
+    if most is not None and isinstance(seconds, int) and seconds > most:
+        yield Finding(
+            rule=ID,
+            reason=Reason.EXCEEDS_MAX_RUNTIME,
+            path=path,
+            value=str(seconds),
+            message=_at_most(most),
+            fix=(Edit(path, most),),
+        )
+
+
+_LONGEST = "the longest runtime that the policy allows"
+
+
+def _at_most(most: int) -> str:
+    return f"must be at most {most} ({duration_text(most)}), {_LONGEST}"
+
+
+RULE = Rule(
+    id=ID,
+    summary="pods that run to completion end within a known time",
+    options=MaxRuntimeOptions,
+    mutate=mutate,
+    check_workload=check_workload,
+    reads_owner=True,
+    not_exported="it depends on the object that makes the pod, and CEL cannot look anything up",
+)

@@ -1,0 +1,130 @@
+"""disruption: bounded runs keep their node, and servers with several replicas have a PodDisruptionBudget."""
+
+from typing import Any
+
+import msgspec
+
+from policies.finding import Severity
+from policies.pods.label_selector import LabelSelector
+from policies.pods.owner import NO_OWNER, Owner
+from policies.pods.patch import PodPatch
+from policies.rule import Phase
+from policies.rules.disruption import DisruptionOptions, check_workload, mutate
+from tests.builders import (
+    JSON,
+    apply,
+    container,
+    context,
+    deployment,
+    gpu_container,
+    manifest,
+    pod,
+    view,
+    workload,
+)
+from tests.cases import cases
+
+KARPENTER, AUTOSCALER = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/safe-to-evict"
+BOTH = {KARPENTER: "true", AUTOSCALER: "false"}
+BOUNDED: JSON = {"restartPolicy": "Never", "activeDeadlineSeconds": 60}
+OPTIONS = DisruptionOptions()
+PORTS = [{"containerPort": 8888}]
+
+
+def kept(document: JSON, owner: Owner = NO_OWNER, **tweaks: Any) -> JSON:
+    """Return the annotations of the pod afterwards; a second pass adds no more."""
+    known = context(Phase.MUTATE, owner=owner, **tweaks)
+    patch = PodPatch(view(document))
+    assert list(mutate(patch, OPTIONS, known)) == []
+    again = PodPatch(patch.pod)
+    list(mutate(again, OPTIONS, known))
+    assert again.changes == []
+    annotations: JSON = apply(document, patch)["metadata"].get("annotations", {})
+    return annotations
+
+
+def run(annotations: JSON | None = None, **spec: Any) -> JSON:
+    return pod(gpu_container(), annotations=annotations, **{**BOUNDED, **spec})
+
+
+@cases(
+    ("document", "owner", "want"),
+    bounded=(run(), NO_OWNER, BOTH),
+    bounded_by_its_job=(run(activeDeadlineSeconds=None), Owner("Job", completes=True, deadline=60), BOTH),
+    what_the_author_says_stays=(run({KARPENTER: "false"}), NO_OWNER, {KARPENTER: "false", AUTOSCALER: "false"}),
+    not_bounded=(run(activeDeadlineSeconds=None), Owner("Job", completes=True), {}),
+    not_known_to_be_bounded=(run(activeDeadlineSeconds=None), Owner("Job", completes=True, is_known=False), {}),
+    a_bounded_server=(run(restartPolicy="Always"), NO_OWNER, {}),
+    a_bounded_notebook=(pod(gpu_container(ports=PORTS), **BOUNDED), NO_OWNER, {}),
+    no_gpu=(pod(container(), **BOUNDED), NO_OWNER, {}),
+)  # fmt: skip
+def test_what_a_pod_gets(document: JSON, owner: Owner, want: JSON) -> None:
+    assert kept(document, owner) == want
+
+
+def selectors(*budgets: JSON) -> tuple[LabelSelector, ...]:
+    return tuple(msgspec.convert(each, LabelSelector) for each in budgets)
+
+
+def server(replicas: int = 2, **spec: Any) -> JSON:
+    made = deployment("chat", gpu_container(), replicas=replicas, labels={"app": "chat"})
+    made["spec"]["template"]["spec"].update(spec)
+    return made
+
+
+LWS = manifest(
+    "leaderworkerset.x-k8s.io/v1",
+    "LeaderWorkerSet",
+    "chat",
+    {
+        "replicas": 2,
+        "leaderWorkerTemplate": {
+            "size": 2, "workerTemplate": {"metadata": {"labels": {"app": "chat"}}, "spec": {"containers": [gpu_container()]}}
+        },
+    },
+)  # fmt: skip
+OF_A_GROUP = {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": "chat"}}
+OPERATED = manifest(
+    "production-stack.vllm.ai/v1", "VLLMRuntime", "chat", {"replicas": 2, "resources": {"gpu": "1"}}
+)
+OWNED = server()
+OWNED["metadata"]["ownerReferences"] = [{"kind": "Rollout", "name": "chat", "controller": True}]
+
+
+@cases(
+    ("document", "budgets", "is_warned"),
+    no_budget=(server(), (), True),
+    a_budget_of_others=(server(), selectors({"matchLabels": {"app": "other"}}), True),
+    a_label_that_no_controller_adds=(server(), selectors({"matchLabels": {"app.kubernetes.io/name": "chat"}}), True),
+    another_of_the_labels=(
+        server(), selectors({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["chat"]}]}), True,
+    ),
+    a_budget_of_its_pods=(server(), selectors({"matchLabels": {"app": "chat"}}), False),
+    a_budget_of_all=(server(), selectors({}), False),
+    a_budget_by_an_expression=(server(), selectors({"matchExpressions": [{"key": "app", "operator": "Exists"}]}), False),
+    a_group_without_budget=(LWS, (), True),
+    a_label_of_the_controllers=(LWS, selectors(OF_A_GROUP), False),
+    an_expression_of_such_a_label=(
+        LWS, selectors({"matchExpressions": [
+            {"key": "leaderworkerset.sigs.k8s.io/worker-index", "operator": "In", "values": ["0"]}
+        ]}), False,
+    ),
+    budgets_are_not_known=(server(), None, False),
+    one_replica=(server(1), (), False),
+    an_operator_chooses_the_labels=(OPERATED, (), False),
+    its_owner_is_checked=(OWNED, (), False),
+    a_run=(server(restartPolicy="Never"), (), False),
+    no_gpu=(server(containers=[container()]), (), False),
+)  # fmt: skip
+def test_servers_without_a_budget(
+    document: JSON, budgets: tuple[LabelSelector, ...] | None, is_warned: bool
+) -> None:
+    found = list(check_workload(workload(document), OPTIONS, context(Phase.TEMPLATE, budgets=budgets)))
+
+    assert [(each.severity, each.sentence()) for each in found] == is_warned * [
+        (
+            Severity.WARNING,
+            'spec.replicas = "2": create one with the labels of the pods and maxUnavailable: 1; a drain of nodes may stop all '
+            "replicas at once: no PodDisruptionBudget selects them [disruption]",
+        )
+    ]

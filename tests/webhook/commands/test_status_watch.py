@@ -1,0 +1,52 @@
+"""`gpu-admission status --watch`: what is printed of one reading after another, and how often the cluster is checked."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from tests.webhook.commands.test_status import WHOLE, status
+from webhook.cluster import errors
+from webhook.commands import status as command
+from webhook.tools.status.reading import status_reader
+from webhook.tools.status.report import ClusterStatus
+
+
+def readings(*found: ClusterStatus | errors.ApiError) -> Iterator[ClusterStatus | errors.ApiError]:
+    yield from found
+
+
+LATER = status(at=datetime(2026, 11, 22, 8, 1, tzinfo=UTC))
+CHANGED = msgspec.structs.replace(LATER, configuration="def")
+
+
+def test_only_changes_are_printed_into_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """All times differ; a status that differs in nothing else is not printed again."""
+    found = readings(status(), LATER, errors.Unreachable("no answer"), LATER, CHANGED)
+    assert list(command.changes(found)) == [status(), CHANGED]
+    assert capsys.readouterr().err == "error: no answer\n"
+
+
+def test_on_a_terminal_the_status_is_drawn_in_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    command.redraw(readings(status(), errors.Unreachable("no answer")))
+    assert capsys.readouterr().out.rstrip() == f"error: no answer\n{WHOLE}".rstrip()
+
+
+def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[ClusterStatus | None] = []
+    clock = iter(range(0, 1000, 25))
+    monkeypatch.setattr("webhook.tools.status.reading.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
+
+    def read(before: ClusterStatus | None) -> ClusterStatus:
+        requested.append(before)
+        return status()
+
+    found = command.readings(status_reader(read), 5.0)
+    for _ in range(7):
+        next(found)
+    assert [each is None for each in requested] == [True, False, False, True, False, False, True]

@@ -1,0 +1,25 @@
+"""The object that makes a pod, by the table of workload kinds: whether its pods run to completion, and its own deadline."""
+
+from typing import Any
+
+from policies.pods.field_paths import Parts, field_path
+from policies.pods.owner import Owner
+from webhook.configuration.workload_kinds import PodPath, WorkloadKind, steps
+from webhook.workloads.counts import bound, plain_number, values
+
+
+def owner_of_template(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> Owner:
+    """Return the object `data` as the owner of the pods of its template at `at`."""
+    kind, completes = workload_kind.kind, workload_kind.runs_to_completion
+    for path, value in (
+        values(data, bound(form, at, workload_kind.deadline)) if workload_kind.deadline else ()
+    ):
+        if deadline := plain_number(value):
+            return Owner(kind, completes, deadline, field_path(path))
+    return Owner(kind, completes)
+
+
+def own_deadline(workload_kind: WorkloadKind, data: Any) -> int | None:
+    """Return the deadline of the object `data` in seconds, None if it has none."""
+    found = (plain_number(value) for _, value in values(data, steps(workload_kind.deadline)))
+    return next(filter(None, found), None)
