@@ -17,7 +17,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=100)
+settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=60)
 settings.load_profile("quick")
 # Half of what the tests cost are API servers, which collect garbage less often with these: up to 1 GiB each.
 os.environ.setdefault("GOGC", "400")
@@ -43,6 +43,10 @@ TOGETHER = {
             "reviewed_again",
         )
     ),
+    "one line of pods of controllers": tuple(
+        f"tests/cluster/waiting/test_{name}.py"
+        for name in ("controllers", "gangs", "readers", "waiting_transcripts")
+    ),
     "a whole control plane": (
         "tests/cluster/test_export",
         "tests/cluster/outage/test_admission_policies.py",
@@ -58,14 +62,23 @@ TOGETHER = {
 }
 """Files that share a fixture which takes long to set up."""
 LONGEST = (
+    "tests/cluster/neighbours/",
     "tests/cluster/deploy/",
     "tests/cluster/quota/",
-    "tests/cluster/neighbours/",
-    "tests/cluster/doctor/",
-    "tests/cluster/status/",
+    "tests/cluster/outage/",
+    "tests/cluster/waiting/",
     "tests/cluster/console/",
     "tests/cluster/certificates/",
-    "tests/cluster/outage/",
+    "tests/cluster/test_demo.py",
+    "tests/deploy/test_image.py",
+    "tests/webhook/serving/test_hostile.py",
+    "tests/cluster/availability/",
+    "tests/cluster/test_cluster_configuration.py",
+    "tests/cluster/test_controller_faults.py",
+    "tests/cluster/test_demand_differential.py",
+    "tests/cluster/status/",
+    "tests/cluster/doctor/",
+    "tests/cluster/",
 )
 """What would keep one process busy after the others have ended, longest first; they begin with it."""
 
@@ -84,9 +97,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """For `--dist loadscope`: a file stays in one process, and beside it those that share a fixture with it."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  # only where it runs
 
-    starts = [start for each in TOGETHER.values() for start in each]
+    starts = [*LONGEST, *(start for each in TOGETHER.values() for start in each)]
     if gone := [start for start in starts if not list(config.rootpath.glob(f"{start}*"))]:
-        raise pytest.UsageError(f"TOGETHER in tests/conftest.py names what is not there: {', '.join(gone)}")
+        raise pytest.UsageError(
+            f"TOGETHER or LONGEST in tests/conftest.py names what is not there: {', '.join(gone)}"
+        )
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:

@@ -315,8 +315,8 @@ class UsageSums:
         """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
         space = self._namespaces.get(namespace, _Namespace())
         pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
-        demands = (self._demand(space, pod, unclassified_pods) for pod in pods)
-        return sum((demand.get(GPUS, NOTHING) for demand in demands), NOTHING)
+        gpus = Counter(self._demand(space, pod, unclassified_pods).get(GPUS, NOTHING) for pod in pods)
+        return sum((amount * number for amount, number in gpus.items()), NOTHING)
 
     def waiting_namespaces(self) -> set[str]:
         return {name for name, space in self._namespaces.items() if space.waiting}

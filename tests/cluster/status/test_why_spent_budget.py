@@ -30,7 +30,7 @@ def test_a_budget_that_is_spent(cluster: ControlPlane) -> None:
     assert eventually(lambda: team.used() is not None)
     apply(client, TEAM, stateful("first", 2, "nvidia-t4"))
     try:
-        said = "GPU-hours used this month: what needs them is denied until "
+        said = "GPU-hours used this month: requests for them are denied until "
         assert eventually(
             lambda: said in (shown(cluster, "status")["quotas"][0]["budget"] or {"message": ""})["message"]
         )

@@ -44,7 +44,7 @@ def line(running: Running, plane: ControlPlane) -> Line:
     return Line(plane)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def running_jobs(full_plane: ControlPlane) -> Iterator[Running]:
     with queueing(full_plane) as running:
         yield running

@@ -34,7 +34,7 @@ def starts_whole(jobs: Line, names: list[str], pods: int) -> str:
     return eventually(whole)
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=[pytest.mark.slow, longer])])
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=[pytest.mark.slow, longer])])
 def test_two_jobs_never_hold_half_of_the_quota_each(jobs: Line, rounds: int) -> None:
     in_force(jobs, {"gpus": "8"})
     path = f"/apis/batch/v1/namespaces/{jobs.name}/jobs"

@@ -35,7 +35,7 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     [
         3,
         *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 7)),
-        *(pytest.param(each, marks=longer) for each in (1, 2, 4, 5, 6)),
+        *(pytest.param(each, marks=[pytest.mark.slow, longer]) for each in (1, 2, 4, 5, 6)),
     ],
 )
 def test_a_gang_starts_whole_though_the_controller_is_killed(

@@ -61,7 +61,7 @@ def placed(data: Any, way: tuple[str, ...], value: Any) -> Any:
     return {**members, key: placed(members.get(key), way[1:], value)}
 
 
-@settings(max_examples=1500)
+@settings(max_examples=10 * settings().max_examples)
 @given(st.data())
 def test_objects_of_any_content(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(WITH_PODS))
