@@ -63,7 +63,7 @@ def test_a_period_begins_at_midnight_utc(period: Period, now: str, start: str, e
 def test_a_spec(spec: dict[str, object], want: list[tuple[str, str]]) -> None:
     read = msgspec.convert(spec, BudgetSpec)
     assert list(read.problems()) == want
-    with pytest.raises(ValueError, match="^budget") if want else nullcontext():
+    with pytest.raises(ValueError, match=r"^budget") if want else nullcontext():
         assert read.budget.granted
 
 
