@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -58,9 +58,12 @@ def amd(pod: str, gpu: int, percent: float, mebibytes: float = 1024, prefix: str
 
 
 class Exporters:
-    """Exporters on one port, each below its name. `pages` are what they say now; one without a page is away."""
+    """Exporters on one port, each below its name. `pages` are what they say now; one without a page is away.
 
-    def __init__(self, pages: Mapping[str, str]) -> None:
+    `page` says it anew for each scrape.
+    """
+
+    def __init__(self, pages: Mapping[str, str], page: Callable[[str], str | None] | None = None) -> None:
         self.pages = dict(pages)
         outer = self
 
@@ -72,11 +75,11 @@ class Exporters:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                page = outer.pages.get(self.path.strip("/"))
-                self.send_response(503 if page is None else 200)
+                found = (page or outer.pages.get)(self.path.strip("/"))
+                self.send_response(503 if found is None else 200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.end_headers()
-                self.wfile.write((page or "").encode())
+                self.wfile.write((found or "").encode())
 
             def log_message(self, *_arguments: Any) -> None:
                 """Say nothing."""

@@ -97,13 +97,13 @@ def workload_rules() -> str:
 
 def recording_rules() -> str:
     """Return the recording rules of the use of GPUs; the chart fills in the selector and the interval."""
-    selector, hour = "${selector}", "max_over_time({name}" + exporters.UNFORGED + "[1h])"
+    filled_in, hour = ("${selector}", "${interval}"), "max_over_time({name}" + exporters.UNFORGED + "[1h])"
     groups = {
         "gpu-admission-use": (
             "${interval}",
             {
-                exporters.USE: exporters.use_expression(selector),
-                exporters.MEMORY: exporters.memory_expression(selector),
+                exporters.USE: exporters.use_expression(*filled_in),
+                exporters.MEMORY: exporters.memory_expression(*filled_in),
             },
         ),
         "gpu-admission-use-by-hour": (

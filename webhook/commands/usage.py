@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -16,11 +16,11 @@ from policies.quota.amounts import NOTHING, format_amount, total
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
 from webhook.commands.output import Screen, counted, echo_document, end_with, fail, print_json
-from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
-from webhook.tools.audit import STDIN, UNKNOWN_CLASS, By, Counts, GroupUsage, Usage, audit_lines
-from webhook.tools.average_use import read_use
-from webhook.tools.prices import Prices, money, read_prices
+from webhook.tools.audit import STDIN, UNKNOWN_CLASS, AuditLine, By, Counts, GroupUsage, Usage, audit_lines
+from webhook.tools.average_use import MeasuredUse, read_use
+from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
 MAX_SHOWN = 40
@@ -90,7 +90,7 @@ def usage(
     by = tuple(dict.fromkeys(by))
     try:
         priced = read_prices(prices) if prices else None
-        use = read_use(prometheus, since, min(until or now(), now())) if prometheus and since else None
+        use = _use(prometheus, since, until) if prometheus and since else None
     except ConfigurationError as error:
         end_with(error.problems, "; nothing was counted")
     except PrometheusError as error:
@@ -106,9 +106,10 @@ def usage(
     groups = found.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
+    cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
     rows = [
-        Row(each.group, each.hours, each.use, each.objects, priced.cents(each.by_class) if priced else 0)
-        for each in groups
+        Row(each.group, each.hours, each.use, each.objects, cost)
+        for each, cost in zip(groups, cents, strict=True)
     ]
     columns = Columns(priced, use is not None)
     if output == "json":
@@ -121,6 +122,14 @@ def usage(
     notes = Screen(stderr=True)
     for note in (*_default_prices(priced, groups), *_notes(lines, found)):
         notes.paragraph(note, hanging=0)
+
+
+def _use(
+    prometheus: Prometheus, since: datetime, until: datetime | None
+) -> Callable[[AuditLine], float | None]:
+    """Return the use of the object of a line. Raises PrometheusError."""
+    pods = read_use(prometheus, since, min(until or now(), now()))
+    return MeasuredUse(pods, load_directory(None).resource_mapping).of
 
 
 def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iterator[str]:
@@ -231,7 +240,7 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Colu
 
 
 def _sum(name: str, rows: Sequence[Row]) -> Row:
-    """Return the sum of the rows, of money that of their rounded amounts."""
+    """Return the sum of the rows."""
     return Row(
         (name,),
         sum((each.hours for each in rows), NOTHING),

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import exceeds, format_amount
+from policies.quota.amounts import GPUS, exceeds, format_amount
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
@@ -162,6 +162,9 @@ class QuotaStatusWriter:
             return None
         stale, unmapped_resources = self.stale(), self.unmapped_resources()
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
+        idle = self.idle(quota.namespace)
+        if idle is not None and idle.gpus is not None:
+            amounts["idle"] = {GPUS: idle.gpus}
         return QuotaStatus(
             hard=ledger.hard,
             used=ledger.used,
@@ -173,7 +176,7 @@ class QuotaStatusWriter:
             },
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
-            idle=self.idle(quota.namespace),
+            idle=idle,
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
             ),

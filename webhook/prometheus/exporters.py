@@ -69,19 +69,23 @@ EXPORTERS = (
 )
 
 
-def use_expression(selector: str) -> str:
-    """Return the PromQL of USE from what the exporters write. `selector`: the matchers of series that are trusted, `job="…"`."""
-    return _united([(exporter, metric) for exporter in EXPORTERS for metric in exporter.use], selector)
+def use_expression(selector: str, interval: str) -> str:
+    """Return the PromQL of USE from what the exporters write.
+
+    `selector`: the matchers of series that are trusted, `job="…"`. `interval`: between two evaluations; no scrape is lost in it.
+    """
+    metrics = [(exporter, metric) for exporter in EXPORTERS for metric in exporter.use]
+    return _united(metrics, selector, interval)
 
 
-def memory_expression(selector: str) -> str:
+def memory_expression(selector: str, interval: str) -> str:
     """Return the PromQL of MEMORY, as `use_expression` does."""
-    return _united([(exporter, exporter.memory) for exporter in EXPORTERS], selector)
+    return _united([(exporter, exporter.memory) for exporter in EXPORTERS], selector, interval)
 
 
-def _united(metrics: list[tuple[Exporter, Metric]], selector: str) -> str:
+def _united(metrics: list[tuple[Exporter, Metric]], selector: str, interval: str) -> str:
     parts = [
-        _renamed(exporter, metric, selector, prefix)
+        _renamed(exporter, metric, selector, interval, prefix)
         for exporter, metric in metrics
         for prefix in ("exported_", "")
     ]
@@ -89,7 +93,7 @@ def _united(metrics: list[tuple[Exporter, Metric]], selector: str) -> str:
     return f"max by ({', '.join(LABELS)}) (\n  {union}\n)"
 
 
-def _renamed(exporter: Exporter, metric: Metric, selector: str, prefix: str) -> str:
+def _renamed(exporter: Exporter, metric: Metric, selector: str, interval: str, prefix: str) -> str:
     """Return the largest value of each GPU of a pod under our labels, of the series whose labels have the prefix."""
     named = {NAMESPACE: prefix + NAMESPACE, POD: prefix + POD, GPU: exporter.gpu}
     if exporter.gpu_instance:
@@ -97,8 +101,9 @@ def _renamed(exporter: Exporter, metric: Metric, selector: str, prefix: str) -> 
     # Grouped first: two exporters that overlap in a restart differ in labels that the next step overwrites, and two equal series
     # are an error.
     of_pods = 'exported_pod!=""' if prefix else 'exported_pod="", pod!=""'
-    matchers = f"{metric.matchers}, {of_pods}, {selector}"
-    found = f"max by ({', '.join(named.values())}) ({{{matchers}}}){metric.arithmetic}"
+    series = f"{{{metric.matchers}, {of_pods}, {selector}}}"
+    # The second part is for exporters that are scraped less often than the rules are evaluated.
+    found = f"max by ({', '.join(named.values())}) (max_over_time({series}[{interval}]) or {series}){metric.arithmetic}"
     for label, source in named.items():
         if label != source:
             found = f'label_replace({found}, "{label}", "$1", "{source}", "(.+)")'

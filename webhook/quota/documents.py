@@ -128,8 +128,8 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A copy of the ledger for people, some seconds old at most.
 
-    `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names. `shown` has `used` and
-    `reserved` as decimals, for the columns of `kubectl get`.
+    `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names. `shown` has `used`,
+    `reserved` and `idle` as decimals, for the columns of `kubectl get`.
     """
 
     hard: Vector = {}

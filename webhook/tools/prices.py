@@ -1,7 +1,7 @@
 """Prices of GPU-hours by class, from a file, and amounts of money, which are exact until they are rounded to cents."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,19 @@ class Prices(msgspec.Struct, frozen=True):
     def missing(self, classes: Iterable[str]) -> list[str]:
         return sorted(each for each in set(classes) if self.of(each) is None)
 
-    def cents(self, hours: Mapping[str, Fraction]) -> int:
-        """Return what GPU-hours by class cost: added up exactly, then rounded, half a cent up. No class may lack a price."""
-        exact = sum(((self.of(each) or NOTHING) * amount for each, amount in hours.items()), NOTHING)
-        return int(exact * 100 + Fraction(1, 2))
+    def cost(self, hours: Mapping[str, Fraction]) -> Fraction:
+        """Return what GPU-hours by class cost, exactly. No class may lack a price."""
+        return sum(((self.of(each) or NOTHING) * amount for each, amount in hours.items()), NOTHING)
+
+
+def in_cents(amounts: Sequence[Fraction]) -> list[int]:
+    """Round amounts so that their sum is the exact sum, rounded half a cent up: the largest remainders are rounded up."""
+    cents = [int(each * 100) for each in amounts]
+    missing = int(sum(amounts, NOTHING) * 100 + Fraction(1, 2)) - sum(cents)
+    by_remainder = sorted(range(len(cents)), key=lambda at: cents[at] - amounts[at] * 100)
+    for at in by_remainder[:missing]:
+        cents[at] += 1
+    return cents
 
 
 def money(cents: int) -> str:

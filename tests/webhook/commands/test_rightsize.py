@@ -37,7 +37,7 @@ def report(found: Peaks, prices: Prices | None = None, *, by_hour: bool = True) 
         by_hour=by_hour,
         workloads=(workload,),
         fitting=4,
-        unjudged={"were measured for less than 24 h": 2},
+        unjudged={"measured for less than 24 h": 2},
         omitted=(),
     )
 
@@ -71,10 +71,10 @@ def test_json_has_numbers_and_every_suggestion() -> None:
         "windowHours": 336,
         "byHour": True,
         "currency": "EUR",
-        "saved": "6487.87",
+        "saved": "6487.88",
         "savedGPUHours": 1642.5,
         "fitting": 4,
-        "notJudged": {"were measured for less than 24 h": 2},
+        "notJudged": {"measured for less than 24 h": 2},
         "omitted": (),
     }
     assert workload == {
@@ -98,7 +98,7 @@ def test_json_has_numbers_and_every_suggestion() -> None:
         f"{MIG}1g.20gb",
         547.5,
         1642.5,
-        "6487.87",
+        "6487.88",
     )
 
 

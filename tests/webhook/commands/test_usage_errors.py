@@ -6,6 +6,7 @@ from tests.cases import cases
 from webhook.commands import main
 
 TWO_CERTIFICATES = ["serve", "--certificate-secret", "x", "--self-signed", "y"]
+CONTROLLER, URL = ["controller", "--prometheus-url"], "https://prometheus:9090"
 CHECK, EXPORT, SERVE = ["check", "-f", "-"], ["export", "--kubernetes"], ["serve", "--standalone"]
 
 
@@ -43,6 +44,28 @@ CHECK, EXPORT, SERVE = ["check", "-f", "-"], ["export", "--kubernetes"], ["serve
     certificate_name=(["controller", "--certificate-name", "no name"], '"no name" is not a valid DNS name'),
     no_time_to_rotate=(["certs", "rotate", "--timeout-seconds", "0"], "--timeout-seconds"),
     leaf_too_short=(["controller", "--leaf-days", "0.1"], "--leaf-days"),
+    a_prometheus_without_a_scheme=(
+        [*CONTROLLER, "prometheus:9090"],
+        "the URL of Prometheus must be such as https://",
+    ),
+    a_prometheus_with_a_password=(
+        [*CONTROLLER, "https://me:secret@p"],
+        "must have no user name, password, query or fragment: put credentials into a token file",
+    ),
+    a_token_without_a_prometheus=(
+        ["controller", "--prometheus-token-file", "token"],
+        "--prometheus-token-file and --prometheus-ca-file need --prometheus-url",
+    ),
+    idle_after_no_time=(
+        [*CONTROLLER, URL, "--idle-after", "soon"],
+        '"soon" is not a valid duration: write 30m or 1h30m',
+    ),
+    idle_after_a_moment=([*CONTROLLER, URL, "--idle-after", "10ms"], '"10ms" must be at least 1s'),
+    idle_after_less_than_a_sample=(
+        [*CONTROLLER, URL, "--idle-after", "30s"],
+        "--idle-after must be at least --use-rules-interval",
+    ),
+    idle_below_nothing=([*CONTROLLER, URL, "--idle-below", "0"], "--idle-below"),
     authority_too_short=(["controller", "--ca-days", "1"], "--ca-days"),
 )
 def test_what_cannot_work_is_refused(arguments: list[str], want: str) -> None:

@@ -20,7 +20,7 @@ from webhook.cluster.informer import Informer
 from webhook.controller import quota_status
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.records import LedgerRecord
-from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.documents import IdleGPUs, QuotaRecord, decode_quota
 from webhook.quota.store import VersionedLedger
 
 LEDGER = quota_ledger(
@@ -43,6 +43,7 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.pauses = 1000.0, list[float]()
         self.leads, self.stale = True, ""
+        self.idle: IdleGPUs | None = None
         self.ledger_object = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
         ledger_objects = SimpleNamespace(items=lambda _namespace: (self.ledger_object,))
         self.writes = self.refused = 0
@@ -68,6 +69,7 @@ class World:
             unmapped_resources=lambda: (),
             events=self.events,
             waiting=lambda _namespace, _ledger: None,
+            idle=lambda _namespace: self.idle,
         )
 
     def put(self, path: str, body: bytes, *, timeout: float, accept: str) -> None:
@@ -122,6 +124,24 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
+
+
+@cases(
+    ("idle", "want", "shown"),
+    not_configured=(None, None, None),
+    not_measured=(IdleGPUs(measured="away"), {"measured": "away"}, None),
+    nothing_idle=(IdleGPUs(gpus=Fraction(0)), {"gpus": "0"}, {"gpus": "0"}),
+    a_part_of_a_card=(IdleGPUs(gpus=Fraction(9, 7)), {"gpus": "9/7"}, {"gpus": "1.29"}),
+)
+def test_idle_gpus_are_shown_where_their_use_is_measured(
+    idle: IdleGPUs | None, want: object, shown: object, world: World
+) -> None:
+    world.idle = idle
+    world.counted(used={"gpus": Fraction(2)})
+    world.wait(1.0)
+
+    status = world.document["status"]
+    assert (status.get("idle"), status["shown"].get("idle")) == (want, shown)
 
 
 def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> None:

@@ -1,12 +1,14 @@
 """The recording rules in a real Prometheus, over what the exporters serve and what tenants forge."""
 
+import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.prometheus import Exporters, amd, dcgm, dcgm_slice, job, problems, prometheus
+from tests.prometheus import INTERVAL, Exporters, amd, dcgm, dcgm_slice, job, problems, prometheus
 from webhook.prometheus.client import Prometheus
 from webhook.prometheus.exporters import (
     MEMORY,
@@ -19,6 +21,7 @@ from webhook.prometheus.exporters import (
 )
 
 pytestmark = pytest.mark.processes
+BY_JOB, BY_BOTH = 'job="dcgm"', 'job="dcgm",namespace="gpu-operator"'
 TRUSTED = 'job=~"dcgm|dcgm-honored|amd"'
 MIB = 1024 * 1024
 VICTIMS = {f"victim-{letter}": f"GPU-{letter}" for letter in "abcdef"}
@@ -102,22 +105,32 @@ def test_every_exporter_is_recorded_in_one_shape(measured: Prometheus) -> None:
 
 
 def test_the_expressions_say_the_same_without_the_rules(measured: Prometheus) -> None:
-    assert recorded(measured, use_expression(TRUSTED)) == recorded(measured, USE + UNFORGED)
-    assert recorded(measured, memory_expression(TRUSTED)) == recorded(measured, MEMORY + UNFORGED)
+    assert recorded(measured, use_expression(TRUSTED, INTERVAL)) == recorded(measured, USE + UNFORGED)
+    assert recorded(measured, memory_expression(TRUSTED, INTERVAL)) == recorded(measured, MEMORY + UNFORGED)
 
 
-BY_JOB, BY_BOTH = 'job="dcgm"', 'job="dcgm",namespace="gpu-operator"'
+def test_work_between_two_evaluations_is_not_lost(tmp_path: Path) -> None:
+    """The GPU works at every second scrape, and the rules are evaluated at every fourth."""
+    percents = itertools.cycle((90, 0))
+    with Exporters({}, lambda _: dcgm("bursts", "GPU-b", next(percents))) as exporters:
+        jobs = [job("dcgm", exporters, scrape_interval="500ms", scrape_timeout="500ms")]
+        with prometheus(tmp_path, jobs, BY_JOB, "2s") as client:
+            assert eventually(lambda: client.query(f"count_over_time({USE}[1m]) > 3"))
+            (least,) = client.query(f"min_over_time({USE}[1m])")
+            (raw,) = client.query("min_over_time(DCGM_FI_DEV_GPU_UTIL[1m])")
+
+    assert (least.value, raw.value) == (0.9, 0.0)
 
 
 @cases(
     ("pod", "query", "want"),
     # The labels of the target win, so `job` is that of the tenant's monitor, and so it is if the tenant does not write it.
-    a_monitor=("victim-a", use_expression(BY_JOB), 1),
-    a_monitor_that_honors_labels=("victim-b", use_expression(BY_JOB), 1),
+    a_monitor=("victim-a", use_expression(BY_JOB, INTERVAL), 1),
+    a_monitor_that_honors_labels=("victim-b", use_expression(BY_JOB, INTERVAL), 1),
     # A monitor that honors labels may write any `job`. Only an enforced namespace stops it.
-    any_job=("victim-c", use_expression(BY_BOTH), 2),
-    any_job_in_an_enforced_namespace=("victim-d", use_expression(BY_JOB), 2),
-    any_job_where_the_namespace_is_asked_for=("victim-d", use_expression(BY_BOTH), 1),
+    any_job=("victim-c", use_expression(BY_BOTH, INTERVAL), 2),
+    any_job_in_an_enforced_namespace=("victim-d", use_expression(BY_JOB, INTERVAL), 2),
+    any_job_where_the_namespace_is_asked_for=("victim-d", use_expression(BY_BOTH, INTERVAL), 1),
     a_recorded_name=("victim-e", USE + UNFORGED, 1),
     a_recorded_name_without_our_matcher=("victim-e", USE, 2),
     a_recorded_name_in_an_enforced_namespace=("victim-f", USE + UNFORGED, 1),

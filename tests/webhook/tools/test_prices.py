@@ -4,10 +4,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cases import cases
 from webhook.configuration.loader import ConfigurationError
-from webhook.tools.prices import Prices, money, read_prices
+from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 
 @cases(
@@ -79,18 +81,37 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @cases(
-    ("hours", "cents"),
-    exactly=({"nvidia-l4": "1"}, 10),
-    half_a_cent_up=({"nvidia-l4": "1/20"}, 1),
-    less_than_half_a_cent_down=({"nvidia-l4": "49999/1000000"}, 0),
-    rounded_once_and_not_by_class=({"nvidia-l4": "1/25", "nvidia-t4": "1/500"}, 1),
-    by_the_default=({"other": "3"}, 600),
-    nothing=({}, 0),
+    ("hours", "cost"),
+    by_class=({"nvidia-l4": "1/7", "nvidia-t4": "2"}, "141/70"),
+    by_the_default=({"other": "3"}, "6"),
+    nothing=({}, "0"),
 )
-def test_what_hours_cost(hours: dict[str, str], cents: int) -> None:
+def test_what_hours_cost_exactly(hours: dict[str, str], cost: str) -> None:
     prices = Prices("EUR", Fraction(2), {"nvidia-l4": Fraction("0.1"), "nvidia-t4": Fraction(1)})
 
-    assert prices.cents({name: Fraction(each) for name, each in hours.items()}) == cents
+    assert prices.cost({name: Fraction(each) for name, each in hours.items()}) == Fraction(cost)
+
+
+@cases(
+    ("amounts", "cents"),
+    exactly=(["0.10"], [10]),
+    half_a_cent_up=(["0.005"], [1]),
+    less_than_half_a_cent_down=(["0.00499"], [0]),
+    the_largest_remainder_up=(["0.001", "0.004", "1.002"], [0, 1, 100]),
+    of_equal_ones_the_first=(["0.004"] * 5, [1, 1, 0, 0, 0]),
+    all_up=(["0.009"] * 3, [1, 1, 1]),
+    nothing=([], []),
+)
+def test_rounded_amounts_add_up_to_the_exact_sum(amounts: list[str], cents: list[int]) -> None:
+    assert in_cents([Fraction(each) for each in amounts]) == cents
+
+
+@given(st.lists(st.fractions(min_value=0, max_value=1000), max_size=30))
+def test_no_amount_is_off_by_a_cent(amounts: list[Fraction]) -> None:
+    cents = in_cents(amounts)
+
+    assert sum(cents) == int(sum(amounts) * 100 + Fraction(1, 2))
+    assert all(abs(each - amount * 100) < 1 for each, amount in zip(cents, amounts, strict=True))
 
 
 @cases(("cents", "text"), nothing=(0, "0.00"), cents=(7, "0.07"), thousands=(123456789, "1234567.89"))

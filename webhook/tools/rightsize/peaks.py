@@ -3,6 +3,7 @@
 from collections import defaultdict
 from datetime import datetime
 from fractions import Fraction
+from math import isfinite
 from typing import NamedTuple
 
 from webhook.prometheus.client import Prometheus, Sample
@@ -50,17 +51,23 @@ def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPod
         counted = prometheus.query(f"{of_pods} (count_over_time({USE}{UNFORGED}[{hours}h:1h]))", now)
     found: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
     for sample in counted:
-        found[_pod(sample)] = Measured([], [], int(sample.value))
+        # Both ends of a range count before Prometheus 3.
+        found[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
     names = (MEMORY_BY_HOUR, USE_BY_HOUR) if by_hour else (MEMORY, USE)
     memory, use = (
         prometheus.query(f"max by ({', '.join(LABELS)}) (max_over_time({name}{UNFORGED}[{hours}h]))", now)
         for name in names
     )
-    for sample in memory:
+    for sample in filter(_is_number, memory):
         found[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
-    for sample in use:
+    for sample in filter(_is_number, use):
         found[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
     return MeasuredPods(dict(found), by_hour)
+
+
+def _is_number(sample: Sample) -> bool:
+    """Whether the value is one: exporters write NaN for what a driver does not say."""
+    return isfinite(sample.value)
 
 
 def _pod(sample: Sample) -> tuple[str, str]:

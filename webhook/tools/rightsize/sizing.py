@@ -14,7 +14,7 @@ from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.annotations import GPU_CLASS
 from policies.quota.amounts import NOTHING, format_amount
-from webhook.tools.prices import Prices, money
+from webhook.tools.prices import Prices, in_cents, money
 
 HEADROOM = Fraction(5, 4)
 HOURS_OF_MONTH = 365 * 24 // 12
@@ -184,8 +184,8 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
     def _saved_cents(self, size: Size, other: Size, pod_hours: Fraction) -> int | None:
         if self.prices is None or self.prices.missing((size.gpu_class, other.gpu_class)):
             return None
-        now, then = (self.prices.cents({each.gpu_class: each.cards * pod_hours}) for each in (size, other))
-        return now - then
+        now, then = (self.prices.cost({each.gpu_class: each.cards * pod_hours}) for each in (size, other))
+        return in_cents([now - then])[0] if now > then else 0
 
 
 def slice_size(classes: ClassCatalogue, gpu_class: GPUClass, profile: str) -> Size:

@@ -31,11 +31,11 @@ LEAST_HOURS = 24
 LEAST_HOURS_TO_THE_END = 1
 """The same of a pod that succeeded: it has done all its work."""
 
-SHARED = "share a GPU, or have GPUs of several kinds"
-NO_CLASS = "are on no node, or on one of no known class"
-NOT_MEASURED = "have GPUs that Prometheus does not know"
+SHARED = "on a shared GPU, or with GPUs of several kinds"
+NO_CLASS = "on no node, or on one of no known class"
+NOT_MEASURED = "with GPUs that Prometheus does not know"
 IDLE = "no GPU of it worked in this time: ask whether it is needed at all"
-TOO_SHORT = f"were measured for less than {LEAST_HOURS} h"
+TOO_SHORT = f"measured for less than {LEAST_HOURS} h"
 
 
 class GPUPod(NamedTuple):
@@ -109,7 +109,7 @@ class SizeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.fitting:
             yield f"{_counted(self.fitting, 'workload')} of the right size"
         for reason, pods in sorted(self.unjudged.items()):
-            yield f"not judged: {_counted(pods, 'pod')} that {reason}"
+            yield f"not judged: {_counted(pods, 'pod')} {reason}"
         if not self.by_hour:
             yield (
                 f"Prometheus has no series {USE_BY_HOUR}: the peaks are the largest of all values that it keeps. "

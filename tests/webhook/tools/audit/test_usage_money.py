@@ -56,15 +56,18 @@ def test_a_group_of_several_classes_is_rounded_once(tmp_path: Path) -> None:
     assert (found["amount"], found["groups"][0]["amount"], found["currency"]) == ("0.01", "0.01", "EUR")
 
 
-def test_the_total_is_the_sum_of_rounded_rows(tmp_path: Path) -> None:
+def test_the_rows_add_up_to_the_exact_total(tmp_path: Path) -> None:
+    """50 times 0.004 EUR: 0.20 EUR, also as one row."""
     lines = [
-        count("released", str(number), 0, 60, "1/25", owner=f"Job/{number}", **T4) for number in range(50)
+        count("released", f"{number:02}", 0, 60, "1/25", owner=f"Job/{number:02}", **T4)
+        for number in range(50)
     ]
 
-    result = called(tmp_path, lines, "--by", "owner")
-
-    head, *rows, total = [line.split()[-1] for line in result.stdout.splitlines()]
-    assert (head, rows[:40], rows[40], total) == ("EUR", ["0.00"] * 40, "0.00", "0.00")  # each is 0.004 EUR
+    head, *rows, others, total = [
+        line.split()[-1] for line in called(tmp_path, lines, "--by", "owner").stdout.splitlines()
+    ]
+    assert (head, rows, others, total) == ("EUR", ["0.01"] * 20 + ["0.00"] * 20, "0.00", "0.20")
+    assert called(tmp_path, lines).stdout.splitlines()[-1].split()[-1] == "0.20"
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
@@ -164,7 +167,7 @@ def test_what_has_only_the_default_price_is_said(tmp_path: Path) -> None:
 
 
 class Measured(Prometheus):
-    """Knows one pod: 3 of 4 values of its day were 1."""
+    """Knows a pod of which 3 of 4 values of a day were 1, and one with a value that is no number."""
 
     def __init__(self) -> None:
         super().__init__("http://localhost")
@@ -172,7 +175,11 @@ class Measured(Prometheus):
 
     def query(self, promql: str, at: datetime | None = None) -> list[Sample]:
         self.asked.append((promql, at))
-        return [Sample({"namespace": "team", "pod": "a"}, 3 if promql.count("sum") == 2 else 4)]
+        is_sum = "sum_over_time" in promql
+        return [
+            Sample({"namespace": "team", "pod": "a"}, 3 if is_sum else 4),
+            Sample({"namespace": "team", "pod": "nan"}, float("nan") if is_sum else 4),
+        ]
 
 
 def test_use_is_read_a_day_at_a_time() -> None:
@@ -191,33 +198,41 @@ def test_use_is_read_a_day_at_a_time() -> None:
     ]
 
 
+MEASURED = {("team", "a"): 0.75, ("team", "d"): 0.0, ("team", "s"): 0.5}
+
+
 @pytest.fixture
 def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "webhook.commands.usage.read_use", lambda *_: {("team", "a"): 0.75, ("team", "d"): 0.0}
+    monkeypatch.setattr("webhook.commands.usage.read_use", lambda *_: MEASURED)
+
+
+def holding(pod: str, gpus: str, resource: str = "nvidia.com/gpu", **tweaks: Any) -> LINE:
+    return count(
+        "released", pod, 0, 60, **{"demand": {"gpus": gpus, f"resources/{resource}": gpus}, **tweaks}
     )
 
 
 USE_LINES = [
-    count("released", "a", 0, 60, "4"),
-    count("released", "b", 0, 60, "2"),
-    count("released", "d", 0, 60),
-    count("released", "a", 0, 60, kind="ResourceClaim", objectUid="claim"),
+    holding("a", "4"),
+    holding("b", "2"),
+    holding("d", "1"),
+    holding("a", "1", kind="ResourceClaim", objectUid="claim"),
+    holding("s", "1", "nvidia.com/gpu.shared"),
 ]
 WITH_USE = ("--since", "2026-11-21", "--prometheus-url", "http://localhost")
 
 
 @pytest.mark.usefixtures("_measured")
 def test_held_hours_are_used_idle_or_unknown(tmp_path: Path) -> None:
-    """4 × 0.75 used, 4 × 0.25 + 1 idle; the pod without a series and the claim are unknown."""
+    """4 × 0.75 used, 4 × 0.25 + 1 idle; the pod without a series, the claim and the shared card are unknown."""
     log = written(tmp_path / "audit.jsonl", USE_LINES)
 
     result = CliRunner(env={"COLUMNS": None}).invoke(usage, [log, *WITH_USE])
 
     assert result.stdout.splitlines() == [
         "NAMESPACE   GPU-HOURS        USED        IDLE     UNKNOWN     PODS",
-        "team             8.00        3.00        2.00        3.00        4",
-        "total            8.00        3.00        2.00        3.00        4",
+        "team             9.00        3.00        2.00        4.00        5",
+        "total            9.00        3.00        2.00        4.00        5",
     ]
 
 
@@ -232,16 +247,16 @@ def test_use_as_csv_and_json(tmp_path: Path) -> None:
 
     names = ("gpuHours", "gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
     assert [row[name] for name in (*names, "amount")] == [
-        "8.000000",
+        "9.000000",
         "3.000000",
         "2.000000",
-        "3.000000",
-        "8.00",
+        "4.000000",
+        "9.00",
     ]
     assert (
         [found[name] for name in names]
         == [found["groups"][0][name] for name in names]
-        == [8.0, 3.0, 2.0, 3.0]
+        == [9.0, 3.0, 2.0, 4.0]
     )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.cases import cases
 from webhook.cluster import errors
+from webhook.prometheus.client import PrometheusError
 from webhook.tools.console.app import Observer
 
 QUICK = {"pause": 0.01, "watched": 0.0}
@@ -54,11 +56,21 @@ def test_a_failure_leaves_what_was_read_before() -> None:
     assert eventually(lambda: observed.observation() == ("read", "GET /version: refused"))
 
 
-def test_a_failure_at_first_is_an_answer() -> None:
+@cases("error", of_the_cluster=errors.Forbidden("not you"), of_prometheus=PrometheusError("not you"))
+def test_a_failure_at_first_is_an_answer(error: Exception) -> None:
     def read() -> str:
-        raise errors.Forbidden("not you")
+        raise error
 
     assert Observer(read, **QUICK).observation() == (None, "not you")
+
+
+def test_who_does_not_wait_gets_the_result_when_it_is_there() -> None:
+    may_read = threading.Event()
+    observed = Observer(lambda: "read" if may_read.wait(30) else "", **QUICK)
+
+    assert observed.observation(waits=False) == (None, "")
+    may_read.set()
+    assert eventually(lambda: observed.observation(waits=False) == ("read", ""))
 
 
 def test_a_defect_is_logged_and_shown_without_its_details(caplog: pytest.LogCaptureFixture) -> None:

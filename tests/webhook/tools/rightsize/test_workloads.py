@@ -113,28 +113,33 @@ def test_pods_of_two_sizes_are_two_workloads(tmp_path: Path) -> None:
 
 @cases(
     ("stored", "measured", "reason"),
-    measured_for_too_short=(pod("a"), Pod("a", [SMALL], hours=23), "were measured for less than 24 h"),
-    unknown_to_prometheus=(pod("a"), Pod("b", [SMALL]), "have GPUs that Prometheus does not know"),
+    measured_for_too_short=(pod("a"), Pod("a", [SMALL], hours=23), "measured for less than 24 h"),
+    unknown_to_prometheus=(pod("a"), Pod("b", [SMALL]), "with GPUs that Prometheus does not know"),
     with_a_gpu_that_is_not_measured=(
         pod("a", "2"),
         Pod("a", [SMALL]),
-        "have GPUs that Prometheus does not know",
+        "with GPUs that Prometheus does not know",
+    ),
+    with_values_that_are_no_numbers=(
+        pod("a"),
+        Pod("a", [(float("nan"), 0.1)]),
+        "with GPUs that Prometheus does not know",
     ),
     time_sliced=(
         pod("a", resource="nvidia.com/gpu.shared"),
         Pod("a", [SMALL]),
-        "share a GPU, or have GPUs of several kinds",
+        "on a shared GPU, or with GPUs of several kinds",
     ),
     a_part_by_annotation=(
         pod("a", annotations={"gpu-fraction": "0.5"}),
         Pod("a", [SMALL]),
-        "share a GPU, or have GPUs of several kinds",
+        "on a shared GPU, or with GPUs of several kinds",
     ),
-    on_no_node=(pod("a", nodeName=""), Pod("a", [SMALL]), "are on no node, or on one of no known class"),
+    on_no_node=(pod("a", nodeName=""), Pod("a", [SMALL]), "on no node, or on one of no known class"),
     on_a_node_of_a_family=(
         pod("a", nodeName="h100"),
         Pod("a", [SMALL]),
-        "are on no node, or on one of no known class",
+        "on no node, or on one of no known class",
     ),
 )
 def test_what_is_not_judged_is_counted(

@@ -4,7 +4,11 @@ import re
 from fractions import Fraction
 
 import msgspec
+import pytest
 
+from tests.webhook.commands.test_rightsize import report as right_size
+from tests.webhook.tools.rightsize.test_sizing import peaks
+from webhook.commands.scan import print_text
 from webhook.tools.scan.report import (
     Effect,
     FoundProblem,
@@ -96,3 +100,22 @@ def test_of_many_namespaces_a_click_shows_all_but_the_largest() -> None:
     assert re.findall(r"team-\d+", shown) == [each.namespace for each in many[:50]]
     assert re.findall(r"team-\d+", hidden) == [each.namespace for each in many[50:]]
     assert "with fewer GPUs" not in page(msgspec.structs.replace(REPORT, namespaces=many[:50]))
+
+
+def test_workloads_that_could_be_smaller_are_a_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = right_size(peaks("9.2", "0.1"))
+    (workload,) = sizes.workloads
+    hostile = msgspec.structs.replace(
+        sizes, workloads=(msgspec.structs.replace(workload, owner=HOSTILE),) * 7
+    )
+
+    text = page(msgspec.structs.replace(REPORT, right_size=hostile))
+    print_text(msgspec.structs.replace(REPORT, right_size=sizes), None)
+
+    advice = (
+        "set nvidia.com/mig-1g.20gb: 1 instead of nvidia.com/gpu: 1: saves 1642.5 of 2190 GPU-hours a month"
+    )
+    assert (HOSTILE in text, text.count(advice)) == (False, 7)
+    printed = capsys.readouterr().out.partition("Right size\n")[2].splitlines()
+    assert printed[0] == f"  ml-training Deployment/chat: 3 pods with nvidia.com/gpu: 1: {advice}"
+    assert printed[1] == "  1 workload could be smaller: 1642.5 GPU-hours a month"
