@@ -244,6 +244,10 @@ def failure(case: Case, before: Evaluation, violation: Violation) -> str:
     # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
     is_asked = not any(each.outcome is Outcome.DENIED for each in seen(before))
     new = [each for each in seen(after) if now[identity(each)] > known[identity(each)]]
+    if (
+        violation.finding.rule != "host-resources"
+    ):  # fewer GPUs have a smaller share, and that finding has its own fix
+        new = [each for each in new if each.finding.reason is not Reason.EXCEEDS_SHARE]
     brought = [each.finding.sentence() for each in new if is_asked or each.finding.rule != RULE_ID]
     return "; ".join(brought)
 
