@@ -97,9 +97,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """For `--dist loadscope`: a file stays in one process, and beside it those that share a fixture with it."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  # only where it runs
 
-    starts = [start for each in TOGETHER.values() for start in each]
+    starts = [*LONGEST, *(start for each in TOGETHER.values() for start in each)]
     if gone := [start for start in starts if not list(config.rootpath.glob(f"{start}*"))]:
-        raise pytest.UsageError(f"TOGETHER in tests/conftest.py names what is not there: {', '.join(gone)}")
+        raise pytest.UsageError(
+            f"TOGETHER or LONGEST in tests/conftest.py names what is not there: {', '.join(gone)}"
+        )
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:

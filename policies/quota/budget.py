@@ -64,7 +64,9 @@ class BudgetSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
     @property
     def budget(self) -> Budget:
-        """Raises ValueError only if the spec has `problems`."""
+        """Raises ValueError if the spec has `problems`."""
+        for path, message in self.problems():
+            raise ValueError(f"budget.{path} {message}" if path else f"budget {message}")
         granted = {key: round(parse_amount(raw) * GPU_HOUR) for key, _, raw in self._granted()}
         return Budget(self.period, granted, self.warn_at)
 

@@ -140,19 +140,22 @@ def complete(patch: PodPatch, name: str, shares: Sequence[Share], context: Conte
         return
     left = min(each.of_pod for each in shares) - _nano(pod.spec.overhead, name)
     held = [_held(place.container, name) for place in places]
-    for at, share in wanted.items():  # a default that is more than the share will be lowered
-        held[at] = min(held[at][0], share), min(held[at][1], share)
-    running = [at for at, each in enumerate(places) if each.list_name == "containers" or each.is_sidecar]
     for at, share in wanted.items():
-        beside = [held[each] for each in _beside(places, at, running)]
-        requests, limits = sum(each[0] for each in beside), sum(each[1] for each in beside)
+        if held[at][0] == held[at][1]:  # more than the share will be lowered
+            held[at] = min(held[at][0], share), min(held[at][1], share)
+    for at, share in wanted.items():
+        groups = list(_beside(places, at))
+        requests, limits = (
+            max(sum(held[each][kind] for each in group) for group in groups) for kind in (0, 1)
+        )
         now = _held(places[at].container, name)
         amount = _whole(name, bounds.at_most(min(share, left - requests), limits))
         if now[0] != now[1]:
             amount = max(amount, now[0])
         if amount > 0 and bounds.allows_least(amount, requests):
-            _set(patch, places[at], name, amount, now)
-            now = amount, max(amount, now[1])
+            limit = amount if now[0] == now[1] else max(amount, now[1])
+            _set(patch, places[at], name, (amount, limit), now)
+            now = amount, limit
         held[at] = now
 
 
@@ -166,22 +169,28 @@ def is_open(place: ContainerPlace, name: str, bounds: ResourceBounds, listed: Ab
     )
 
 
-def _beside(places: Sequence[ContainerPlace], at: int, running: Sequence[int]) -> Iterator[int]:
-    """Yield what runs beside a container: app containers and sidecars; beside an init container the sidecars before it."""
-    if at in running:
-        yield from (each for each in running if each != at)
-    else:
-        first = sum(place.list_name == "containers" for place in places)
-        yield from (each for each in running if first <= each < at)
+def _beside(places: Sequence[ContainerPlace], at: int) -> Iterator[list[int]]:
+    """Yield the groups of containers that run beside a container, one group after the other."""
+    apps = [each for each, place in enumerate(places) if place.list_name == "containers"]
+    sidecars = [each for each, place in enumerate(places) if place.is_sidecar and each != at]
+    if at in apps or places[at].is_sidecar:
+        yield [each for each in (*apps, *sidecars) if each != at]
+    # An init container runs beside the sidecars before it.
+    for init in range(at, len(places)) if at not in apps else ():
+        if not places[init].is_sidecar:
+            yield [*(each for each in sidecars if each < init), *(() if init == at else (init,))]
+            if init == at:
+                return
 
 
-def _set(patch: PodPatch, place: ContainerPlace, name: str, amount: int, now: tuple[int, int]) -> None:
-    """Set the request, and a limit that is a default too: as equal to the request as it was, and never less."""
-    request, limit = now
-    if request != amount:
-        patch.set_resource(place, "requests", name, _text(name, amount))
-    if name in place.container.limits and limit != amount and (limit == request or limit < amount):
-        patch.set_resource(place, "limits", name, _text(name, amount))
+def _set(
+    patch: PodPatch, place: ContainerPlace, name: str, amounts: tuple[int, int], now: tuple[int, int]
+) -> None:
+    """Set the request, and the limit if there is one, where they change."""
+    if amounts[0] != now[0]:
+        patch.set_resource(place, "requests", name, _text(name, amounts[0]))
+    if amounts[1] != now[1] and name in place.container.limits:
+        patch.set_resource(place, "limits", name, _text(name, amounts[1]))
 
 
 # ---- what is too much

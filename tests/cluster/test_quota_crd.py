@@ -50,6 +50,14 @@ def namespace(quotas: ControlPlane) -> None:
     ),
     unpinned_value=({"hard": {}, "unclassifiedPods": "Cheapest"}, "supported values: "),
     no_hard=({}, "spec.hard: Required value"),
+    budget_of_nothing=({"hard": {}, "budget": {"period": "week"}}, "must have gpuHours, byClass or both"),
+    budget_of_another_period=(
+        {"hard": {}, "budget": {"gpuHours": 1, "period": "year"}},
+        "supported values: ",
+    ),
+    budget_that_never_warns=({"hard": {}, "budget": {"gpuHours": 1, "warnAt": 0}}, "must be more than 0"),
+    budget_below_zero=({"hard": {}, "budget": {"gpuHours": -1}}, f"-1: {AMOUNT}"),
+    budget_of_a_class=({"hard": {}, "budget": {"byClass": {"nvidia-t4": "x"}}}, f'"x": {AMOUNT}'),
 )
 def test_the_api_server_refuses_a_bad_spec(quotas: ControlPlane, spec: JSON, want: str) -> None:
     document = {**gpu_quota(NAMESPACE), "spec": spec}

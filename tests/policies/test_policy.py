@@ -2,8 +2,9 @@
 
 from datetime import UTC, date, datetime, timedelta
 
-from policies.policy import Exemption, Policy, PolicySet, PolicySpec, end_of
+from policies.policy import Exemption, Match, Policy, PolicySet, PolicySpec, end_of
 from policies.rule import Mode
+from policies.rules.disruption import DisruptionOptions
 from policies.rules.gpu_requests import GPURequestsOptions
 from tests.cases import cases
 
@@ -56,3 +57,18 @@ def test_whether_an_exemption_is_in_force(spec: PolicySpec, want: bool) -> None:
     effective = PolicySet([Policy(name="default", version="1", spec=spec)]).for_namespace("team")
 
     assert effective.exemption_in_force(NOW) == (spec.exemptions[0] if want else None)
+
+
+@cases(
+    ("options", "namespace", "want"),
+    enabled=(DisruptionOptions(mode=Mode.AUDIT), "team", (True, True)),
+    enabled_elsewhere=(DisruptionOptions(mode=Mode.AUDIT), "web", (True, False)),
+    disabled=(DisruptionOptions(), "team", (False, False)),
+)
+def test_what_makes_pods_is_read_only_where_a_rule_needs_it(
+    options: DisruptionOptions, namespace: str, want: tuple[bool, bool]
+) -> None:
+    spec = PolicySpec(match=Match(namespaces=("team",)), rules={"disruption": options})
+    policies = PolicySet([Policy(name="team", version="1", spec=spec)])
+
+    assert (policies.reads_owners, policies.for_namespace(namespace).reads_owners) == want

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -16,10 +16,10 @@ from policies.quota.amounts import NOTHING, format_amount, total
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
 from webhook.commands.output import Screen, counted, echo_document, end_with, fail, print_json
-from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
-from webhook.tools.audit import STDIN, UNKNOWN_CLASS, By, Counts, GroupUsage, Usage, audit_lines
-from webhook.tools.average_use import read_use
+from webhook.tools.audit import STDIN, UNKNOWN_CLASS, AuditLine, By, Counts, GroupUsage, Usage, audit_lines
+from webhook.tools.average_use import MeasuredUse, read_use
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
@@ -90,7 +90,7 @@ def usage(
     by = tuple(dict.fromkeys(by))
     try:
         priced = read_prices(prices) if prices else None
-        use = read_use(prometheus, since, min(until or now(), now())) if prometheus and since else None
+        use = _use(prometheus, since, until) if prometheus and since else None
     except ConfigurationError as error:
         end_with(error.problems, "; nothing was counted")
     except PrometheusError as error:
@@ -122,6 +122,14 @@ def usage(
     notes = Screen(stderr=True)
     for note in (*_default_prices(priced, groups), *_notes(lines, found)):
         notes.paragraph(note, hanging=0)
+
+
+def _use(
+    prometheus: Prometheus, since: datetime, until: datetime | None
+) -> Callable[[AuditLine], float | None]:
+    """Return the use of the object of a line. Raises PrometheusError."""
+    pods = read_use(prometheus, since, min(until or now(), now()))
+    return MeasuredUse(pods, load_directory(None).resource_mapping).of
 
 
 def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iterator[str]:

@@ -62,6 +62,8 @@ LABELS_SECONDS = 2.0
 """Within these seconds the labels of a namespace must be read."""
 TIDY_SECONDS = 60.0
 """Between removals of published catalogues that no ledger names any more."""
+FOLLOW_SECONDS = 5.0
+"""Between two looks at the ledgers with a budget: so soon after its start, a process knows what is held over time."""
 HANG_SECONDS = 120.0
 """A worker that reconciles one namespace for longer is hung: its calls to the API server end within some tens of seconds."""
 
@@ -89,7 +91,7 @@ class Controller:
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
-        self._tidied_at = 0.0
+        self._tidied_at = self._followed_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
         self.ledger_objects = Informer(api, ledgers(namespace), ledger_record, self._ledger_object_changed)
         clock = clock or anchored_clock()
@@ -333,6 +335,7 @@ class Controller:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
             self._remove_old_catalogues()
+            self._follow_budgets()
             if not self._leads():
                 stopping.wait(POLL_SECONDS)
                 continue
@@ -349,6 +352,12 @@ class Controller:
             self.usage_cache.prune(self.observed.ledgers(), is_leader=self._elector.is_leader)
         except errors.ApiError as error:
             log.warning("the published catalogues: %s", error)
+
+    def _follow_budgets(self) -> None:
+        now = monotonic()
+        if now - self._followed_at >= FOLLOW_SECONDS:
+            self._followed_at = now
+            self.usage_cache.follow(self.observed.ledgers())
 
     def _reconcile(self, namespace: str) -> None:
         self._busy_since[namespace] = monotonic()

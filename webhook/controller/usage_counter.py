@@ -350,6 +350,16 @@ class UsageCache:
     def publish(self, counter: UsageCounter) -> bool:
         return self._published.publish(counter.catalogues)
 
+    def follow(self, ledgers: Mapping[str, QuotaLedger]) -> None:
+        """Have the counters of all ledgers with a budget keep what it needs."""
+        with self._lock:
+            counters = dict(self._counters)
+        for namespace, ledger in ledgers.items():
+            versions = ledger.catalogue_versions if ledger.budget is not None else ()
+            for version in filter(None, map(CatalogueVersion.parse, versions)):
+                if version.digest in counters:
+                    counters[version.digest].follow(namespace, ledger, version.unclassified_pods)
+
     def prune(self, ledgers: Mapping[str, QuotaLedger], *, is_leader: bool) -> None:
         """Remove counters and sums that no ledger needs. The leader writes the catalogues. Raises `errors.ApiError`."""
         ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
@@ -365,11 +375,6 @@ class UsageCache:
         }
         for counter in list(self._counters.values()):
             counter.keep(summed)
-        budgeted = {namespace: each for namespace, each in ledgers.items() if each.budget is not None}
-        for namespace, ledger in budgeted.items():
-            for version in filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions)):
-                if (counting := self._counters.get(version.digest)) is not None:
-                    counting.follow(namespace, ledger, version.unclassified_pods)
         if is_leader:
             self._published.prune(named)
             for counter in list(self._counters.values()):

@@ -1,7 +1,9 @@
 """What reviews look up: labels of namespaces, DeviceClasses that claims request, deadlines of owners, PodDisruptionBudgets.
 
 Policies select by the labels. Labels and claims (DRA) come from watches. A pod may come right after its namespace, claim or
-template (`kubectl apply` of all), so absence from a watch proves nothing: the object is read. The others are always read.
+template (`kubectl apply` of all), so absence from a watch proves nothing: the object is read.
+
+The others are read when a review needs them.
 """
 
 import threading

@@ -9,7 +9,7 @@ import gzip
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import Enum
@@ -119,9 +119,6 @@ MILLISECONDS = 3_600_000
 Group = tuple[str, ...]
 """Names, one for each `By`."""
 
-PodUse = Mapping[tuple[str, str], float]
-"""By namespace and name of a pod, the share of its time in which its GPUs worked: 0 to 1."""
-
 CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
 
@@ -156,7 +153,7 @@ SWEEP_SECONDS = 60.0
 
 
 class Held(msgspec.Struct):
-    """A pod or claim that holds GPUs, by its last line; moments are in seconds of the epoch. use: as in `PodUse`, if known."""
+    """A pod or claim that holds GPUs, by its last line; moments are in seconds of the epoch. use: 0 to 1, None: unknown."""
 
     since: float
     last: float
@@ -211,7 +208,10 @@ class GroupUsage(msgspec.Struct):
 
 
 class Usage:
-    """Adds up lines by group. Only what lies between `since` and `until` counts."""
+    """Adds up lines by group. Only what lies between `since` and `until` counts.
+
+    use: the part of its time in which the GPUs of an object worked, 0 to 1, None: unknown.
+    """
 
     def __init__(
         self,
@@ -219,9 +219,9 @@ class Usage:
         *,
         since: datetime | None = None,
         until: datetime | None = None,
-        use: PodUse | None = None,
+        use: Callable[[AuditLine], float | None] | None = None,
     ) -> None:
-        self._by, self._use = tuple(by), use or {}
+        self._by, self._use = tuple(by), use
         self._since = since.timestamp() if since else float("-inf")
         self._until = until.timestamp() if until else float("inf")
         self._held: dict[str, Held] = {}
@@ -289,9 +289,16 @@ class Usage:
             return
         gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)
         since = max(seconds_of(line.since), self._started.get(uid, float("-inf")))
-        use = self._use.get((line.namespace, line.name)) if line.kind == "Pod" else None
         gpu_class = line.class_ or UNKNOWN_CLASS
-        held = Held(since, seconds_of(line.time), line.replica, gpus, group, gpu_class, use)
+        held = Held(
+            since,
+            seconds_of(line.time),
+            line.replica,
+            gpus,
+            group,
+            gpu_class,
+            self._use(line) if self._use else None,
+        )
         self._admitted.pop(uid, None)
         _raise(self._last_line, held)
         if line.verdict != "released":

@@ -1,13 +1,18 @@
-"""Two controllers, as installed: how long nobody leads when the leader stops in order, and when it is killed."""
+"""Two controllers, as installed: how long nobody leads when the leader stops or is killed, and what a budget misses meanwhile."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from time import sleep, time
 from uuid import uuid4
 
 import pytest
 
-from tests.cluster.controllers import Command, eventually
+from policies.quota.budget import Spending
+from tests.cluster.controllers import Command, eventually, uses
 from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace
 from webhook.cluster.leader import LeaseTimings
+from webhook.controller.controller import FOLLOW_SECONDS
 
 LEASE_SECONDS = LeaseTimings().lease
 
@@ -55,3 +60,43 @@ def test_follower_takes_over(
     assert not is_leader(follower)
     end(quotas, leader)
     assert eventually(lambda: is_leader(follower), seconds=within), follower.log()
+
+
+@pytest.mark.slow
+def test_controllers_that_are_killed_in_turn_miss_no_second_of_a_budget(
+    quotas: ControlPlane, pair: tuple[Command, Command]
+) -> None:
+    team = Namespace(quotas)
+    team.quota({"gpus": 16}, budget={"gpuHours": 1000})
+    assert eventually(lambda: team.used() is not None)
+    begun = time()
+    team.pod("train", 8)
+    assert uses(team, 8)
+    sleep(FOLLOW_SECONDS + 1)  # the follower knows the ledger
+    brief = 0.0
+    for leader, follower in (pair, tuple(reversed(pair))):
+        kill(quotas, leader)
+        brief -= time()
+        team.pod("brief", 2)
+        sleep(5)
+        team.delete_pod("brief")
+        brief += time()
+        before = spending_of(team).until
+        assert eventually(partial(is_leader, follower), seconds=LEASE_SECONDS + 20)
+        leader.start()
+        team.pod("another", 1)  # something to write
+        assert uses(team, 9)
+        team.delete_pod("another")
+        assert uses(team, 8)
+        assert spending_of(team).until > before
+        sleep(FOLLOW_SECONDS + 1)
+    found = spending_of(team)
+    truth = 8 * (found.until / 1000 - begun) + 2 * brief
+    assert found.spent["gpus"] / 1e6 == pytest.approx(truth, abs=12), "each change is seen within a second"
+    assert not any(found.unknown.values())
+
+
+def spending_of(team: Namespace) -> Spending:
+    spending = team.ledger_object().spending
+    assert spending
+    return spending

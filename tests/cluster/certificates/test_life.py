@@ -32,10 +32,10 @@ BROKEN = re.compile(
 
 
 class Load(Creators):
-    """Pods created through the API server without pause, and handshakes by the caBundle of the moment, until it ends."""
+    """Pods created through the API server, and handshakes by the caBundle of the moment, until it ends."""
 
     def __init__(self, installation: Installation) -> None:
-        super().__init__(installation.plane, "certificates", 2, pauses=False)
+        super().__init__(installation.plane, "certificates", 2)
         self._installation = installation
         self._threads.append(threading.Thread(target=self._shake_hands))
         self.handshakes = 0
@@ -61,7 +61,7 @@ class Load(Creators):
         return Counter({series: int(count) for series, count in found})
 
     def _shake_hands(self) -> None:
-        while not self._stop.wait(0.02):
+        while not self._stop.wait(0.1):
             for bundle in set(self._installation.bundles()):
                 for server in self._installation.servers:
                     try:

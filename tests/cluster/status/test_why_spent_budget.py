@@ -30,16 +30,18 @@ def test_a_budget_that_is_spent(cluster: ControlPlane) -> None:
     assert eventually(lambda: team.used() is not None)
     apply(client, TEAM, stateful("first", 2, "nvidia-t4"))
     try:
-        said = "GPU-hours used this month: what needs them is denied until "
-        assert eventually(
-            lambda: said in (shown(cluster, "status")["quotas"][0]["budget"] or {"message": ""})["message"]
-        )
+        said = "GPU-hours used this month: requests for them are denied until "
+
+        def budget() -> Any:
+            return shown(cluster, "status")["quotas"][0]["budget"] or {"message": ""}
+
+        assert eventually(lambda: said in budget()["message"], seconds=60), budget()
         apply(client, TEAM, stateful("second", 1, "nvidia-t4"))
         why = eventually(
             lambda: [each for each in shown(cluster, "why", "sts/second")["reasons"] if each["reason"]]
         )
         text = run(cluster, "quota", "-n", TEAM).output
-        budget = shown(cluster, "quota")["quotas"][0]["budget"]
+        stated = shown(cluster, "quota")["quotas"][0]["budget"]
     finally:
         for name in ("first", "second"):
             client.delete(PATHS["StatefulSet"].format(TEAM) + f"/{name}")
@@ -49,4 +51,4 @@ def test_a_budget_that_is_spent(cluster: ControlPlane) -> None:
     assert f"exceeded budget: {TEAM}/default, " in reason["message"]
     assert "wait until then" in reason["remedy"]
     assert f"  {'GPU-hours':30} {'█' * 24} " in text
-    assert (budget["period"], [row["key"] for row in budget["rows"]]) == ("month", ["gpus"])
+    assert (stated["period"], [row["key"] for row in stated["rows"]]) == ("month", ["gpus"])

@@ -1,5 +1,6 @@
 """Periods, sums of GPU-hours, and when they are spent, in tables."""
 
+from contextlib import nullcontext
 from fractions import Fraction
 
 import msgspec
@@ -60,7 +61,10 @@ def test_a_period_begins_at_midnight_utc(period: Period, now: str, start: str, e
     too_many=({"gpuHours": 10**9 + 1}, [("gpuHours", "must be at most 1000000000 GPU-hours")]),
 )
 def test_a_spec(spec: dict[str, object], want: list[tuple[str, str]]) -> None:
-    assert list(msgspec.convert(spec, BudgetSpec).problems()) == want
+    read = msgspec.convert(spec, BudgetSpec)
+    assert list(read.problems()) == want
+    with pytest.raises(ValueError, match=r"^budget") if want else nullcontext():
+        assert read.budget.granted
 
 
 @cases(

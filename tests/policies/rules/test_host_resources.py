@@ -101,6 +101,17 @@ def sidecar(**amounts: JSON) -> JSON:
         pod(trainer(), initContainers=[{**sidecar(requests={"cpu": "8"}), "restartPolicy": "Always"}], nodeSelector=A100),
         ["main: requests cpu=4", "main: requests memory=120Gi"],
     ),
+    an_init_container_starts_beside_a_restartable_one_with_gpus=(
+        pod(
+            container(),
+            initContainers=[
+                {**trainer(name="server", memory="1Gi"), "restartPolicy": "Always"},
+                sidecar(requests={"cpu": "2"}),
+            ],
+            nodeSelector=A100,
+        ),
+        ["server: requests cpu=10"],
+    ),
     overhead_of_a_runtime_class=(
         pod(trainer(), overhead={"cpu": "250m"}, nodeSelector=A100),
         ["main: requests cpu=11750m", "main: requests memory=120Gi"],
@@ -150,6 +161,13 @@ def defaulted(request: str, limit: str, annotation: str = BOTH, *others: JSON, *
     return pod(main, *others, annotations={LISTED: annotation}, nodeSelector=A100, **spec)
 
 
+def two_defaulted(request: str, limit: str) -> JSON:
+    amounts = {"cpu": request, "limit_cpu": limit, "memory": "1Gi"}
+    listed = f"{BOTH}; cpu request for container other; cpu limit for container other"
+    both = (trainer(**amounts), trainer(name="other", **amounts))
+    return pod(*both, annotations={LISTED: listed}, nodeSelector=A100)
+
+
 @cases(
     ("known", "document", "want"),
     both_become_the_share_within_the_max=(
@@ -187,13 +205,18 @@ def defaulted(request: str, limit: str, annotation: str = BOTH, *others: JSON, *
     ),
     two_containers_share_what_the_pod_may_have=(
         limits({"default": {"cpu": "1"}}, {"type": "Pod", "max": {"cpu": "20"}}),
-        pod(
-            trainer(cpu="1", memory="1Gi", limit_cpu="1"),
-            trainer(cpu="1", memory="1Gi", limit_cpu="1", name="other"),
-            annotations={LISTED: f"{BOTH}; cpu request for container other; cpu limit for container other"},
-            nodeSelector=A100,
-        ),
+        two_defaulted("1", "1"),
         ["main: requests cpu=12", "main: limits cpu=12", "other: requests cpu=8", "other: limits cpu=8"],
+    ),
+    the_second_gets_what_the_first_no_longer_has=(
+        limits({"default": {"cpu": "13"}}, {"type": "Pod", "max": {"cpu": "13"}}),
+        two_defaulted("13", "13"),
+        ["main: requests cpu=1", "main: limits cpu=1", "other: requests cpu=12", "other: limits cpu=12"],
+    ),
+    a_default_that_will_stay_leaves_less_for_the_others=(
+        limits({"default": {"cpu": "64"}, "defaultRequest": {"cpu": "13"}}),
+        two_defaulted("13", "64"),
+        [],
     ),
     a_wish_is_no_default=(SMALL_DEFAULTS, defaulted("2", "2", ""), []),
     listed_but_no_default_of_the_namespace=(SMALL_DEFAULTS, defaulted("2", "2"), []),

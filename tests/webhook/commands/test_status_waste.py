@@ -125,7 +125,7 @@ BUDGET = BudgetSummary(
         BudgetRow(key="gpus", granted=amount("5000"), used=amount("4210.5"), unknown=amount("12")),
         BudgetRow(key="classes/nvidia-t4", granted=amount("800"), used=amount("800"), unknown=amount("0")),
     ),
-    message="800 of 800 GPU-hours of nvidia-t4 used this month: what needs them is denied",
+    message="800 of 800 GPU-hours of nvidia-t4 used: requests for them are denied",
 )
 BARS = "████████████████████····", "████████████████████████"
 
@@ -137,7 +137,7 @@ BARS = "████████████████████····", "
         [
             f"    GPU-hours              {BARS[0]} 4210.5 of 5000 this month",
             f"    GPU-hours of nvidia-t4 {BARS[1]} 800 of 800 this month",
-            "    800 of 800 GPU-hours of nvidia-t4 used this month: what needs them is denied",
+            "    800 of 800 GPU-hours of nvidia-t4 used: requests for them are denied",
             "    12 GPU-hours more may have been used while no controller watched",
         ],
     ),

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from policies.gpus.classes import ClassCatalogue
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
 from policies.quota.demand import UnclassifiedPods
+from tests.budgets import budget
 from tests.builders import CLASSES, RESOURCE_MAPPING, quota_ledger
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
@@ -94,6 +96,19 @@ def test_all_counters_are_verified_kept_and_stopped(usage_cache: Any) -> None:
     usage_cache.stop()
     assert [each.called[-1] for each in (own, named)] == [("stop",)] * 2
     assert unnamed.called.count(("stop",)) == 1
+
+
+def test_only_ledgers_with_a_budget_are_followed_under_all_their_catalogue_versions(usage_cache: Any) -> None:
+    own, other = Counter("a" * 16), Counter("b" * 16)
+    usage_cache._counters = {each.digest: each for each in (own, other)}
+    now, later = (str(CatalogueVersion(each.digest, UnclassifiedPods.DENY)) for each in (own, other))
+    plain = quota_ledger(class_catalogue=now)
+    moving = replace(plain, next_catalogue=later, budget=budget(gpus=1))
+
+    usage_cache.follow({"plain": plain, "team": moving, "new": quota_ledger(budget=budget(gpus=1))})
+
+    followed = [("follow", "team", moving, UnclassifiedPods.DENY)]
+    assert [own.called, other.called] == [followed, followed]
 
 
 def test_a_published_catalogue_is_counted_by_once_a_ledger_names_it(

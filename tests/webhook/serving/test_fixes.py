@@ -64,6 +64,11 @@ PINS: tuple[JSON, ...] = (
     {"autoscaledClasses": ["nvidia-h100"]},
 )
 RULES = (("gpu-class", PINS), ("gpu-requests", REQUESTS), ("gpu-isolation", ({"mode": "enforce"},)))
+SHARES = {
+    "memoryGiB": 24,
+    "nodeLabels": [{"key": "accelerator", "values": ["nvidia-l4"]}],
+    "perGPU": {"cpu": 8, "memory": "60Gi"},
+}
 RUNTIMES = ({"mode": "enforce", "max": "8h"}, {"mode": "enforce", "default": "1h"})
 AMOUNTS = (1, 2, "3", 4, 8, 16, 17, 100, "500m", "0.3", 1.5, "2500m", 0, -1, "1e30", "one", None)
 MISSPELT = ("nvidia.com/gpus", "nvidia/gpu", "gpu", "nvidia.com/mig1g.10gb")
@@ -103,7 +108,9 @@ class Case(NamedTuple):
 
 @cache
 def configuration(rules: bytes) -> Configuration:
-    return load_objects([Document("GPUPolicy", "cluster-default", {"rules": msgspec.json.decode(rules)})])
+    policy = Document("GPUPolicy", "cluster-default", {"rules": msgspec.json.decode(rules)})
+    shares = [Document("GPUClass", "nvidia-l4", SHARES)] if b"host-resources" in rules else []
+    return load_objects([policy, *shares])
 
 
 def case(seed: int) -> Case:
@@ -112,6 +119,8 @@ def case(seed: int) -> Case:
     runs = Random(~seed)  # noqa: S311 - no secrets
     if runs.random() < 0.5:
         rules["max-runtime"] = runs.choice(RUNTIMES)
+    if runs.random() < 0.25:
+        rules |= {"host-resources": {"mode": "enforce"}, "gpu-class": {"default": "nvidia-l4"}}
     in_force = configuration(msgspec.json.encode(rules))
     nodes = None
     if random.random() < 0.7:
@@ -168,13 +177,16 @@ def document(random: Random) -> JSON:
 
 
 def bounded(made: JSON, random: Random) -> JSON:
-    """Let some of the pods run to completion, with a deadline or the annotation of one."""
+    """Let some of the pods run to completion, with a deadline or the annotation of one, and some request CPUs."""
     pod = made if made["kind"] == "Pod" else made["spec"]["template"]
     if random.random() < 0.15:
         pod["spec"] |= {"restartPolicy": "Never", "activeDeadlineSeconds": random.choice((60, 40_000))}
     if random.random() < 0.15:
         wish = {"gpu-admission.dev/max-runtime": random.choice(("2h", "100h", "long"))}
         pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **wish}
+    if random.random() < 0.3:
+        resources = pod["spec"]["containers"][0].setdefault("resources", {})
+        resources.setdefault("requests", {})["cpu"] = random.choice((4, "100"))
     return made
 
 
@@ -232,6 +244,10 @@ def failure(case: Case, before: Evaluation, violation: Violation) -> str:
     # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
     is_asked = not any(each.outcome is Outcome.DENIED for each in seen(before))
     new = [each for each in seen(after) if now[identity(each)] > known[identity(each)]]
+    if (
+        violation.finding.rule != "host-resources"
+    ):  # fewer GPUs have a smaller share, and that finding has its own fix
+        new = [each for each in new if each.finding.reason is not Reason.EXCEEDS_SHARE]
     brought = [each.finding.sentence() for each in new if is_asked or each.finding.rule != RULE_ID]
     return "; ".join(brought)
 

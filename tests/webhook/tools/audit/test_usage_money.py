@@ -198,33 +198,41 @@ def test_use_is_read_a_day_at_a_time() -> None:
     ]
 
 
+MEASURED = {("team", "a"): 0.75, ("team", "d"): 0.0, ("team", "s"): 0.5}
+
+
 @pytest.fixture
 def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "webhook.commands.usage.read_use", lambda *_: {("team", "a"): 0.75, ("team", "d"): 0.0}
+    monkeypatch.setattr("webhook.commands.usage.read_use", lambda *_: MEASURED)
+
+
+def holding(pod: str, gpus: str, resource: str = "nvidia.com/gpu", **tweaks: Any) -> LINE:
+    return count(
+        "released", pod, 0, 60, **{"demand": {"gpus": gpus, f"resources/{resource}": gpus}, **tweaks}
     )
 
 
 USE_LINES = [
-    count("released", "a", 0, 60, "4"),
-    count("released", "b", 0, 60, "2"),
-    count("released", "d", 0, 60),
-    count("released", "a", 0, 60, kind="ResourceClaim", objectUid="claim"),
+    holding("a", "4"),
+    holding("b", "2"),
+    holding("d", "1"),
+    holding("a", "1", kind="ResourceClaim", objectUid="claim"),
+    holding("s", "1", "nvidia.com/gpu.shared"),
 ]
 WITH_USE = ("--since", "2026-11-21", "--prometheus-url", "http://localhost")
 
 
 @pytest.mark.usefixtures("_measured")
 def test_held_hours_are_used_idle_or_unknown(tmp_path: Path) -> None:
-    """4 × 0.75 used, 4 × 0.25 + 1 idle; the pod without a series and the claim are unknown."""
+    """4 × 0.75 used, 4 × 0.25 + 1 idle; the pod without a series, the claim and the shared card are unknown."""
     log = written(tmp_path / "audit.jsonl", USE_LINES)
 
     result = CliRunner(env={"COLUMNS": None}).invoke(usage, [log, *WITH_USE])
 
     assert result.stdout.splitlines() == [
         "NAMESPACE   GPU-HOURS        USED        IDLE     UNKNOWN     PODS",
-        "team             8.00        3.00        2.00        3.00        4",
-        "total            8.00        3.00        2.00        3.00        4",
+        "team             9.00        3.00        2.00        4.00        5",
+        "total            9.00        3.00        2.00        4.00        5",
     ]
 
 
@@ -239,16 +247,16 @@ def test_use_as_csv_and_json(tmp_path: Path) -> None:
 
     names = ("gpuHours", "gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
     assert [row[name] for name in (*names, "amount")] == [
-        "8.000000",
+        "9.000000",
         "3.000000",
         "2.000000",
-        "3.000000",
-        "8.00",
+        "4.000000",
+        "9.00",
     ]
     assert (
         [found[name] for name in names]
         == [found["groups"][0][name] for name in names]
-        == [8.0, 3.0, 2.0, 3.0]
+        == [9.0, 3.0, 2.0, 4.0]
     )
 
 
