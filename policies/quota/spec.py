@@ -39,8 +39,14 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def unclassified_pods(self) -> UnclassifiedPods:
         """The stated value, or else the default: MostExpensive if there are limits by class, so that no pod exceeds them."""
-        default = UnclassifiedPods.MOST_EXPENSIVE if self.hard.classes else UnclassifiedPods.TOTAL_ONLY
+        default = UnclassifiedPods.MOST_EXPENSIVE if self.class_fields else UnclassifiedPods.TOTAL_ONLY
         return self.stated_unclassified_pods or default
+
+    @property
+    def class_fields(self) -> list[str]:
+        """The fields below the spec that limit classes."""
+        fields = {"hard.classes": self.hard.classes, "budget.byClass": self.budget and self.budget.by_class}
+        return [field for field, limits in fields.items() if limits]
 
     @property
     def amounts(self) -> Vector:
@@ -79,11 +85,11 @@ def budget_field(key: str) -> str:
 
 def class_limits_warning(spec: QuotaSpec) -> str:
     """Return a warning if `spec.unclassified_pods` lets pods exceed the limits by class, or ""."""
-    if not spec.hard.classes or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
+    if not spec.class_fields or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
         return ""
     return (
-        "TotalOnly lets pods that pin no class exceed hard.classes: they count for a class only once they are bound; "
-        "set MostExpensive, or Deny"
+        f"TotalOnly lets pods that pin no class exceed {' and '.join(spec.class_fields)}: they count for a class only once "
+        "they are bound; set MostExpensive, or Deny"
     )
 
 

@@ -4,12 +4,13 @@ from datetime import datetime
 from fractions import Fraction
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import Vector
-from policies.quota.budget import Budget, Period, Spending, moment
+from policies.quota.amounts import Hard, Vector
+from policies.quota.budget import Budget, BudgetSpec, Period, Spending, moment
 from policies.quota.budget_findings import of_reservation, of_workload
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import decide
 from policies.quota.quota_request import QuotaGrant, ReservationOutcome
+from policies.quota.spec import QuotaSpec
 from tests.budgets import T4, at, budget, spending
 from tests.builders import context, deployment, gpu_container, quota_ledger, workload
 from tests.cases import cases
@@ -145,3 +146,20 @@ def test_a_workload_without_gpus_is_not_warned() -> None:
         {}, UnclassifiedPods.TOTAL_ONLY, {}, budget=budget(gpus=100), spending=spending(spent=100)
     )
     assert list(of_workload(workload(deployment("web")), grant, context(), "team")) == []
+
+
+@cases(
+    ("stated", "want"),
+    it_could_run_there=(None, ["BudgetSpent"]),
+    total_only_counts_it_for_no_class=(UnclassifiedPods.TOTAL_ONLY, []),
+)
+def test_a_workload_that_pins_no_class_beside_a_spent_budget_of_one(
+    stated: UnclassifiedPods | None, want: list[str]
+) -> None:
+    limits = BudgetSpec(by_class={"nvidia-t4": 10})
+    spec = QuotaSpec(hard=Hard(gpus=99), stated_unclassified_pods=stated, budget=limits)
+    grant = QuotaGrant(
+        spec.amounts, spec.unclassified_pods, {}, budget=limits.budget, spending=spending(t4=10)
+    )
+    asked = workload(deployment("chat", gpu_container("1")))
+    assert [each.reason for each in of_workload(asked, grant, context(), "team")] == want

@@ -1,4 +1,5 @@
 from policies.quota.amounts import Hard
+from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import (
     QuotaSpec,
@@ -10,6 +11,7 @@ from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
+T4 = {"nvidia-t4": "1"}
 
 RESOURCE_MAPPING = load_directory(None).resource_mapping
 WHY = "has no effect: a ResourceQuota counts only requests of extended resources"
@@ -56,20 +58,32 @@ def test_keys_that_count_pods_that_wait(hard: list[str], keys: str) -> None:
 
 
 @cases(
-    ("classes", "stated", "want", "is_warned_about"),
-    classes_are_held_unless_it_says_otherwise=({"nvidia-t4": "1"}, None, MOST_EXPENSIVE, False),
-    without_classes_nothing_is_counted_by_class=({}, None, TOTAL_ONLY, False),
-    it_says_otherwise=({"nvidia-t4": "1"}, TOTAL_ONLY, TOTAL_ONLY, True),
-    deny=({"nvidia-t4": "1"}, DENY, DENY, False),
-    total_only_of_a_total=({}, TOTAL_ONLY, TOTAL_ONLY, False),
+    ("classes", "hours", "stated", "want", "exceeded"),
+    classes_are_held_unless_it_says_otherwise=(T4, {}, None, MOST_EXPENSIVE, ""),
+    so_is_a_budget_by_class=({}, T4, None, MOST_EXPENSIVE, ""),
+    without_classes_nothing_is_counted_by_class=({}, {}, None, TOTAL_ONLY, ""),
+    it_says_otherwise=(T4, {}, TOTAL_ONLY, TOTAL_ONLY, "hard.classes"),
+    it_says_otherwise_of_a_budget=({}, T4, TOTAL_ONLY, TOTAL_ONLY, "budget.byClass"),
+    it_says_otherwise_of_both=(T4, T4, TOTAL_ONLY, TOTAL_ONLY, "hard.classes and budget.byClass"),
+    deny=(T4, T4, DENY, DENY, ""),
+    total_only_of_a_total=({}, {}, TOTAL_ONLY, TOTAL_ONLY, ""),
 )
 def test_unclassified(
-    classes: dict[str, str], stated: UnclassifiedPods | None, want: UnclassifiedPods, is_warned_about: bool
+    classes: dict[str, str],
+    hours: dict[str, str],
+    stated: UnclassifiedPods | None,
+    want: UnclassifiedPods,
+    exceeded: str,
 ) -> None:
-    spec = QuotaSpec(hard=Hard(gpus="8", classes=classes), stated_unclassified_pods=stated)
+    spec = QuotaSpec(
+        hard=Hard(gpus="8", classes=classes),
+        stated_unclassified_pods=stated,
+        budget=BudgetSpec(gpu_hours=100, by_class=hours),
+    )
 
     assert spec.unclassified_pods is want
-    assert bool(class_limits_warning(spec)) is is_warned_about
+    message = f"TotalOnly lets pods that pin no class exceed {exceeded}: they count for a class only once they are bound"
+    assert class_limits_warning(spec) == (f"{message}; set MostExpensive, or Deny" if exceeded else "")
 
 
 def test_every_invalid_amount_is_a_problem_at_its_field() -> None:
