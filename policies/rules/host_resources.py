@@ -5,12 +5,12 @@ Reads:   `perGPU` of the classes to which the pod is pinned, the GPUs of its con
          API server lists what it took from them.
 Adds:    requests of CPU and memory that are missing in a container with GPUs: the share times its GPUs, less what the pod's other
          containers leave of it. Never more than a limit, a LimitRange or the pod's own resources allow.
-Denies:  a pod that requests more than `max` times the share of its GPUs: other GPUs of the node cannot be used. Of several classes
-         the largest share counts, so that one more class without a share allows no more.
+Denies:  a pod that requests more than `max` times the share of its GPUs: other GPUs of the node cannot be used. Of several
+         classes the largest share counts, so that one more class without a share allows no more.
 
 The share takes the place of what a LimitRange set by default, as a limit, too: the author did not ask for it. Where LimitRanges
-cannot be read, defaults stay, with a warning if they exceed `max`, and nothing is added beside a limit of another container, since a
-LimitRange may bound the pod. No pod gets a lower QoS class. Nothing is added where somebody else places the pod (`nodeName`,
+cannot be read, defaults stay, with a warning if they exceed `max`, and nothing is added beside a limit of another container,
+since a LimitRange may bound the pod. No pod gets a lower QoS class. Nothing is added where somebody else places the pod (`nodeName`,
 DaemonSet). `mode` is disabled by default.
 """
 
@@ -89,7 +89,7 @@ def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> 
     uses = uses_of(patch.pod, context)
     for name in NAMES:
         shares = [share for each in uses if (share := Share.of(each, name))]
-        bounds = context.limit_ranges and context.limit_ranges.of(name)
+        bounds = context.limit_ranges.of(name) if context.limit_ranges else None
         is_placed_by_others = context.made_by_daemonset or patch.pod.spec.node_name
         if shares and len(shares) == len(uses) and not is_placed_by_others:
             complete(patch, name, shares, bounds)
