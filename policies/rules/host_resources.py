@@ -10,8 +10,8 @@ Denies:  a pod that requests more than `max` times the share of its GPUs: other 
 
 The share takes the place of what a LimitRange set by default, as a limit, too: the author did not ask for it. Where LimitRanges
 cannot be read, defaults stay, with a warning if they exceed `max`, and nothing is added beside a limit of another container,
-since a LimitRange may bound the pod. No pod gets a lower QoS class. Nothing is added where somebody else places the pod (`nodeName`,
-DaemonSet). `mode` is disabled by default.
+since a LimitRange may bound the pod. No pod gets a lower QoS class. Nothing is added where somebody else places the pod
+(`nodeName`, DaemonSet). `mode` is disabled by default.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
