@@ -15,10 +15,12 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from policies.quota.waiting import GATE
+from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, quota_ledger
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_counter import DELETED, Counted, UsageCounter
 from webhook.controller.usage_log import Holding
@@ -206,3 +208,20 @@ def test_a_change_that_is_summed_up_in_part_is_no_sum(
         assert eventually(lambda: of.pods.position("team").revision == 11)
 
         assert count(of).listing.used["gpus"] == 2
+
+
+@cases("silent", no_watch="", of_pods="pods", of_nodes="nodes")
+def test_while_a_watch_is_silent_nothing_is_added_to_a_budget(
+    silent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def age(of: Informer[object]) -> float:
+        return STALE_SECONDS + 1 if of.resource.plural == silent else 0.0
+
+    monkeypatch.setattr(Informer, "age", property(age))
+    before = quota_ledger(hard=ONE, budget=budget(gpus=100), spending=spending(start=0, end=1, until=0))
+    with counter(tmp_path, []) as of:
+        counted = of.count("team", before, UnclassifiedPods.TOTAL_ONLY, ()).listing
+        (kept,) = of.sums._namespaces["team"].sums.values()
+    assert counted.used == ONE
+    assert (counted.spending == before.spending) is bool(silent)
+    assert (kept.history is None) is bool(silent)
