@@ -178,7 +178,10 @@ def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
 def test_a_count_is_as_old_as_the_older_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with counter(tmp_path, []) as of:
         older = SimpleNamespace(revision=7, list_started=0.5)
-        monkeypatch.setattr(of, "claims", SimpleNamespace(position=lambda _: older))
+        claims = SimpleNamespace(
+            position=lambda _: older, resource=SimpleNamespace(plural="resourceclaims"), age=0.0
+        )
+        monkeypatch.setattr(of, "claims", claims)
         monkeypatch.setattr(of, "_gone_claims", lambda _: {})
         counted = of.count("team", ledger(), UnclassifiedPods.TOTAL_ONLY, ())
 
