@@ -63,8 +63,8 @@ class Gap(msgspec.Struct, frozen=True):
                 for key in known.keys() & life.demand.keys():
                     known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
         waiting = (each.id for each in ledger.reservations if each.is_lift)
-        begun = replace(ledger, reservations=ledger.reservations.without(waiting))
-        missing = positive_difference(total((begun.used or {}, begun.reserved)), total(found))
+        admitted = replace(ledger, reservations=ledger.reservations.without(waiting))
+        missing = positive_difference(total((admitted.used or {}, admitted.reserved)), total(found))
         unknown = {
             key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
         }

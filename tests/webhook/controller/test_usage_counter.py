@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -217,7 +218,7 @@ def test_a_change_that_is_summed_up_in_part_is_no_sum(
 def test_while_a_watch_is_silent_nothing_is_added_to_a_budget(
     silent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def age(of: Informer[object]) -> float:
+    def age(of: Informer[Any]) -> float:
         return STALE_SECONDS + 1 if of.resource.plural == silent else 0.0
 
     monkeypatch.setattr(Informer, "age", property(age))
