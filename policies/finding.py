@@ -74,7 +74,7 @@ class Reason(StrEnum):
     EXCEEDS_MAX_RUNTIME = "ExceedsMaxRuntime", "a pod may run longer than max of the policy"
     OWNER_UNREAD = (
         "OwnerUnread",
-        "a pod gets no default runtime, because the object that makes it could not be read",
+        "a pod gets max or no runtime in place of the default, because the object that makes it could not be read",
     )
     NO_DISRUPTION_BUDGET = (
         "NoDisruptionBudget",

@@ -5,8 +5,8 @@ Reads:   activeDeadlineSeconds, restartPolicy, ports and readinessProbe; annotat
 Adds:    `activeDeadlineSeconds` to a pod that runs to completion and has none: the annotation, else the deadline of the object
          that makes it, which is its author's wish and never cut, else `default`, else `max`, as a LimitRange does.
 Denies:  a deadline of the pod, its annotation or its owner above `max`; an annotation that is not a duration.
-Warns:   of an annotation that has no effect; of a pod that gets no default, because its owner could not be read; of a deadline
-         of a workload above `max`, which would be denied to its pods.
+Warns:   of an annotation that has no effect; of a pod that gets `max` or nothing in place of `default`, because its owner could
+         not be read; of a deadline of a workload above `max`, which would be denied to its pods.
 
 Pods run to completion if their owner's kind says so (a Job, a PyTorchJob), or if they do not always restart and no container with
 GPUs serves. `exempt.kinds` are left alone. `mode` is disabled by default.
@@ -24,6 +24,7 @@ from policies.placement.pinning import pinning
 from policies.pods.annotations import MAX_RUNTIME, BadAnnotation
 from policies.pods.duration import MUST, duration_seconds, duration_text
 from policies.pods.field_paths import annotation_path
+from policies.pods.owner import Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -124,14 +125,16 @@ def _bound(
             yield _ineffective(pod, f"{PATH} is {own}")
         yield from _above(own, most, PATH)
         return
-    seconds = wish or owner.deadline or (default if owner.is_known else None)
+    seconds = wish or owner.deadline
+    if seconds is None and owner.is_known:
+        seconds = default
+    elif seconds is None and owner.problem:
+        seconds = most  # cuts no wish, since a longer one of the owner would be denied
+        if default is not None and default != most:
+            yield _unread(default, most, owner)
     if seconds is None:
-        if default is not None and owner.problem:
-            message = (
-                f"gets no default of {default}, since the pod may have a deadline already: {owner.problem}"
-            )
-            yield _warning(reason=Reason.OWNER_UNREAD, path=PATH, message=message)
-    elif most is None or seconds <= most:
+        return
+    if most is None or seconds <= most:
         patch.set_active_deadline(seconds)
     elif wish is not None:
         yield Finding(
@@ -142,9 +145,23 @@ def _bound(
             message=f"must be at most {duration_text(most)}, {_LONGEST}",
             fix=(Edit(annotation_path(MAX_RUNTIME), duration_text(most)),),
         )
-    elif not owner.path:  # of a template, `check_workload` names the field
-        message = f"activeDeadlineSeconds of what makes the pod ({seconds}) {_at_most(most)}"
-        yield Finding(rule=ID, reason=Reason.EXCEEDS_MAX_RUNTIME, message=message, remedy=f"set {most} there")
+    elif owner.name:  # of a template, `check_workload` names the field
+        message = (
+            f"{owner.path} of {owner.name} must be at most {most} ({duration_text(most)}), not {seconds}"
+        )
+        yield Finding(rule=ID, reason=Reason.EXCEEDS_MAX_RUNTIME, message=message)
+
+
+def _unread(default: int, most: int | None, owner: Owner) -> Finding:
+    """Return the warning of a pod that gets no default, since its owner may have another deadline."""
+    in_place = "no" if most is None else f"max ({duration_text(most)}) and no"
+    return _warning(
+        reason=Reason.OWNER_UNREAD,
+        path=PATH,
+        remedy=f"set it, or annotation {MAX_RUNTIME}",
+        message=f"{in_place} default ({duration_text(default)}) is added, because {owner.name} could not be read: "
+        f"{owner.problem}",
+    )
 
 
 def check_workload(workload: Workload, options: MaxRuntimeOptions, context: Context) -> Iterator[Finding]:

@@ -117,10 +117,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return owner
         if self.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
             return replace(owner, is_known=False)
+        name = f"{kind}/{reference.name}"
         try:
-            return replace(owner, deadline=self.owner_deadline(policy.namespace, reference, row))
+            deadline = self.owner_deadline(policy.namespace, reference, row)
         except OwnerUnread as unread:
-            return replace(owner, is_known=False, problem=str(unread))
+            return replace(owner, name=name, is_known=False, problem=str(unread))
+        if deadline is None:
+            return owner  # without its name, which would keep equal pods from one decision
+        return replace(owner, name=name, deadline=deadline, path=row.deadline)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""

@@ -24,7 +24,7 @@ from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import OwnerReference
 from policies.policy import Labels
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA, PAGE, ApiClient, Page, api_path
+from webhook.cluster.api import METADATA, READ_SECONDS, ApiClient, Page, api_path, decoded
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import decode_metadata
@@ -40,6 +40,9 @@ OWNER_SECONDS = 30.0
 MAX_OWNERS = 4096
 MAX_READS = 4
 """Claims that one review reads. A pod with more new ones is rare, or an attack."""
+MAX_BUDGETS = 50
+MAX_BUDGETS_BYTES = 1024 * 1024
+"""Of the PodDisruptionBudgets of a namespace: 20 KB of each, which usually has 2. A tenant can store 1.5 MB in one."""
 
 
 class NamespaceUnknown(Exception):  # noqa: N818 - no bug
@@ -208,10 +211,10 @@ class OwnerDeadlines:
         above = ("/apis", group, version) if group else ("/api", version)
         try:
             path = api_path(*above, "namespaces", namespace, workload_kind.plural, owner.name)
-            data = msgspec.json.decode(self._api.get(path, timeout=seconds))
+            data = decoded(msgspec.json.decode, self._api.get(path, timeout=seconds))
         except errors.NotFound:
             return None
-        except (errors.ApiError, msgspec.MsgspecError, RecursionError) as error:
+        except (errors.ApiError, msgspec.MsgspecError) as error:
             raise OwnerUnread(str(error)) from None
         is_other = value_at(data, ("metadata", "uid")) != owner.uid
         return None if is_other else own_deadline(workload_kind, data)
@@ -231,10 +234,15 @@ _BUDGETS = msgspec.json.Decoder(Page[_StoredBudget])
 def read_budgets(
     api: ApiClient, namespace: str, seconds: float | None = None
 ) -> tuple[LabelSelector, ...] | None:
-    """Return the selectors of the PodDisruptionBudgets; None if they are more than a page. Raises `errors.ApiError`."""
+    """Return the selectors of the PodDisruptionBudgets; None if they are more than is read. Raises `errors.ApiError`."""
     path = api_path("/apis/policy/v1", "namespaces", namespace, "poddisruptionbudgets")
+    query = {"limit": str(MAX_BUDGETS)}
+    with api.stream(path, query=query, read_seconds=seconds or READ_SECONDS) as answer:
+        document = answer.read(MAX_BUDGETS_BYTES + 1)
+    if len(document) > MAX_BUDGETS_BYTES:
+        return None
     try:
-        page = _BUDGETS.decode(api.get(path, query={"limit": str(PAGE)}, timeout=seconds))
+        page = decoded(_BUDGETS.decode, document)
     except msgspec.MsgspecError:
         return None
     if page.metadata.continue_token:

@@ -22,6 +22,7 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 LONGEST_COMPARED = 64 * 1024
 """Bytes of a pod that is compared with those before it: with managedFields four times what rules read."""
 
+SERVICE_ACCOUNT = "system:serviceaccount:"
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
@@ -131,8 +132,9 @@ def made_by_controller(request: AdmissionRequest) -> bool:
     So the author of a pod does not choose the kind of its owner: tenants have the ServiceAccounts of their own namespace.
     """
     creator = request.user_info.username
-    namespace = creator.removeprefix("system:serviceaccount:").partition(":")[0]
-    return creator == CONTROLLER_MANAGER or namespace not in {creator, request.namespace}
+    if not creator.startswith(SERVICE_ACCOUNT):
+        return creator == CONTROLLER_MANAGER
+    return creator.removeprefix(SERVICE_ACCOUNT).partition(":")[0] != request.namespace
 
 
 def has_controller(pod: Pod, kind: str, api_version: str) -> bool:

@@ -31,6 +31,7 @@ BY_CLASS = MaxRuntimeOptions(
     by_class={"nvidia-t4": Runtimes(max="4h"), "nvidia-a100": Runtimes(default="24h", max="168h")},
 )
 JOB = Owner(kind="Job", completes=True)
+UNREAD = Owner(kind="Job", completes=True, name="Job/train", is_known=False, problem="no time was left")
 EIGHT, THREE_DAYS = 28_800, 259_200
 PORTS = [{"containerPort": 8888}]
 PROBE = {"tcpSocket": {"port": 8888}}
@@ -78,6 +79,9 @@ def bounded(document: JSON, options: MaxRuntimeOptions, owner: Owner = NO_OWNER,
     an_exempt_kind=(run(), MaxRuntimeOptions(max="1h", exempt=Exempt(kinds=("Job",))), JOB, None),
     no_kind_is_exempt=(run(), MaxRuntimeOptions(max="1h", exempt=Exempt(kinds=())), Owner("RayCluster"), 3_600),
     an_owner_that_nobody_read=(run(), BOTH, Owner("Job", completes=True, is_known=False), None),
+    the_maximum_where_its_job_cannot_be_read=(run(), ONLY_MAX, UNREAD, THREE_DAYS),
+    its_annotation_where_its_job_cannot_be_read=(run("4h"), BOTH, UNREAD, 14_400),
+    nothing_configured_and_its_job_cannot_be_read=(run(), NOTHING, UNREAD, None),
     no_gpu=(run(None, container()), BOTH, NO_OWNER, None),
 )  # fmt: skip
 def test_the_deadline_of_a_pod(document: JSON, options: MaxRuntimeOptions, owner: Owner, want: Any) -> None:
@@ -136,8 +140,9 @@ def test_a_claim(claimed: tuple[str, ...], want: int | None) -> None:
         "runtime that the policy allows [max-runtime]",
     ),
     the_deadline_of_its_job=(
-        run(), BOTH, Owner("Job", completes=True, deadline=360_000),
-        f"set 259200 there; activeDeadlineSeconds of what makes the pod (360000) {DENIED} [max-runtime]",
+        run(), BOTH,
+        Owner("Job", completes=True, deadline=360_000, path="spec.activeDeadlineSeconds", name="Job/train"),
+        "spec.activeDeadlineSeconds of Job/train must be at most 259200 (72h), not 360000 [max-runtime]",
     ),
     an_annotation_that_is_no_duration=(
         run("3 days"), BOTH, NO_OWNER,
@@ -162,17 +167,29 @@ def test_denied(document: JSON, options: MaxRuntimeOptions, owner: Owner, want: 
         run("8h", activeDeadlineSeconds=60), NO_OWNER,
         f'metadata.annotations[{WISH}] = "8h": has no effect: spec.activeDeadlineSeconds is 60 [max-runtime]',
     ),
-    an_owner_that_cannot_be_read=(
-        run(), Owner("Job", completes=True, is_known=False, problem="no time was left"),
-        "spec.activeDeadlineSeconds: gets no default of 28800, since the pod may have a deadline already: no time was left "
-        "[max-runtime]",
-    ),
 )  # fmt: skip
 def test_warned(document: JSON, owner: Owner, want: str) -> None:
     patch = PodPatch(view(document))
     (found,) = mutate(patch, BOTH, context(Phase.MUTATE, owner=owner))
 
     assert (found.severity, found.sentence(), patch.changes) == (Severity.WARNING, want, [])
+
+
+@cases(
+    ("options", "deadline", "want"),
+    the_maximum=(
+        BOTH, THREE_DAYS,
+        f"spec.activeDeadlineSeconds: set it, or annotation {WISH}; max (72h) and no default (8h) is added, because Job/train "
+        "could not be read: no time was left [max-runtime]",
+    ),
+    nothing_without_a_maximum=(
+        MaxRuntimeOptions(default="8h"), None,
+        f"spec.activeDeadlineSeconds: set it, or annotation {WISH}; no default (8h) is added, because Job/train could not be "
+        "read: no time was left [max-runtime]",
+    ),
+)  # fmt: skip
+def test_a_pod_whose_job_cannot_be_read(options: MaxRuntimeOptions, deadline: int | None, want: str) -> None:
+    assert bounded(run(), options, UNREAD) == (deadline, [want])
 
 
 def job(deadline: Any, **metadata: Any) -> JSON:

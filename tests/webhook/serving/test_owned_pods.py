@@ -113,8 +113,9 @@ def test_a_job_that_cannot_be_read(tmp_path: Path, deadlines: Deadlines) -> None
 
     lines = lines_of(tmp_path, ask, ON, owner_deadline=deadlines)
 
-    message = "gets no default of 28800, since the pod may have a deadline already: jobs is forbidden"
+    message = "max (72h) and no default (8h) is added, because Job/train-unread could not be read: jobs is forbidden"
     assert all(each.allowed and message in each.warnings[0] for each in said)
+    assert all(b'"value":259200' in (each.patch or b"") for each in said)
     (finding,) = lines[0]["findings"]
     assert (finding["reason"], finding["outcome"], finding["message"]) == ("OwnerUnread", "warned", message)
     assert len(deadlines.asked) == 2, "such a decision is not remembered"
@@ -125,6 +126,11 @@ def test_a_job_that_cannot_be_read(tmp_path: Path, deadlines: Deadlines) -> None
     the_operator=("system:serviceaccount:ray-system:operator", None),
     a_controller_of_kubernetes=("system:kube-controller-manager", None),
     a_user=("ada", 28_800),
+    a_user_with_a_prefix=("oidc:ada", 28_800),
+    a_user_of_an_issuer=("https://idp.example#ada", 28_800),
+    an_administrator=("kube:admin", 28_800),
+    a_role_of_a_cloud=("arn:aws:iam::1:role/ada", 28_800),
+    a_node=("system:node:gpu-1", 28_800),
     an_account_of_the_namespace=("system:serviceaccount:ml-training:robot", 28_800),
 )
 def test_who_may_say_that_a_pod_is_of_an_exempt_kind(

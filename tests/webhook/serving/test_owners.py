@@ -58,6 +58,16 @@ def test_a_deadline_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(cluster.reads) == 2
 
 
+DEEP = b"[" * 5_000 + b"]" * 5_000
+
+
+def test_a_deeply_nested_job_does_not_hide_its_deadline(tmp_path: Path) -> None:
+    document = b'{"metadata":{"uid":"%s"},"spec":{"activeDeadlineSeconds":600,"a":%s}}'
+    cluster = Cluster(Answer(document % (uid("train").encode(), DEEP)))
+    with ApiServer(tmp_path, cluster) as server:
+        assert OwnerDeadlines(server.client()).lookup(monotonic() + 10)("team", reference(), JOB) == 600
+
+
 def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "MAX_OWNERS", 2)
     cluster = Cluster()
@@ -90,7 +100,7 @@ def test_no_deadline(tmp_path: Path, owner: OwnerReference, answer: Answer | Non
     ("answer", "seconds", "want"),
     no_right=(status(403, 'jobs "train" is forbidden', "Forbidden"), 10, "is forbidden"),
     not_json=(Answer(b"<html>"), 10, "malformed"),
-    nested_too_deeply=(Answer(b'{"metadata":' * 10_000), 10, "recursion"),
+    nested_too_deeply_and_not_json=(Answer(b'{"metadata":' * 10_000), 10, "malformed"),
     no_time=(None, 0, "no time was left to ask the API server"),
 )
 def test_what_cannot_be_read(tmp_path: Path, answer: Answer | None, seconds: float, want: str) -> None:
@@ -116,6 +126,13 @@ CHAT = LabelSelector(match_labels={"app": "chat"})
     one_without_selector_selects_nothing=(page({}, {"selector": SELECTOR}), 10, (CHAT,)),
     none=(page(), 10, ()),
     more_than_a_page=(page({"selector": SELECTOR}, **{"continue": "more"}), 10, None),
+    one_that_is_nested_too_deeply=(
+        Answer(b'{"metadata":{},"items":[{"status":%s,"spec":{}}]}' % DEEP),
+        10,
+        (),
+    ),
+    as_large_as_is_read=(Answer(b'{"metadata":{}}'.ljust(lookups.MAX_BUDGETS_BYTES)), 10, ()),
+    too_large=(Answer(b'{"metadata":{}}'.ljust(lookups.MAX_BUDGETS_BYTES + 1)), 10, None),
     no_right=(status(403, "forbidden", "Forbidden"), 10, None),
     not_json=(Answer(b"<html>"), 10, None),
     no_time=(page(), 0, None),
