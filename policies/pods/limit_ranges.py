@@ -4,7 +4,7 @@ The API server's plugin LimitRanger (k8s.io/kubernetes v1.36.3, plugin/pkg/admis
 webhooks, lists them in an annotation, and checks the final pod. Anyone can write that annotation.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -44,6 +44,8 @@ class ResourceBounds(msgspec.Struct, frozen=True):
     container_max: Quantity | None = None
     pod_min: Quantity | None = None
     pod_max: Quantity | None = None
+    has_ratio: bool = False
+    """Whether requests and limits of the pod bound each other."""
 
     def at_most(self, nano: int, beside: int) -> int:
         """Return the amount of a container, or the most that is allowed beside the limits of the pod's other containers."""
@@ -62,7 +64,7 @@ class ResourceBounds(msgspec.Struct, frozen=True):
 
 
 class NamespaceLimits(msgspec.Struct, frozen=True):
-    """The bounds of each resource. None: not known, because amounts cannot be read, or bound each other in the pod (a ratio)."""
+    """The bounds of each resource. None: not known, because amounts cannot be read."""
 
     cpu: ResourceBounds | None = ResourceBounds()
     memory: ResourceBounds | None = ResourceBounds()
@@ -80,11 +82,9 @@ def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
     return NamespaceLimits(*(_bounds(resource, items) for resource in ("cpu", "memory")))
 
 
-def _bounds(resource: str, items: Iterable[LimitRangeItem]) -> ResourceBounds | None:
+def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | None:
     found: dict[tuple[str, str], set[Quantity]] = {}
     for item in items:
-        if item.type == "Pod" and resource in (item.max_limit_request_ratio or {}):
-            return None
         written = (("min", item.min), ("max", item.max), ("default", item.default))
         for kind, amounts in (*written, ("default", item.default_request)):
             if resource not in (amounts or {}):
@@ -99,6 +99,9 @@ def _bounds(resource: str, items: Iterable[LimitRangeItem]) -> ResourceBounds | 
         container_max=min(found.get(("Container", "max"), ()), default=None),
         pod_min=max(found.get(("Pod", "min"), ()), default=None),
         pod_max=min(found.get(("Pod", "max"), ()), default=None),
+        has_ratio=any(
+            each.type == "Pod" and resource in (each.max_limit_request_ratio or {}) for each in items
+        ),
     )
 
 

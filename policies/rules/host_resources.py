@@ -5,12 +5,13 @@ Reads:   `perGPU` of the classes to which the pod is pinned, the GPUs of its con
          API server lists what it took from them.
 Adds:    requests of CPU and memory that are missing in a container with GPUs: the share times its GPUs, less what the pod's other
          containers leave of it. Never more than a limit, a LimitRange or the pod's own resources allow.
-Denies:  a pod that requests more than `max` times the share of its GPUs: other GPUs of the node cannot be used.
+Denies:  a pod that requests more than `max` times the share of its GPUs: other GPUs of the node cannot be used. Of several
+         classes the largest share counts, so that one more class without a share allows no more.
 
 The share takes the place of what a LimitRange set by default, as a limit, too: the author did not ask for it. Where LimitRanges
-cannot be read, defaults stay, and nothing is added beside a limit of another container, since a LimitRange may bound the pod.
-No pod gets a lower QoS class. Nothing is added where somebody else places the pod (`nodeName`, DaemonSet). `mode` is disabled by
-default.
+cannot be read, defaults stay, with a warning if they exceed `max`, and nothing is added beside a limit of another container,
+since a LimitRange may bound the pod. No pod gets a lower QoS class. Nothing is added where somebody else places the pod
+(`nodeName`, DaemonSet). `mode` is disabled by default.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import Self
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason
+from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.cards import NOTHING, annotated_cards, card_of, cards, container_amounts
 from policies.gpus.classes import GPUClass
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
@@ -41,6 +42,7 @@ LARGEST_FACTOR = 100
 _UNITS = {"cpu": NANO // 1000, "memory": NANO * 2**20}
 """What amounts are rounded to, in nano units: a thousandth of a core, one MiB."""
 _NOUNS = {"cpu": " CPUs", "memory": " of memory"}
+_OWN = {"cpu": "CPUs", "memory": "memory"}
 
 
 class HostResourcesOptions(RuleOptions, frozen=True):
@@ -74,7 +76,7 @@ class Share(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, use: Use, name: str) -> Self | None:
         stated = use.gpu_class.per_gpu and use.gpu_class.per_gpu.of(name)
-        return cls(use, stated, int(stated * use.total)) if stated else None
+        return cls(use, stated, int(stated * use.total)) if stated and use.total else None
 
 
 def reads_limit_ranges(options_of: Callable[[str], RuleOptions | None]) -> bool:
@@ -87,22 +89,21 @@ def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> 
     uses = uses_of(patch.pod, context)
     for name in NAMES:
         shares = [share for each in uses if (share := Share.of(each, name))]
-        if not shares or len(shares) < len(uses):
-            continue
-        if not context.made_by_daemonset and not patch.pod.spec.node_name:
-            complete(patch, name, shares, context)
-        if options.max is not None:
-            yield from excess(patch.pod, name, shares, options.max)
+        bounds = context.limit_ranges.of(name) if context.limit_ranges else None
+        is_placed_by_others = context.made_by_daemonset or patch.pod.spec.node_name
+        if shares and len(shares) == len(uses) and not is_placed_by_others:
+            complete(patch, name, shares, bounds)
+        if shares and options.max is not None:
+            yield from excess(patch.pod, name, shares, options.max, bounds)
 
 
 def uses_of(pod: Pod, context: Context) -> list[Use]:
-    """Return the use of each class to which the pod is pinned. Empty if one of them states no share, or nothing pins the pod."""
+    """Return the use of each class to which the pod is pinned. Empty if none of them states a share, or nothing pins the pod."""
     pinned = pinning(pod, context.classes) if context.resource_mapping.names_gpus(pod) else None
     classes = context.classes.named(pinned.classes) if pinned else ()
-    if not all(each.per_gpu for each in classes):
+    if not any(each.per_gpu for each in classes):
         return []
-    uses = [_use(pod, each, context, is_certain=len(classes) == 1) for each in classes]
-    return uses if all(each.total for each in uses) else []
+    return [_use(pod, each, context, is_certain=len(classes) == 1) for each in classes]
 
 
 def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -> Use:
@@ -122,13 +123,12 @@ def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -
 # ---- what is missing
 
 
-def complete(patch: PodPatch, name: str, shares: Sequence[Share], context: Context) -> None:
+def complete(patch: PodPatch, name: str, shares: Sequence[Share], bounds: ResourceBounds | None) -> None:
     """Set the requests that are missing, or that a LimitRange set by default, in containers with GPUs."""
     pod = patch.pod
-    bounds = context.limit_ranges and context.limit_ranges.of(name)
     if _of_pod(pod, name) is not None:
         return
-    if bounds is None and any(name in place.container.limits for place in pod.places):
+    if _keeps_defaults(bounds) and any(name in place.container.limits for place in pod.places):
         return
     bounds, listed, places = bounds or ResourceBounds(), stated_defaults(pod), pod.places
     wanted = {
@@ -159,14 +159,25 @@ def complete(patch: PodPatch, name: str, shares: Sequence[Share], context: Conte
         held[at] = now
 
 
-def is_open(place: ContainerPlace, name: str, bounds: ResourceBounds, listed: AbstractSet[str]) -> bool:
-    """Whether the author set neither limit nor request: they are missing, or what a LimitRange sets by default."""
+def is_open(
+    place: ContainerPlace, name: str, bounds: ResourceBounds | None, listed: AbstractSet[str]
+) -> bool:
+    """Whether the author set neither limit nor request: they are missing, or what a LimitRange sets by default.
+
+    Without bounds, what is listed is believed.
+    """
     written = (("request", place.container.requests), ("limit", place.container.limits))
     return all(
-        default_of(place, kind, name) in listed and readable(amounts[name]) in bounds.defaults
+        default_of(place, kind, name) in listed
+        and (bounds is None or readable(amounts[name]) in bounds.defaults)
         for kind, amounts in written
         if name in amounts
     )
+
+
+def _keeps_defaults(bounds: ResourceBounds | None) -> bool:
+    """Whether defaults stay: what else LimitRanges ask of the pod is not known, or not computed."""
+    return bounds is None or bounds.has_ratio
 
 
 def _beside(places: Sequence[ContainerPlace], at: int) -> Iterator[list[int]]:
@@ -196,7 +207,9 @@ def _set(
 # ---- what is too much
 
 
-def excess(pod: Pod, name: str, shares: Sequence[Share], factor: float) -> Iterator[Finding]:
+def excess(
+    pod: Pod, name: str, shares: Sequence[Share], factor: float, bounds: ResourceBounds | None
+) -> Iterator[Finding]:
     """Deny a pod that requests more than its share, unless it has all GPUs of its node."""
     share = max(shares, key=lambda each: each.of_pod)
     total, on_node = share.use.total, share.use.gpu_class.gpus_per_node
@@ -209,9 +222,12 @@ def excess(pod: Pod, name: str, shares: Sequence[Share], factor: float) -> Itera
     times = "" if factor == 1 else f", and max allows {factor:g} times that"
     why = (
         f"a GPU's share on {share.use.gpu_class.name} is {_text(name, share.of_card)}{_NOUNS[name]}{times}; "
-        f"{_text(name, requested)} leave {stranded} {'GPU' if stranded == 1 else 'GPUs'} without"
+        f"{_text(name, requested)} leave {'1 GPU' if stranded == 1 else f'{stranded} GPUs'} without {_OWN[name]} of "
+        f"{'its' if stranded == 1 else 'their'} own"
     )
-    finding = partial(Finding, rule=ID, reason=Reason.EXCEEDS_SHARE)
+    is_default = _is_by_default(share, pod, name, allowed, bounds)
+    severity, must = (Severity.WARNING, "should") if is_default else (Severity.DENIAL, "must")
+    finding = partial(Finding, rule=ID, reason=Reason.EXCEEDS_SHARE, severity=severity)
     place = max(pod.places, key=lambda each: _held(each.container, name)[0])
     own = _held(place.container, name)
     reduced = _whole(name, own[0] - (requested - allowed))
@@ -219,7 +235,7 @@ def excess(pod: Pod, name: str, shares: Sequence[Share], factor: float) -> Itera
     if by_pod or reduced <= 0 or _requested(pod, name, {id(place.container): reduced}) > allowed:
         yield finding(
             path=f"spec.resources.requests[{name}]" if by_pod else "spec",
-            message=f"must request at most {_text(name, allowed)} of {name} in all: {why}",
+            message=f"{must} request at most {_text(name, allowed)} of {name} in all: {why}",
             remedy=f"request less {name}, or more GPUs",
         )
         return
@@ -229,9 +245,20 @@ def excess(pod: Pod, name: str, shares: Sequence[Share], factor: float) -> Itera
         path=paths[-1],
         container=place.container.name,
         value=str({**place.container.limits, **place.container.requests}[name]),
-        message=f"must be at most {_text(name, reduced)}{in_all}: {why}",
+        message=f"{must} be at most {_text(name, reduced)}{in_all}: {why}",
         fix=tuple(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :]),
     )
+
+
+def _is_by_default(share: Share, pod: Pod, name: str, allowed: int, bounds: ResourceBounds | None) -> bool:
+    """Whether the pod exceeds its share only by defaults that stay. Its author did not write them."""
+    listed = stated_defaults(pod)
+    without = {
+        id(place.container): 0
+        for place, gpus in zip(pod.places, share.use.places, strict=True)
+        if gpus and is_open(place, name, bounds, listed)
+    }
+    return _keeps_defaults(bounds) and _requested(pod, name, without) <= allowed
 
 
 def _requested(pod: Pod, name: str, instead: Mapping[int, int] = MappingProxyType({})) -> int:

@@ -204,8 +204,8 @@ def test_a_second_apply_changes_nothing(plane: ControlPlane) -> None:
 
 
 TOO_MUCH = (
-    "must be at most 18: a GPU's share on shared is 12 CPUs, and max allows 1.5 times that; 64 leave 5 GPUs without "
-    "[host-resources]"
+    "must be at most 18: a GPU's share on shared is 12 CPUs, and max allows 1.5 times that; 64 leave 5 GPUs without CPUs "
+    "of their own [host-resources]"
 )
 
 

@@ -202,8 +202,11 @@ def _csv(by: Sequence[str], groups: Sequence[GroupUsage], rows: Sequence[Row], c
 
 
 def _cell(name: str) -> str:
-    """Return a name that no spreadsheet takes for a formula: users, and owners in a log, have names that somebody chose."""
-    text = printable(name)
+    """Return a name that no spreadsheet takes for a formula: users, and owners in a log, have names that somebody chose.
+
+    In locales whose decimals have a comma, a semicolon ends a cell, and what follows it may be one.
+    """
+    text = printable(name).replace(";", ",")
     return f"'{text}" if text.startswith(FORMULA) else text
 
 

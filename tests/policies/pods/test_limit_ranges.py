@@ -57,7 +57,7 @@ def in_container(**amounts: JSON) -> JSON:
     ),
     an_amount_that_is_no_quantity=([of(in_container(max={"cpu": "many", "memory": "1"}))], None,
         ResourceBounds(container_max=ONE)),
-    a_ratio_in_the_pod=([of({"type": "Pod", "maxLimitRequestRatio": {"memory": "2"}})], NONE, None),
+    a_ratio_in_the_pod=([of({"type": "Pod", "maxLimitRequestRatio": {"memory": "2"}})], NONE, ResourceBounds(has_ratio=True)),
     a_ratio_in_a_container=([of(in_container(maxLimitRequestRatio={"memory": "2"}))], NONE, NONE),
 )  # fmt: skip
 def test_what_holds(

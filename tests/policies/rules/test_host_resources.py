@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Edit
+from policies.finding import Edit, Severity
 from policies.gpus.classes import ClassCatalogue, HostShare
 from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, namespace_limits
 from policies.pods.patch import PodPatch
@@ -119,6 +119,9 @@ def sidecar(**amounts: JSON) -> JSON:
     of_a_family_the_smaller_share=(
         pod(trainer(), affinity=node_affinity([("accelerator", "In", "nvidia-a100-40gb", "nvidia-a100-80gb")])),
         ["main: requests cpu=8", "main: requests memory=60Gi"],
+    ),
+    of_a_family_that_is_not_all_known=(
+        pod(trainer(), affinity=node_affinity([("accelerator", "In", "amd-mi300x", "nvidia-a100-80gb")])), [],
     ),
     the_pod_has_memory_of_its_own=(
         pod(trainer(), resources={"requests": {"memory": "64Gi"}}, nodeSelector=A100),
@@ -283,22 +286,22 @@ IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
     the_share_of_four=(
         pod(trainer("4", cpu="96", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "96": set cpu: 48; must be at most 48: '
-         f"{IN_ALL}; 96 leave 4 GPUs without [host-resources]"],
+         f"{IN_ALL}; 96 leave 4 GPUs without CPUs of their own [host-resources]"],
     ),
     a_little_more_takes_one_more_gpu=(
         pod(trainer("1", cpu="12100m", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "12100m": set cpu: 12; must be at most 12: '
-         f"{IN_ALL}; 12100m leave 1 GPU without [host-resources]"],
+         f"{IN_ALL}; 12100m leave 1 GPU without CPUs of its own [host-resources]"],
     ),
     more_than_the_node_has_leaves_no_more_than_it_has=(
         pod(trainer("6", cpu="1k", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "1k": set cpu: 72; must be at most 72: '
-         f"{IN_ALL}; 1000 leave 2 GPUs without [host-resources]"],
+         f"{IN_ALL}; 1000 leave 2 GPUs without CPUs of their own [host-resources]"],
     ),
     memory=(
         pod(trainer("2", cpu="1", memory="300Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[memory] (container "main") = "300Gi": set memory: 240Gi; must be at most 240Gi: '
-         "a GPU's share on nvidia-a100-80gb is 120Gi of memory; 300Gi leave 1 GPU without [host-resources]"],
+         "a GPU's share on nvidia-a100-80gb is 120Gi of memory; 300Gi leave 1 GPU without memory of its own [host-resources]"],
     ),
     as_much_again_is_allowed=(
         pod(trainer(cpu="24", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=2.0), [],
@@ -306,35 +309,35 @@ IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
     more_than_that=(
         pod(trainer(cpu="25", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=1.5),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "25": set cpu: 18; must be at most 18: '
-         f"{IN_ALL}, and max allows 1.5 times that; 25 leave 2 GPUs without [host-resources]"],
+         f"{IN_ALL}, and max allows 1.5 times that; 25 leave 2 GPUs without CPUs of their own [host-resources]"],
     ),
     no_maximum=(pod(trainer(cpu="96", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=None), []),
     all_gpus_of_the_node=(pod(trainer("8", cpu="190", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), []),
     a_container_beside_it=(
         pod(trainer(cpu="12", memory="1Gi"), sidecar(requests={"cpu": "1"}), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "12": set cpu: 11; must be at most 11 beside the other '
-         f"containers, 12 in all: {IN_ALL}; 13 leave 1 GPU without [host-resources]"],
+         f"containers, 12 in all: {IN_ALL}; 13 leave 1 GPU without CPUs of its own [host-resources]"],
     ),
     a_loader_takes_it_all=(
         pod(trainer(cpu="4", memory="1Gi"), sidecar(requests={"cpu": "64"}), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[1].resources.requests[cpu] (container "proxy") = "64": set cpu: 8; must be at most 8 beside the other '
-         f"containers, 12 in all: {IN_ALL}; 68 leave 5 GPUs without [host-resources]"],
+         f"containers, 12 in all: {IN_ALL}; 68 leave 5 GPUs without CPUs of their own [host-resources]"],
     ),
     two_that_both_have_too_much=(
         pod(trainer(cpu="40", memory="1Gi"), sidecar(requests={"cpu": "40"}), nodeSelector=A100), HostResourcesOptions(),
-        [f"spec: request less cpu, or more GPUs; must request at most 12 of cpu in all: {IN_ALL}; 80 leave 6 GPUs without "
-         "[host-resources]"],
+        [f"spec: request less cpu, or more GPUs; must request at most 12 of cpu in all: {IN_ALL}; 80 leave 6 GPUs without CPUs "
+         "of their own [host-resources]"],
     ),
     an_init_container_holds_it_for_as_long_as_the_pod_lives=(
         pod(trainer(cpu="1", memory="1Gi"), initContainers=[sidecar(requests={"cpu": "24"})], nodeSelector=A100),
         HostResourcesOptions(),
         ['spec.initContainers[0].resources.requests[cpu] (container "proxy") = "24": set cpu: 12; must be at most 12: '
-         f"{IN_ALL}; 24 leave 1 GPU without [host-resources]"],
+         f"{IN_ALL}; 24 leave 1 GPU without CPUs of its own [host-resources]"],
     ),
     the_pod_as_a_whole=(
         pod(trainer(), resources={"requests": {"cpu": "13", "memory": "1Gi"}}, nodeSelector=A100), HostResourcesOptions(),
         ["spec.resources.requests[cpu]: request less cpu, or more GPUs; must request at most 12 of cpu in all: "
-         f"{IN_ALL}; 13 leave 1 GPU without [host-resources]"],
+         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own [host-resources]"],
     ),
     a_slice=(
         pod(trainer(resource=MIG, cpu="1715m", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), [],
@@ -347,12 +350,49 @@ IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
         HostResourcesOptions(),
         [],
     ),
+    one_more_class_without_a_share_allows_no_more=(
+        pod(
+            trainer(cpu="13", memory="1Gi"),
+            affinity=node_affinity([("accelerator", "In", "amd-mi300x", "nvidia-a100-80gb")]),
+        ),
+        HostResourcesOptions(),
+        ['spec.containers[0].resources.requests[cpu] (container "main") = "13": set cpu: 12; must be at most 12: '
+         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own [host-resources]"],
+    ),
     an_amount_that_is_no_quantity=(
         pod(trainer(cpu="many", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), [],
     ),
 )  # fmt: skip
 def test_what_is_too_much(document: JSON, options: HostResourcesOptions, want: list[str]) -> None:
     assert run(document, options) == ([], want, document)
+
+
+NOT_KNOWN = limits({"default": {"cpu": "64"}}, {"type": "Pod", "maxLimitRequestRatio": {"cpu": "1"}})
+
+
+@cases(
+    ("known", "document", "want"),
+    not_readable=(None, defaulted("64", "64"), Severity.WARNING),
+    the_ratio_of_a_pod=(NOT_KNOWN, defaulted("64", "64"), Severity.WARNING),
+    beside_what_is_within_the_share=(None, defaulted("64", "64", BOTH, sidecar(requests={"cpu": "12"})), Severity.WARNING),
+    beside_what_is_not=(None, defaulted("64", "64", BOTH, sidecar(requests={"cpu": "13"})), Severity.DENIAL),
+    a_wish=(None, defaulted("64", "64", ""), Severity.DENIAL),
+    a_wish_beside_a_default=(None, defaulted("64", "64", BOTH.partition(";")[0]), Severity.DENIAL),
+    forged_and_no_default_of_the_namespace=(NOT_KNOWN, defaulted("65", "65"), Severity.DENIAL),
+    of_a_container_without_gpus=(
+        None, defaulted("1", "1", BOTH.replace("main", "proxy"), sidecar(requests={"cpu": "64"})), Severity.DENIAL,
+    ),
+    a_default_that_could_have_been_lowered_by_its_author=(BURSTABLE, defaulted("13", "16"), Severity.DENIAL),
+)  # fmt: skip
+def test_a_default_that_stays_is_no_denial(
+    known: NamespaceLimits | None, document: JSON, want: Severity
+) -> None:
+    (found,) = mutate(
+        PodPatch(view(document)), HostResourcesOptions(), context(classes=SHARES, limit_ranges=known)
+    )
+
+    verb = "should" if want is Severity.WARNING else "must"
+    assert (found.severity, found.message.partition(" ")[0]) == (want, verb)
 
 
 @cases(

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.processes
 BY_JOB, BY_BOTH = 'job="dcgm"', 'job="dcgm",namespace="gpu-operator"'
 TRUSTED = 'job=~"dcgm|dcgm-honored|amd"'
 MIB = 1024 * 1024
-VICTIMS = {f"victim-{letter}": f"GPU-{letter}" for letter in "abcdef"}
+VICTIMS = {f"victim-{letter}": f"GPU-{letter}" for letter in "abcdefgh"}
 """Pods that work, by the GPU that each has."""
 WANTED = {
     ("idle", "GPU-i", ""): (0.01, 1024 * MIB),
@@ -57,10 +57,15 @@ FORGED = {
     "job": stolen("victim-c"),
     "job-enforced": stolen("victim-d"),
     "recorded": f'{USE}{{namespace="team",pod="victim-e",gpu="GPU-z"}} 0\n',
+    "dropped": f'{USE}{{namespace="team",pod="victim-g",gpu="GPU-z"}} 0\n',
+    "dropped-enforced": f'{USE}{{namespace="team",pod="victim-h",gpu="GPU-z"}} 0\n',
     "recorded-enforced": f'{USE}{{namespace="team",pod="victim-f",gpu="GPU-z",job="",instance=""}} 0\n',
 }
 ENFORCED = [{"target_label": "namespace", "replacement": "tenant"}]
 """What the Prometheus operator adds to monitors of the namespace by `enforcedNamespaceLabel: namespace`."""
+
+DROPPED = [{"action": "labeldrop", "regex": "job|instance"}]
+"""What a tenant may write into `metricRelabelings`."""
 
 
 def recorded(of: Prometheus, query: str) -> dict[tuple[str, ...], float]:
@@ -86,6 +91,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
             job("job", exporters, honor_labels=True),
             job("job-enforced", exporters, honor_labels=True, metric_relabel_configs=ENFORCED),
             job("recorded", exporters),
+            job("dropped", exporters, honor_labels=True, metric_relabel_configs=DROPPED),
+            job(
+                "dropped-enforced",
+                exporters,
+                honor_labels=True,
+                metric_relabel_configs=[*DROPPED, *ENFORCED],
+            ),
             job("recorded-enforced", exporters, honor_labels=True, metric_relabel_configs=ENFORCED),
         ]
         with prometheus(tmp_path_factory.mktemp("prometheus"), jobs, TRUSTED) as client:
@@ -105,7 +117,9 @@ def test_every_exporter_is_recorded_in_one_shape(measured: Prometheus) -> None:
 
 
 def test_the_expressions_say_the_same_without_the_rules(measured: Prometheus) -> None:
-    assert recorded(measured, use_expression(TRUSTED, INTERVAL)) == recorded(measured, USE + UNFORGED)
+    by_rules = recorded(measured, USE + UNFORGED)
+    del by_rules["victim-g", "GPU-z", ""]  # forged without a `job`
+    assert recorded(measured, use_expression(TRUSTED, INTERVAL)) == by_rules
     assert recorded(measured, memory_expression(TRUSTED, INTERVAL)) == recorded(measured, MEMORY + UNFORGED)
 
 
@@ -133,6 +147,8 @@ def test_work_between_two_evaluations_is_not_lost(tmp_path: Path) -> None:
     any_job_where_the_namespace_is_asked_for=("victim-d", use_expression(BY_BOTH, INTERVAL), 1),
     a_recorded_name=("victim-e", USE + UNFORGED, 1),
     a_recorded_name_without_our_matcher=("victim-e", USE, 2),
+    a_recorded_name_without_a_job=("victim-g", USE + UNFORGED, 2),
+    a_recorded_name_without_a_job_in_an_enforced_namespace=("victim-h", USE + UNFORGED, 1),
     a_recorded_name_in_an_enforced_namespace=("victim-f", USE + UNFORGED, 1),
 )
 def test_forged_series(pod: str, query: str, want: int, measured: Prometheus) -> None:
