@@ -58,6 +58,8 @@ LINE_AGAIN = 30.0
 """Seconds until the next look at a line, for what no watch shows: the size of a gang, the end of a pause, a starved pod."""
 SPENDING_MS = 300_000
 """What is spent of a budget is written so often at least. A write takes the API server some 2 ms."""
+SILENT_AGAIN = 30.0
+"""Seconds until the next count of a budget while a watch is silent."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
@@ -272,7 +274,9 @@ class QuotaReconciler:
         if ledger.budget is None or ledger.spending is None:
             return None
         due = next_change(ledger.budget, ledger.spending, ledger.used or {})
-        return (min(due, ledger.spending.until + SPENDING_MS) - self.clock()) / 1000
+        wait = (min(due, ledger.spending.until + SPENDING_MS) - self.clock()) / 1000
+        # It is overdue after a count only if that added nothing, because a watch is silent.
+        return wait if wait > -1 else SILENT_AGAIN
 
     def _with_note(self, namespace: str, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger of a new budget with what the namespace spent before, of a quota that was deleted."""

@@ -146,7 +146,10 @@ class UsageCounter:
         unclassified_pods: UnclassifiedPods,
         deleted: Collection[str],
     ) -> Counted:
-        """Count a namespace. `deleted` are the deletions of the watches of all catalogues, because ours may have begun later."""
+        """Count a namespace. `deleted` are the deletions of the watches of all catalogues, because ours may have begun later.
+
+        While a watch is silent, nothing is added to what is spent of a budget.
+        """
         with self._lock:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # If the API server does not serve claims, there are none at the revision of the pods.
@@ -154,7 +157,12 @@ class UsageCounter:
             gone = self._gone_claims(namespace)
             idle = self._idle(namespace)
             used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
-            spending = self.sums.spending(namespace, unclassified_pods, ledger)
+            spending = ledger.spending
+            if self._is_silent:
+                # A history that begins now would take what was stored before the silence for what is stored now.
+                self.sums.forget_histories()
+            else:
+                spending = self.sums.spending(namespace, unclassified_pods, ledger)
             waiting = len(self.sums.waiting(namespace))
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
@@ -173,10 +181,14 @@ class UsageCounter:
         if not self.synced:
             return
         with self._lock:
-            if any(each.age > STALE_SECONDS for each in self.informers.values()):
+            if self._is_silent:
                 self.sums.forget_histories()
             else:
                 self.sums.follow(namespace, unclassified_pods, ledger)
+
+    @property
+    def _is_silent(self) -> bool:
+        return any(each.age > STALE_SECONDS for each in self.informers.values())
 
     def pods_of(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace, also those that have ended."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from time import monotonic, time
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.budget import PER_MS, Held, milliseconds
@@ -47,7 +48,8 @@ class Gap(msgspec.Struct, frozen=True):
     def of(cls, ledger: QuotaLedger, lives: Iterable[Life], now: int) -> "Gap":
         """Return what was held since the last count of the ledger, by the keys of its budget.
 
-        What else was held then is in the `used` of that count, or has a reservation, because only a count removes one.
+        What else was held then is in the `used` of that count, or has a reservation, because only a count removes one. What is
+        reserved for a pod whose gate was not removed is not held.
         """
         keys = ledger.budget.granted if ledger.budget else {}
         since = min(now, ledger.spending.until) if ledger.spending else now
@@ -60,7 +62,9 @@ class Gap(msgspec.Struct, frozen=True):
                 found.append(life.demand)
                 for key in known.keys() & life.demand.keys():
                     known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
-        missing = positive_difference(total((ledger.used or {}, ledger.reserved)), total(found))
+        waiting = (each.id for each in ledger.reservations if each.is_lift)
+        admitted = replace(ledger, reservations=ledger.reservations.without(waiting))
+        missing = positive_difference(total((admitted.used or {}, admitted.reserved)), total(found))
         unknown = {
             key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
         }

@@ -15,6 +15,8 @@ from policies.quota.amounts import (
     total_of_shared,
     unit,
 )
+from policies.quota.budget import reached
+from policies.quota.budget_findings import how_much, time_of
 from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line import Place, Standing, Turn
@@ -43,7 +45,7 @@ _MESSAGES = {
     Standing.DENIED: "the removal of its scheduling gate was denied: {}",
     Standing.TOO_LARGE: "it exceeds the whole quota: it needs {}",
     Standing.TOO_MANY: "its gang {} can start together",
-    Standing.BUDGET_SPENT: "the budget of GPU-hours is spent: it waits for the next period",
+    Standing.BUDGET_SPENT: "the budget is spent: {}",
     Standing.ON_HOLD: "the line is on hold: spec.queue.hold of the GPUQuota is true",
 }
 _BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})
@@ -187,6 +189,8 @@ class WaitingReports:
             detail = f"{place.gang} has {members} pods, of which at most {place.most}"
         elif place.standing is Standing.DENIED:
             detail = self._denials.get(uid, "")
+        elif place.standing is Standing.BUDGET_SPENT:
+            detail = _spent(place.needed, ledger)
         else:
             detail = _too_large(needed, ledger)
         return _MESSAGES[place.standing].format(detail)
@@ -210,6 +214,15 @@ def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     return f"{amounts_in_words(needed)}" + (
         f", the quota grants {amounts_in_words(granted)}" if granted else ""
     )
+
+
+def _spent(needed: Vector, ledger: QuotaLedger) -> str:
+    """Return `100 of 100 GPU-hours used this month; it waits until 2026-12-01T00:00Z`."""
+    budget, spending = ledger.budget, ledger.spending
+    if budget is None or spending is None:
+        return "it waits for the next period"
+    spent = reached(budget, spending).intersection(needed)
+    return f"{how_much(budget, spending, spent)}; it waits until {time_of(spending.end)}"
 
 
 def _in_line(number: int, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:

@@ -7,6 +7,7 @@ gains anything by deleting a quota.
 import logging
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.quota.budget import Spending
 from webhook.cluster import errors
@@ -56,7 +57,7 @@ class BudgetNotes:
                 changes: dict[str, str | None] = {
                     key: None for key, text in data.items() if _has_ended(text, spending.until)
                 }
-                changes[namespace] = msgspec.json.encode(spending).decode()
+                changes[namespace] = msgspec.json.encode(_without_zeros(spending)).decode()
                 body = msgspec.json.encode({"metadata": {"resourceVersion": version}, "data": changes})
                 self._api.patch(self._path, body, content_type=MERGE_PATCH, timeout=_SECONDS)
             except errors.Conflict:
@@ -81,6 +82,15 @@ def _read(text: str) -> Spending | None:
         return _SPENDING.decode(text)
     except msgspec.MsgspecError:
         return None
+
+
+def _without_zeros(spending: Spending) -> Spending:
+    """Return a shorter note: a ConfigMap takes 1 MiB."""
+    return replace(
+        spending,
+        spent={key: amount for key, amount in spending.spent.items() if amount},
+        unknown={key: amount for key, amount in spending.unknown.items() if amount},
+    )
 
 
 def _has_ended(text: str, now: int) -> bool:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from operator import itemgetter
 
@@ -9,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota.budget import GPU_HOUR, Budget
+from policies.quota.ledger.reservations import Reservation, lift_id
 from tests.budgets import HOUR, T4, at
 from tests.cases import cases
 from tests.webhook.controller.budgeted import MANY, TEAM, Namespace, Watching
@@ -93,6 +95,17 @@ def test_what_came_and_went_in_a_gap_is_bounded_by_its_reservation() -> None:
     team.count(team.start())
     assert (team.counted, team.unknown) == (8 + 2, 6)
     assert team.counted <= team.hours <= team.counted + team.unknown
+
+
+def test_what_is_held_for_a_pod_that_waits_is_not_unknown_in_a_gap() -> None:
+    team, one = counted_once()
+    team.controllers.remove(one)
+    waits = Reservation(lift_id("waits"), {"gpus": Fraction(3)})
+    begun = Reservation(lift_id("begun", "request"), {"gpus": Fraction(1)})
+    team.ledger = replace(team.ledger, reservations=team.ledger.reservations.plus([waits, begun]))
+    team.pass_time(BEGIN + 2 * HOUR)
+    team.count(team.start())
+    assert (team.counted, team.unknown) == (8, 2)
 
 
 def test_what_ended_before_the_last_count_hides_nothing_in_a_gap() -> None:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,12 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from policies.quota.waiting import GATE
+from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, quota_ledger
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_counter import DELETED, Counted, UsageCounter
 from webhook.controller.usage_log import Holding
@@ -176,7 +179,10 @@ def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
 def test_a_count_is_as_old_as_the_older_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with counter(tmp_path, []) as of:
         older = SimpleNamespace(revision=7, list_started=0.5)
-        monkeypatch.setattr(of, "claims", SimpleNamespace(position=lambda _: older))
+        claims = SimpleNamespace(
+            position=lambda _: older, resource=SimpleNamespace(plural="resourceclaims"), age=0.0
+        )
+        monkeypatch.setattr(of, "claims", claims)
         monkeypatch.setattr(of, "_gone_claims", lambda _: {})
         counted = of.count("team", ledger(), UnclassifiedPods.TOTAL_ONLY, ())
 
@@ -206,3 +212,20 @@ def test_a_change_that_is_summed_up_in_part_is_no_sum(
         assert eventually(lambda: of.pods.position("team").revision == 11)
 
         assert count(of).listing.used["gpus"] == 2
+
+
+@cases("silent", no_watch="", of_pods="pods", of_nodes="nodes")
+def test_while_a_watch_is_silent_nothing_is_added_to_a_budget(
+    silent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def age(of: Informer[Any]) -> float:
+        return STALE_SECONDS + 1 if of.resource.plural == silent else 0.0
+
+    monkeypatch.setattr(Informer, "age", property(age))
+    before = quota_ledger(hard=ONE, budget=budget(gpus=100), spending=spending(start=0, end=1, until=0))
+    with counter(tmp_path, []) as of:
+        counted = of.count("team", before, UnclassifiedPods.TOTAL_ONLY, ()).listing
+        (kept,) = of.sums._namespaces["team"].sums.values()
+    assert counted.used == ONE
+    assert (counted.spending == before.spending) is bool(silent)
+    assert (kept.history is None) is bool(silent)

@@ -12,6 +12,7 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.line import Gang, Standing, Waiter, take_turn
 from policies.quota.waiting import QueueSpec
+from tests.budgets import budget, spending
 from tests.builders import quota_ledger, uid
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
@@ -197,6 +198,11 @@ CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fractio
         [ONE],
         {"queue": QueueSpec(hold=True)},
         "the line is on hold: spec.queue.hold of the GPUQuota is true",
+    ),
+    budget_spent=(
+        [CLASS],
+        {"budget": budget(gpus=100, t4=10), "spending": spending(spent=100, t4=10)},
+        "the budget is spent: 100 of 100 GPU-hours used this month; it waits until 2026-12-01T00:00Z",
     ),
     other_gate=(
         [waiter("one", obstacle=Standing.OTHER_GATE)],

@@ -5,9 +5,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policies.quota.budget import Spending
-from tests.budgets import MONTH, at, spending
+from tests.budgets import MONTH, T4, at, spending
 from tests.cases import cases
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -59,6 +60,12 @@ def test_what_is_noted_is_read_of_its_namespace_only() -> None:
     notes(api).put("team", SPENT)
     assert notes(api).get("team") == SPENT
     assert notes(api).get("other") is None
+
+
+def test_keys_of_which_nothing_is_spent_are_not_noted() -> None:
+    api = ConfigMapApi()
+    notes(api).put("team", replace(SPENT, spent={**SPENT.spent, T4: 0}, unknown={**SPENT.unknown, T4: 0}))
+    assert api.data == {"team": text(SPENT)}
 
 
 @cases(
