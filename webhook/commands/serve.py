@@ -215,7 +215,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         claims=claims.lookup,
         owner_deadline=OwnerDeadlines(api).lookup,
         budgets=partial(budgets_by, api),
-        limits_of=LimitRanges(api).limits_of,
+        limits_of=LimitRanges(api, threading.Event()).limits_of,  # for as long as the process lives
         quota=quota,
         scaled=partial(read_target, api),
         documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),

@@ -35,10 +35,13 @@ def _record(raw: msgspec.Raw) -> LimitRangeRecord:
 
 
 class LimitRanges:
-    """What the LimitRanges of each namespace say. Until everything is listed, a review reads those of its own namespace."""
+    """What the LimitRanges of each namespace say. Until everything is listed, a review reads those of its own namespace.
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
+    They are followed from the first review that needs them until `stopping`.
+    """
+
+    def __init__(self, api: ApiClient, stopping: threading.Event) -> None:
+        self._api, self._stopping = api, stopping
         self._by_namespace: dict[str, dict[str, LimitRange]] = {}
         self._limits: dict[str, NamespaceLimits] = {}
         self._informer = Informer(api, RESOURCE, _record, self._changed)
@@ -50,7 +53,7 @@ class LimitRanges:
         with self._starting:
             if not self._is_started:
                 self._is_started = True
-                self._informer.start(threading.Event())  # for as long as the process lives
+                self._informer.start(self._stopping)
         if self._informer.is_current:
             return self._limits.get(namespace, NO_LIMITS)
         seconds = min(deadline - monotonic(), LONGEST_SECONDS)
