@@ -16,8 +16,9 @@ from tests.prometheus import Exporters, dcgm, dcgm_slice, job, prometheus
 from webhook.controller.gpu_use import Measuring
 
 SECONDS = 120
-"""A machine with much else to do misses samples, and then nothing is idle for the length of the window."""
 WINDOW = timedelta(seconds=10)
+ASSUMED_INTERVAL = timedelta(seconds=2)
+"""Twice the real one: a machine with much else to do misses samples, and with half of them a GPU is still measured."""
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
 OWNED = {"ownerReferences": [OWNER]}
 OF_THE_EXPORTER = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}
@@ -84,12 +85,15 @@ def test_idle_holders_are_named_until_they_work_and_while_they_are_measured(
     with ExitStack() as running:
         client = running.enter_context(prometheus(tmp_path, jobs, 'job=~"dcgm|node-2"'))
         second = timedelta(seconds=1)
-        measuring = Measuring(prometheus=client, idle_after=WINDOW, every=second, rules_interval=second)
+        measuring = Measuring(
+            prometheus=client, idle_after=WINDOW, every=second, rules_interval=ASSUMED_INTERVAL
+        )
         with Running(quotas, measuring=measuring):
             cluster = Cluster(quotas, exporters)
 
             assert cluster.becomes(Job_train="4", Pod_restarted="1", Pod_slice="1/4")
-            assert eventually(lambda: cluster.events().keys() == {"train-0", "train-1", "restarted", "slice"})
+            named = {"train-0", "train-1", "restarted", "slice"}
+            assert eventually(lambda: cluster.events().keys() == named, seconds=SECONDS)
             message = cluster.events()["train-0"]["message"]
             assert message.startswith("has been idle for 0 min: 2 GPUs, each under 5 % busy; ")
             first = cluster.since("Pod/restarted")
@@ -105,7 +109,9 @@ def test_idle_holders_are_named_until_they_work_and_while_they_are_measured(
             assert cluster.becomes(Pod_restarted="1", Pod_slice="1/4")
 
             running.close()
-            shown = eventually(lambda: (idle := cluster.team.status().idle) and idle.measured and idle)
+            shown = eventually(
+                lambda: (idle := cluster.team.status().idle) and idle.measured and idle, seconds=SECONDS
+            )
             assert shown
             assert (shown.gpus, shown.holders) == (None, ())
             assert shown.measured.startswith(f"Prometheus at {client.url} did not answer: ")
