@@ -82,9 +82,9 @@ def test_a_number_of_gpus(reviewed: ControlPlane) -> None:
         "gpuquota.gpu-admission.dev/default configured\n"
     )
     assert listed(reviewed, *kubectl, "-o", "wide") == text("""
-        NAME      USED   RESERVED   WAITING   HARD   STATUS   HARD CLASSES      HARD RESOURCES   ALL USED   UNCLASSIFIED   AGE
-        default                               16              {"nvidia-t4":2}                                              AGE
-        """)
+        NAME      USED   RESERVED   WAITING   HARD   STATUS   HARD CLASSES      HARD RESOURCES   ALL USED   GPU-HOURS USED   GPU-HOURS   UNCLASSIFIED   IDLE   AGE
+        default                               16              {"nvidia-t4":2}                                                                                  AGE
+        """)  # noqa: E501  - one line of kubectl
     assert applied(reviewed, quota({"gpu": 16, "classes": {"nvidia-t4": 2}})) == (
         'The GPUQuota "default" is invalid: spec.hard.gpu: unknown field; did you mean gpus?\n'
     )
