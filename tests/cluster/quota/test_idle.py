@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.controllers import Running, eventually
+from tests.cluster.quota.quotas import in_force
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.prometheus import Exporters, dcgm, dcgm_slice, job, prometheus
@@ -27,7 +28,7 @@ OF_THE_EXPORTER = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}
 class Cluster:
     def __init__(self, plane: ControlPlane, exporters: Exporters) -> None:
         self.team, self.exporters = Namespace(plane), exporters
-        self.team.quota({"gpus": "16"})
+        in_force(self.team, {"gpus": "16"})
         for number in range(2):
             self.team.pod(f"train-{number}", 2, metadata=OWNED, nodeName="n")
         for name in ("busy", "restarted", "not-measured"):

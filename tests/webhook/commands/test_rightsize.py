@@ -115,7 +115,7 @@ def test_json_has_numbers_and_every_suggestion() -> None:
     ),
 )
 def test_what_cannot_work_is_refused(arguments: list[str], want: str) -> None:
-    result = CliRunner().invoke(main, ["rightsize", *arguments])
+    result = CliRunner(env={"COLUMNS": None}).invoke(main, ["rightsize", *arguments])
 
     assert result.exit_code == 2
     assert want in " ".join(result.stderr.split())

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -41,14 +41,15 @@ def idle(number: int, *holders: IdleHolder, **tweaks: Any) -> QuotaSummary:
 
 
 def twenty_hours_idle(name: str, gpus: int) -> IdleHolder:
-    return IdleHolder(name, Fraction(gpus), (NOW - timedelta(hours=20)).isoformat())
+    return IdleHolder(name, Fraction(gpus), (datetime.now(UTC) - timedelta(hours=20)).isoformat())
 
 
-IDLE = (
-    idle(1, twenty_hours_idle("Notebook/ana", 2), twenty_hours_idle("Job/<old>", 1)),
-    *(idle(number) for number in range(2, 12)),
-    idle(12, twenty_hours_idle("Notebook/eve", 4)),
-)
+def idle_quotas() -> tuple[QuotaSummary, ...]:
+    return (
+        idle(1, twenty_hours_idle("Notebook/ana", 2), twenty_hours_idle("Job/<old>", 1)),
+        *(idle(number) for number in range(2, 12)),
+        idle(12, twenty_hours_idle("Notebook/eve", 4)),
+    )
 
 
 @cases(
@@ -57,7 +58,7 @@ IDLE = (
     most_idle_first=({"sort": "most idle first"}, teams(12, 1, *range(2, 12))),
 )
 def test_quotas_with_idle_gpus(query: Mapping[str, str], want: list[str]) -> None:
-    text = shown("/", query, status(IDLE))
+    text = shown("/", query, status(idle_quotas()))
 
     assert names(text) == want
     cells = re.findall(r'<td class="of-idle number( none)?">([^<]+)</td>', text)
@@ -65,7 +66,7 @@ def test_quotas_with_idle_gpus(query: Mapping[str, str], want: list[str]) -> Non
 
 
 def test_idle_holders_are_listed_with_what_they_lost() -> None:
-    overview, page = (shown(path, {}, status(IDLE)) for path in ("/", "/quotas/team-001"))
+    overview, page = (shown(path, {}, status(idle_quotas())) for path in ("/", "/quotas/team-001"))
 
     lost = re.compile(r"<strong>([^<]+)</strong>.*?· ([\d.]+ GPU-hours?) lost", re.DOTALL)
     cards = [text.partition('id="idle"')[2].partition("</section>")[0] for text in (overview, page)]

@@ -102,7 +102,10 @@ def test_of_many_namespaces_a_click_shows_all_but_the_largest() -> None:
     assert "with fewer GPUs" not in page(msgspec.structs.replace(REPORT, namespaces=many[:50]))
 
 
-def test_workloads_that_could_be_smaller_are_a_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workloads_that_could_be_smaller_are_a_paragraph(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     sizes = right_size(peaks("9.2", "0.1"))
     (workload,) = sizes.workloads
     hostile = msgspec.structs.replace(
