@@ -20,6 +20,11 @@ PAGE = Path(__file__).parents[3] / "docs" / "usage.md"
 PRICES = Prices("EUR", None, {H100: Fraction("3.95")})
 
 
+@pytest.fixture(autouse=True)
+def as_into_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def report(found: Peaks, prices: Prices | None = None, *, by_hour: bool = True) -> SizeReport:
     sizing = Sizing(classes=CLASSES, offers={H100: ALL_SLICES}, allows=lambda _: True, prices=prices)
     hours = Fraction(3 * 730)
@@ -115,7 +120,7 @@ def test_json_has_numbers_and_every_suggestion() -> None:
     ),
 )
 def test_what_cannot_work_is_refused(arguments: list[str], want: str) -> None:
-    result = CliRunner(env={"COLUMNS": None}).invoke(main, ["rightsize", *arguments])
+    result = CliRunner().invoke(main, ["rightsize", *arguments])
 
     assert result.exit_code == 2
     assert want in " ".join(result.stderr.split())
