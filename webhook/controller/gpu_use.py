@@ -55,7 +55,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def promql(self) -> str:
-        """The query for the largest use of each GPU in the window, of those with enough samples."""
+        """The query for the largest use in the window, of each GPU with enough samples."""
         window = f"{USE}{UNFORGED}[{round(self.idle_after.total_seconds())}s]"
         least = ENOUGH * (self.idle_after / self.rules_interval)
         return f"max_over_time({window}) and count_over_time({window}) >= {least:g}"

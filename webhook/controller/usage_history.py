@@ -1,7 +1,7 @@
 """What a namespace held over time, for its budget: the integral of `used`, added up at every change.
 
 It is a curve of points: a moment, and all that was held until then. So what was held between any two moments since its beginning
-is a difference. The ledger names the first moment, and whoever counts knows the second one.
+is a difference. The ledger names the first moment, and the controller that counts knows the second one.
 
 It begins with a gap: the time from the last count in the ledger to the beginning, in which this process did not watch.
 """

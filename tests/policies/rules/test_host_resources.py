@@ -51,7 +51,7 @@ def run(
     known: NamespaceLimits | None = NO_LIMITS,
     **more: Any,
 ) -> tuple[list[str], list[str], JSON]:
-    """Return the changes in words, the findings, and the pod as it is then, which a second run leaves alone."""
+    """Return the changes in words, the findings and the changed pod, which a second run leaves alone."""
     patch = PodPatch(view(document))
     fields = {"classes": SHARES, "limit_ranges": known, **more}
     found = list(mutate(patch, options, context(Phase.MUTATE, **fields)))

@@ -198,7 +198,7 @@ class Month:
         self.team.start()
 
     def count(self) -> None:
-        """Let one controller count, whoever leads, and both forget what they need no longer."""
+        """Let one controller count, and both forget what they need no longer."""
         if self.team.controllers:
             self.team.count(self.chance.choice(self.team.controllers))
         for each in self.team.controllers:
