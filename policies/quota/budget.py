@@ -1,8 +1,9 @@
 """Budgets of GPU-hours: what a namespace may hold over a period, added up by the controller and written into the ledger.
 
-What is spent is the integral of `used` over time. A count adds the time since `Spending.until` of the very ledger that its swap
-replaces, so no interval is added twice, also by two controllers. `until` never goes back. All times are milliseconds since 1970, UTC. All
-amounts are whole GPU-microseconds (GPU-us), so that sums of shares stay short; one rounding loses less than 1e-12 GPU-hours.
+What is spent is the integral of `used` over time. A count adds the time since `Spending.until` of the very ledger that its
+swap replaces, so no interval is added twice, also by two controllers. `until` never goes back. All times are milliseconds
+since 1970, UTC. All amounts are whole GPU-microseconds (GPU-us), so that sums of shares stay short; one rounding loses less
+than 1e-12 GPU-hours.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
