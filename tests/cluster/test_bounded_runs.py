@@ -125,7 +125,7 @@ def test_a_pod_that_may_run_too_long_is_denied(full_plane: ControlPlane) -> None
 @cases(
     ("kind", "api_version"),
     no_such_job=("Job", "batch/v1"),
-    no_such_api=("PyTorchJob", "kubeflow.org/v1"),
+    no_such_api=("XGBoostJob", "kubeflow.org/v1"),
     an_exempt_kind=("RayCluster", "ray.io/v1"),
     an_unknown_kind=("Endless", "example.com/v1"),
 )

@@ -11,7 +11,7 @@ import yaml
 
 from tests.builders import JSON, deployment, gpu_container, manifest
 from tests.cluster.controllers import eventually
-from tests.cluster.test_workload_kinds import CRDS, install
+from tests.cluster.test_workload_kinds import install
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import serving
 
@@ -36,7 +36,7 @@ spec:
 ---
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUQuota
-metadata: {name: default, namespace: ml}
+metadata: {name: default, namespace: speech}
 spec:
   hard: {gpus: "4"}
 """
@@ -46,14 +46,12 @@ RANDOM = re.compile(r"(?<=/chat)(-[a-z0-9]{5,10}){1,2}\b|(?<=/train)-[a-z0-9]{5}
 
 @pytest.fixture(scope="module")
 def served(full_plane: ControlPlane) -> Iterator[ControlPlane]:
-    client = full_plane.client()
-    install(client, "kubeflow.org", "v1", "PyTorchJob")
-    with serving(full_plane, CONFIGURATION, "ml", "small-cards", "training", host=41):
+    install(full_plane.client(), "kubeflow.org", "v1", "PyTorchJob")
+    with serving(full_plane, CONFIGURATION, "speech", "small-cards", "training", host=41):
         yield full_plane
-    client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")
 
 
-def applied(plane: ControlPlane, document: JSON, namespace: str = "ml") -> str:
+def applied(plane: ControlPlane, document: JSON, namespace: str = "speech") -> str:
     done = plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document), check=False)
     return done.stderr + done.stdout
 
@@ -63,7 +61,9 @@ def events(plane: ControlPlane, kind: str) -> set[str]:
     chosen = f"involvedObject.kind={kind},reason=FailedCreate"
 
     def listed() -> set[str]:
-        shown = plane.kubectl("get", "events", "-n", "ml", "--field-selector", chosen, "--no-headers").stdout
+        shown = plane.kubectl(
+            "get", "events", "-n", "speech", "--field-selector", chosen, "--no-headers"
+        ).stdout
         words = (" ".join(line.split()[1:]) for line in shown.splitlines())
         return {RANDOM.sub("-RANDOM", line) for line in words}
 
@@ -81,28 +81,28 @@ def test_a_job_of_one_pod_that_is_larger_than_the_quota(served: ControlPlane) ->
     job = manifest("batch/v1", "Job", "train", {"template": template("8", restartPolicy="Never")})
 
     assert applied(served, job) == (
-        "Warning: Job ml/train: spec.template: set nvidia.com/gpu: 4; a pod needs 8 GPUs, which can never fit: the "
-        "GPUQuota of ml grants 4 "
+        "Warning: Job speech/train: spec.template: set nvidia.com/gpu: 4; a pod needs 8 GPUs, which can never fit: the "
+        "GPUQuota of speech grants 4 "
         "in all; or ask #gpu-support to raise spec.hard.gpus [gpu-quota]\n"
         "job.batch/train created\n"
     )
     assert events(served, "Job") == {
-        f"Warning FailedCreate job/train Error creating: {DENIED.format('validate')}ml/train-RANDOM: set nvidia.com/gpu: 4; "
-        "exceeded quota: ml/default, 8 GPUs can never fit: the quota grants 4; or ask #gpu-support to raise spec.hard.gpus "
+        f"Warning FailedCreate job/train Error creating: {DENIED.format('validate')}speech/train-RANDOM: set nvidia.com/gpu: 4; "
+        "exceeded quota: speech/default, 8 GPUs can never fit: the quota grants 4; or ask #gpu-support to raise spec.hard.gpus "
         "[gpu-quota]"
     }
 
 
 def test_a_deployment_over_the_quota(served: ControlPlane) -> None:
     assert applied(served, deployment("chat", gpu_container("2"), replicas=3)) == (
-        "Warning: Deployment ml/chat: spec.replicas: set replicas: 2; needs 6 GPUs, which can never fit: the "
-        "GPUQuota of ml grants 4 in all; 2 of 3 "
+        "Warning: Deployment speech/chat: spec.replicas: set replicas: 2; needs 6 GPUs, which can never fit: the "
+        "GPUQuota of speech grants 4 in all; 2 of 3 "
         "pods will start; or ask #gpu-support to raise spec.hard.gpus [gpu-quota]\n"
         "deployment.apps/chat created\n"
     )
     assert events(served, "ReplicaSet") == {
-        f"Warning FailedCreate replicaset/chat-RANDOM Error creating: {DENIED.format('validate')}ml/chat-RANDOM: wait until "
-        "others release 2 GPUs; exceeded quota: ml/default, requested 2 GPUs, 4 of 4 used; or ask "
+        f"Warning FailedCreate replicaset/chat-RANDOM Error creating: {DENIED.format('validate')}speech/chat-RANDOM: wait until "
+        "others release 2 GPUs; exceeded quota: speech/default, requested 2 GPUs, 4 of 4 used; or ask "
         "#gpu-support to raise spec.hard.gpus [gpu-quota]"
     }
 

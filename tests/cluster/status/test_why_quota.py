@@ -13,7 +13,7 @@ from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.cluster.controllers import eventually, shows
 from tests.cluster.status.conftest import MIG, TAINT, apply, on, replicated, workload
-from tests.cluster.test_workload_kinds import CRDS, install
+from tests.cluster.test_workload_kinds import install
 from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main
@@ -61,7 +61,6 @@ def full(cluster: ControlPlane) -> Iterator[ControlPlane]:
     _gang(cluster, teams[GANGS])
     yield cluster
     assert client.delete("/api/v1/nodes/t4-1")[0] == 200
-    client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")
 
 
 def _updated(plane: ControlPlane, team: Namespace, spec: JSON, **template: Any) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.builders import JSON
 from tests.cluster.controllers import is_there
-from tests.cluster.test_workload_kinds import CRDS, crd
+from tests.cluster.test_workload_kinds import install
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import Namespace
@@ -24,7 +24,7 @@ def create(plane: ControlPlane, team: Namespace, document: JSON) -> Any:
     group, _, version = document["apiVersion"].rpartition("/")
     plural = f"{document['kind'].lower()}s"
     if group not in {"batch", "scheduling.k8s.io"}:
-        assert plane.client().post(CRDS, crd(group, version, document["kind"], "Namespaced"))[0] in {201, 409}
+        install(plane.client(), group, version, document["kind"])
     served = f"/apis/{group}/{version}/namespaces/{team.name}/{plural}"
     assert is_there(plane, served)
     return accepted(plane.client().post(served, document))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.cluster.controllers import Running, eventually, shows
 from tests.cluster.quota.quotas import in_force
-from tests.cluster.test_workload_kinds import CRDS, install
+from tests.cluster.test_workload_kinds import install
 from tests.cluster.waiting.line import Line
 from tests.cluster.waiting.test_controllers import job, server, template
 from tests.controlplane import ControlPlane
@@ -26,15 +26,14 @@ AGE = re.compile(r"\b\d+s( *)")
 
 
 @pytest.fixture(scope="module")
-def team(full_plane: ControlPlane, running_jobs: Running) -> Iterator[Line]:  # noqa: ARG001 - it has to run
+def team(full_plane: ControlPlane, running_jobs: Running) -> Line:  # noqa: ARG001 - it has to run
     """Return a namespace whose four GPUs are in use."""
     install(full_plane.client(), "kubeflow.org", "v1", "PyTorchJob")
     line = Line(full_plane, NAMESPACE)
     in_force(line, {"gpus": "4"})
     line.pod(HOLDER, 4)
     assert shows(line, 4)
-    yield line
-    full_plane.client().delete(f"{CRDS}/pytorchjobs.kubeflow.org")
+    return line
 
 
 @pytest.fixture(autouse=True)
