@@ -9,8 +9,13 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import NOTHING, Vector
 from policies.quota.demand import UnclassifiedPods
+
+
+def team_title(name: str) -> str:
+    """Return a team in words: `ClusterGPUQuota team-vision`."""
+    return f"ClusterGPUQuota {name}"
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +45,12 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     held: Mapping[str, Vector]
     uncounted: frozenset[str] = frozenset()
     waiting: int = 0
+
+    @property
+    def most(self) -> Vector:
+        """What this namespace can have at most of each dimension of `hard`."""
+        guaranteed = self.guaranteed_to_others
+        return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
 
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""

@@ -24,7 +24,7 @@ from policies.pods.field_paths import value_at
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
-from policies.quota.amounts import NOTHING, Vector, positive_difference, total
+from policies.quota.amounts import Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
@@ -162,9 +162,8 @@ class RunQuota(msgspec.Struct, frozen=True):
     def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
         """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
         grant = self.grant()
-        used = positive_difference(grant.held or {}, held)
-        free = {key: max(hard - used.get(key, NOTHING), NOTHING) for key, hard in grant.hard.items()}
-        return positive_difference(starting(able_to_start(requested, grant.hard), free), held)
+        grant = replace(grant, held=positive_difference(grant.held or {}, held))
+        return positive_difference(starting(able_to_start(requested, grant.most), grant.free), held)
 
     def grant(self) -> QuotaGrant:
         others = total(demand for other, demand in self.requested.items() if other != self.key)
