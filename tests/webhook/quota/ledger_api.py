@@ -16,7 +16,7 @@ LEDGERS = ledger_objects_path(INSTALLATION)
 
 
 class LedgerApi:
-    """For any number of threads. `writes` counts those of each object by its path, without conflicts. `reads` are the paths read."""
+    """For any number of threads. `writes` counts those of each path, without conflicts. `reads` are the paths read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
