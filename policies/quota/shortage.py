@@ -181,11 +181,9 @@ def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> 
     return next((f"; largest: {text}" for text in largest if text), "")
 
 
-def largest_namespaces(share: TeamShare, key: str, most: int = MAX_HOLDERS) -> str:
+def largest_namespaces(share: TeamShare, key: str, most: int | None = None) -> str:
     """Return which namespaces of a team have the most of a dimension, used or guaranteed: `vision-prod 40, vision-cv 12`."""
-    held = {name: amount for name, each in share.held.items() if (amount := each.get(key, NOTHING))}
-    largest = sorted(held, key=lambda name: (-held[name], name))[:most]
-    return ", ".join(f"{name} {format_amount(held[name])}" for name in largest)
+    return ", ".join(f"{name} {format_amount(amount)}" for name, amount in share.largest(key)[:most])
 
 
 def _left(each: Shortfall) -> Fraction:

@@ -41,6 +41,7 @@ from policies.quota.shortage import (
     exceeded,
     fewer,
     grants,
+    largest_namespaces,
     quota_title,
     shortage_facts,
 )
@@ -313,7 +314,9 @@ def _fit_warning(
                 starting = _starting_in_line(starting, found, workload, context.grant)
             message = f"{facts} {starting}" if is_enforced else facts[:-1]
             ask = ask if is_impossible else ""
-            made = warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask)
+            made = warning(
+                path=path, message=message, fix=fix, remedy=remedy, ask=ask, details=_largest(found)
+            )
     if not is_enforced:
         made = replace(made, message=f"{made.message}; {RULE_ID} is in mode {mode.value} and denies nothing")
     yield made
@@ -338,6 +341,12 @@ def _limits(found: FitResult, namespace: str) -> tuple[str, str, str]:
     title, hard = team_title(found.team.team.name), found.team.team.hard[found.key]
     granted = grants(hard, found.team.guaranteed_to_others.get(found.key, NOTHING))
     return title, f"{title} {granted}", f"{format_amount(found.left)} of {format_amount(hard)} free"
+
+
+def _largest(found: FitResult) -> tuple[str, ...]:
+    """Return who has the most of a team that has too little."""
+    largest = largest_namespaces(found.team, found.key) if found.team else ""
+    return (f"largest namespaces of {_limits(found, '')[0]}: {largest}",) if largest else ()
 
 
 _FIT_REASONS = {False: Reason.QUOTA_EXCEEDED, True: Reason.QUOTA_QUEUED}

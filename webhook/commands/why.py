@@ -14,6 +14,7 @@ from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota import budget_facts, idle_text
+from webhook.commands.team_text import team_share
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -209,6 +210,8 @@ def _quota(quota: QuotaFit) -> Iterator[str]:
         requested = format_amount(row.requested)
         by_pod = f", {requested} by this pod" if quota.is_held else f"; the pod requests {requested}"
         yield f"{row.key}: {amount_or_unknown(row.used)} of {format_amount(row.hard)} used{creating}{by_pod}"
+    if quota.team is not None:
+        yield team_share(quota.team)
     if quota.unbound_since:
         yield f"held without a node since {timestamp(quota.unbound_since)}: nobody else gets it until the pod is deleted"
 

@@ -12,6 +12,9 @@ import msgspec
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.demand import UnclassifiedPods
 
+MAX_LARGEST = 5
+"""Namespaces of a team that are named."""
+
 
 def team_title(name: str) -> str:
     """Return a team in words: `ClusterGPUQuota team-vision`."""
@@ -51,6 +54,11 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
         """What this namespace can have at most of each dimension of `hard`."""
         guaranteed = self.guaranteed_to_others
         return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
+
+    def largest(self, key: str) -> list[tuple[str, Fraction]]:
+        """Return the namespaces that have the most of a dimension, used or guaranteed, and how much."""
+        held = {name: amount for name, each in self.held.items() if (amount := each.get(key, NOTHING))}
+        return sorted(held.items(), key=lambda each: (-each[1], each[0]))[:MAX_LARGEST]
 
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""
