@@ -171,7 +171,7 @@ def _details(screen: Screen, found: Explanation) -> None:
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
     _entries(screen, "requests", [(in_words(found.requested) or "no GPU resource of a node") + where])
     _entries(screen, "policy", _policy(found))
-    _entries(screen, "quota", _quota(found.quota) if found.quota else ())
+    _entries(screen, "quota", quota_facts(found.quota) if found.quota else ())
     _entries(screen, "budget", budget_facts(found.budget, found.at) if found.budget else ())
     _entries(screen, "use", [idle_text(found.idle, found.at)] if found.idle else ())
     _entries(screen, "nodes", _nodes(found.nodes) if found.nodes is not None else ())
@@ -202,7 +202,8 @@ def _policy(found: Explanation) -> Iterator[str]:
             yield f"{verdict.outcome}: {verdict.sentence}"
 
 
-def _quota(quota: QuotaFit) -> Iterator[str]:
+def quota_facts(quota: QuotaFit) -> Iterator[str]:
+    """Yield what the pod needs of the quota, and what there is."""
     if not quota.rows:
         yield f"{quota.state.value}; the pod itself requests nothing that it limits"
     for row in quota.rows:

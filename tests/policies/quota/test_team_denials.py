@@ -19,7 +19,8 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import QuotaGrant, ReservationOutcome, decide_alone, quota_request_for_pod
 from policies.quota.shortage import exceeded
 from policies.quota.waiting import OnExceeded
-from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, queued
+from policies.rule import Phase
+from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload, queued
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from tests.policies.quota.test_fit import pods, said, workload
@@ -310,6 +311,16 @@ RAISE = "ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-visio
 )
 def test_a_workload_fits_its_quota_and_its_team(ledger: QuotaLedger, subject: Workload, want: str) -> None:
     assert said(subject, granted(ledger)) == ([f"{want} [gpu-quota]"] if want else [])
+
+
+def test_a_workload_is_told_who_has_the_most_of_its_team() -> None:
+    grant, subject = granted(team_ledger(USED)), workload(pods(1, running=8), kind="batch/Job")
+
+    [found] = check_workload(subject, GPUQuotaOptions(), context(Phase.TEMPLATE, grant=grant))
+
+    assert found.details == (
+        "largest namespaces of ClusterGPUQuota team-vision: vision-prod 40, vision-lab 15, vision-cv 7",
+    )
 
 
 @cases(

@@ -12,6 +12,7 @@ from tests.cases import cases
 from tests.policies.quota.test_team_denials import LAB, OWN, PROD, USED, amounts, team_ledger
 from tests.webhook.commands.test_status import printed, status
 from webhook.commands import quota as command
+from webhook.commands import why
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
 from webhook.commands.team_text import granted_beyond, is_short, team_share
@@ -25,6 +26,7 @@ from webhook.tools.status.report import (
     only_problems,
     plain,
 )
+from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 SHARE = TeamShareStatus.of(team_ledger(USED))
@@ -170,6 +172,17 @@ def test_quota_of_one_namespace_says_what_its_team_has_left(capsys: pytest.Captu
     )
     [found] = document(QuotaReports((report,), None, ()))["quotas"]
     assert (found["team"]["name"], found["team"]["free"]) == ("team-vision", {"gpus": "2"})
+
+
+def test_why_says_what_the_team_has_left() -> None:
+    row = QuotaDemand(key="gpus", hard=Fraction(16), used=Fraction(7), requested=Fraction(4))
+    fit = QuotaFit(is_held=False, state=QuotaState.READY, rows=(row,), team=SHARE)
+
+    assert [*why.quota_facts(fit)] == [
+        "gpus: 7 of 16 used; the pod requests 4",
+        "ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40, vision-lab 15, vision-cv 7; contact: "
+        "#vision-leads",
+    ]
 
 
 def test_teams_in_json() -> None:

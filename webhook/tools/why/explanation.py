@@ -69,8 +69,8 @@ class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
 class QuotaFit(Shown, frozen=True):
     """The demand of one pod on the quota of its namespace, by dimension.
 
-    is_held: the pod exists, so what is used or reserved includes its demand. team: what the namespace sees of its team. unbound_since: since when it has had no node, if
-      for longer than 10 minutes.
+    is_held: the pod exists, so what is used or reserved includes its demand. unbound_since: since when it has had no node, if
+      for longer than 10 minutes. team: what the namespace sees of its team.
     """
 
     is_held: bool
