@@ -7,7 +7,7 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
 from webhook.commands.output import Screen, counted
-from webhook.quota.documents import TeamShareStatus
+from webhook.quota.documents import ShareStatus
 from webhook.tools.status.quotas import key_order
 from webhook.tools.status.report import QuotaRow, TeamSummary
 
@@ -15,7 +15,7 @@ MAX_TEAMS = 20
 MAX_NAMED = 3
 
 
-def team_share(team: TeamShareStatus) -> str:
+def team_share(team: ShareStatus) -> str:
     """Return what a namespace sees of its team: `ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40`."""
     keys = sorted(team.hard, key=key_order)
     free = (
@@ -29,13 +29,13 @@ def team_share(team: TeamShareStatus) -> str:
     return f"{team_title(team.name)} has {', '.join(free)}{more}{contact}"
 
 
-def print_team_share(screen: Screen, team: TeamShareStatus | None, indent: int) -> None:
+def print_team_share(screen: Screen, team: ShareStatus | None, indent: int) -> None:
     """Print what a namespace sees of its team, if it has one."""
     if team is not None:
         screen.paragraph(team_share(team), indent=indent, style="yellow" if is_short(team) else "dim")
 
 
-def is_short(team: TeamShareStatus) -> bool:
+def is_short(team: ShareStatus) -> bool:
     """Whether nothing is free of a dimension."""
     return any(team.free.get(key, NOTHING) <= 0 < hard for key, hard in team.hard.items())
 

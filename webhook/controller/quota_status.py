@@ -31,7 +31,7 @@ from webhook.quota.documents import (
     IdleGPUs,
     QuotaRecord,
     QuotaStatus,
-    TeamShareStatus,
+    ShareStatus,
     WaitingPods,
     encode_status,
     quota_path,
@@ -178,7 +178,7 @@ class QuotaStatusWriter:
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
             idle=idle,
-            team=TeamShareStatus.of(ledger),
+            team=ShareStatus.of(ledger),
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
             ),

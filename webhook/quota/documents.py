@@ -128,7 +128,7 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured: str = ""
 
 
-class TeamShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the namespace sees of its team.
 
     name: of the ClusterGPUQuota. hard: what that grants to all its namespaces. free: what of that this namespace can still have.
@@ -144,7 +144,7 @@ class TeamShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     contact: str = ""
 
     @classmethod
-    def of(cls, ledger: QuotaLedger) -> "TeamShareStatus | None":
+    def of(cls, ledger: QuotaLedger) -> "ShareStatus | None":
         """Return what a ledger sees of its team. None without one."""
         if (share := ledger.team) is None:
             return None
@@ -187,7 +187,7 @@ class QuotaStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_
     holders: Mapping[str, tuple[Holder, ...]] = {}
     budget: BudgetStatus | None = None
     idle: IdleGPUs | None = None
-    team: TeamShareStatus | None = None
+    team: ShareStatus | None = None
 
 
 class LimitsRecord(msgspec.Struct, frozen=True, kw_only=True):

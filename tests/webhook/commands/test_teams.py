@@ -16,7 +16,7 @@ from webhook.commands import why
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
 from webhook.commands.team_text import granted_beyond, is_short, team_share
-from webhook.quota.documents import QuotaRecord, TeamShareStatus
+from webhook.quota.documents import QuotaRecord, ShareStatus
 from webhook.tools.status.report import (
     QuotaHolder,
     QuotaRow,
@@ -29,7 +29,7 @@ from webhook.tools.status.report import (
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
-SHARE = TeamShareStatus.of(team_ledger(USED))
+SHARE = ShareStatus.of(team_ledger(USED))
 assert SHARE is not None
 TEAM = TeamSummary(
     name="team-vision",
@@ -66,7 +66,7 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         False,
     ),
     of_a_class_nothing_is_free=(
-        TeamShareStatus(
+        ShareStatus(
             name="t",
             hard=amounts({"gpus": 8, "classes/nvidia-a100": 2}),
             free=amounts({"gpus": 8, "classes/nvidia-a100": 0}),
@@ -75,12 +75,12 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         True,
     ),
     a_team_that_grants_nothing=(
-        TeamShareStatus(name="t", hard=amounts({"gpus": 0}), free=amounts({"gpus": 0})),
+        ShareStatus(name="t", hard=amounts({"gpus": 0}), free=amounts({"gpus": 0})),
         "ClusterGPUQuota t has 0 of 0 GPUs free",
         False,
     ),
 )
-def test_what_a_namespace_sees(share: TeamShareStatus, want: str, short: bool) -> None:
+def test_what_a_namespace_sees(share: ShareStatus, want: str, short: bool) -> None:
     assert (team_share(share), is_short(share)) == (want, short)
 
 

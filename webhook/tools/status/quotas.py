@@ -31,7 +31,7 @@ from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
 from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, TRUE
 from webhook.controller.records import PODS, PodRecord, RecordReader
-from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, TeamShareStatus
+from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, ShareStatus
 from webhook.serving.evaluator import fields_of
 from webhook.tools.status.report import (
     BudgetRow,
@@ -141,7 +141,7 @@ def stated_grant(record: QuotaRecord, now: datetime) -> QuotaGrant | None:
     )
 
 
-def _team_share(stated: TeamShareStatus | None, held: Vector) -> TeamShare | None:
+def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
     """Return what a namespace that holds so much sees of its team, as a status says it."""
     if stated is None:
         return None

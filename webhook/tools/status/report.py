@@ -14,7 +14,7 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
-from webhook.quota.documents import IdleGPUs, TeamShareStatus, WaitingPods
+from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.status.capacity import ClassCapacity
 
@@ -192,7 +192,7 @@ class QuotaSummary(Shown, frozen=True):
     pending: tuple[PendingOwner, ...] = ()
     is_held_up: bool = False
     waiting: WaitingPods | None = None
-    team: TeamShareStatus | None = None
+    team: ShareStatus | None = None
     idle: IdleGPUs | None = None
     budget: BudgetSummary | None = None
     denied: int | None = None

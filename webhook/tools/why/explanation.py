@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
-from webhook.quota.documents import PlaceInLine, TeamShareStatus
+from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.status.report import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
 
 
@@ -76,7 +76,7 @@ class QuotaFit(Shown, frozen=True):
     is_held: bool
     state: QuotaState
     rows: tuple[QuotaDemand, ...]
-    team: TeamShareStatus | None = None
+    team: ShareStatus | None = None
     unbound_since: datetime | None = None
 
 

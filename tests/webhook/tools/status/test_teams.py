@@ -10,7 +10,7 @@ from policies.quota.spec import NAME
 from tests.cases import cases
 from tests.policies.quota.test_team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
 from webhook.cluster.objects import Condition
-from webhook.quota.documents import QuotaStatus, TeamShareStatus, decode_quota, encode_status
+from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, encode_team_status
 from webhook.tools.status.quotas import quota_status, stated_grant
 from webhook.tools.status.report import QuotaHolder, QuotaState, plain
@@ -35,7 +35,7 @@ LEDGER = team_ledger(USED, {LAB: {"gpus": 16}}, own={"gpus": 100})
 
 
 def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
-    assert plain(TeamShareStatus.of(LEDGER)) == {
+    assert plain(ShareStatus.of(LEDGER)) == {
         "name": "team-vision",
         "hard": {"gpus": "64"},
         "free": {"gpus": "1"},
@@ -49,11 +49,11 @@ def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
         },
         "contact": LEADS,
     }
-    assert TeamShareStatus.of(msgspec.structs.replace(LEDGER, team=None)) is None
+    assert ShareStatus.of(msgspec.structs.replace(LEDGER, team=None)) is None
 
 
 def test_an_exceeded_team_has_nothing_free() -> None:
-    share = TeamShareStatus.of(team_ledger({OWN: {"gpus": 7}, PROD: {"gpus": 60}}))
+    share = ShareStatus.of(team_ledger({OWN: {"gpus": 7}, PROD: {"gpus": 60}}))
 
     assert share is not None
     assert share.free == {"gpus": 0}
@@ -61,7 +61,7 @@ def test_an_exceeded_team_has_nothing_free() -> None:
 
 def test_a_tenant_computes_as_the_ledger_does() -> None:
     """Of the ledger, what is free and what the namespace can have at most come back from the status."""
-    status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=TeamShareStatus.of(LEDGER))
+    status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=ShareStatus.of(LEDGER))
     record = stored({"gpus": 100}, status)
 
     granted = stated_grant(record, NOW)
@@ -165,7 +165,7 @@ def test_a_team_that_cannot_be_read_shows_no_limits() -> None:
 
 
 def test_an_idle_guarantee_is_among_the_largest() -> None:
-    share = TeamShareStatus.of(team_ledger(IDLE, {LAB: {"gpus": 16}}))
+    share = ShareStatus.of(team_ledger(IDLE, {LAB: {"gpus": 16}}))
 
     assert share is not None
     assert [each.name for each in share.largest["gpus"]] == [PROD, LAB, OWN]
