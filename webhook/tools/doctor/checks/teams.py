@@ -41,7 +41,7 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("team-without-namespaces", title, message, f"correct spec.namespaces: {edit}")
         for namespace in sorted(set(record.spec.guarantees) - set(names)):
             amount = amounts_in_words(record.spec.guarantees[namespace])
-            message = f"guarantees {amount} to {namespace}, which is no namespace of it: nobody can use them"
+            message = f"guarantees {amount} to {namespace}, which is no namespace of it now: they stay free"
             yield warning("guarantee-of-no-namespace", title, message, f"remove the guarantee: {edit}")
         yield from _idle(record)
         yield from _granted_beyond(record)
@@ -62,10 +62,14 @@ def _state(record: TeamRecord, names: Sequence[str]) -> Iterator[Observation]:
     if names and (ready is None or ready.status != TRUE):
         why = ready.message if ready else "was never counted: every GPU pod of its namespaces is refused"
         yield failure("team-not-ready", title, f"is not Ready: {why}", WAIT)
-    exceeded = record.status.condition("Exceeded")
-    if exceeded is not None and exceeded.status == TRUE:
-        remedy = "see which namespaces hold it: gpu-admission quota; nothing more is admitted"
-        yield warning("team-exceeded", title, f"is Exceeded: {exceeded.message}", remedy)
+    remedies = {
+        "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
+        "TooManyNamespaces": "split the team, or match fewer namespaces",
+    }
+    for kind, remedy in remedies.items():
+        found = record.status.condition(kind)
+        if found is not None and found.status == TRUE:
+            yield warning(f"team-{kind.lower()}", title, f"is {kind}: {found.message}", remedy)
 
 
 def _idle(record: TeamRecord) -> Iterator[Observation]:
