@@ -15,7 +15,6 @@ from webhook.commands import quota as command
 from webhook.commands import why
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
-from webhook.commands.team_text import granted_beyond, is_short, team_share
 from webhook.quota.documents import QuotaRecord, ShareStatus
 from webhook.tools.status.report import (
     QuotaHolder,
@@ -26,6 +25,7 @@ from webhook.tools.status.report import (
     only_problems,
     plain,
 )
+from webhook.tools.status.teams import granted_beyond, is_short, team_share
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)

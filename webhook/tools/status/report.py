@@ -263,9 +263,10 @@ class TeamSummary(Shown, frozen=True):
         return self.state in {QuotaState.NOT_COUNTED, QuotaState.EXCEEDED} or bool(self.message)
 
     @property
-    def urgency(self) -> tuple[int, str]:
-        """The sort key: the worst state first."""
-        return list(QuotaState).index(self.state), self.name
+    def urgency(self) -> tuple[int, Fraction, str]:
+        """The sort key: the worst state first, then the fullest."""
+        fullest = max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
+        return list(QuotaState).index(self.state), -fullest, self.name
 
 
 class ClassStatus(Shown, frozen=True):
