@@ -85,7 +85,7 @@ def test_a_team_that_nobody_knows() -> None:
 def test_the_page_of_a_quota_says_what_its_team_has_left() -> None:
     text = shown("/quotas/vision-cv", {}, seen(is_tenant=True))
 
-    assert '<a href="/teams/team-vision">team-vision</a>' in text
+    assert '<a href="/teams/team-vision">its namespaces</a>' in text
     assert "ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40" in text
     assert 'id="team"' not in shown("/quotas/other", {}, seen(is_tenant=True))
 
