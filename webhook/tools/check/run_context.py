@@ -192,8 +192,8 @@ def run_quotas(
     def quota_of(namespace: str) -> RunQuota | None:
         in_force = cluster.quota(namespace) if cluster else None
         granted = written.get(namespace) or in_force or configured.get(namespace)
-        held, waiting = (in_force.held, in_force.waiting) if in_force else (None, 0)
-        granted = granted and replace(granted, held=held, waiting=waiting)
+        if granted and in_force:
+            granted = replace(granted, held=in_force.held, waiting=in_force.waiting, team=in_force.team)
         return RunQuota(granted, configuration, {}) if granted else None
 
     return quota_of
