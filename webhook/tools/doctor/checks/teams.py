@@ -1,15 +1,14 @@
 """ClusterGPUQuotas: whether they are counted, have namespaces, and grant what the nodes have; and guarantees that idle."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, total, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
-from policies.quota.team_spec import Teams
 from webhook.controller.quota_status import TRUE
-from webhook.quota.team_documents import TeamRecord, decode_team, team_path
+from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.documents import WAIT
 from webhook.tools.doctor.checks.nodes import READ
@@ -26,15 +25,13 @@ READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
     Permission("list", "namespaces"),
 )
 def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
-    records = cluster.decoded(team_path(), decode_team)
-    members = _members(cluster, records) if records else {}
-    for record in records:
+    for record in cluster.teams:
         title, edit = team_title(record.name), f"kubectl edit cgpuq {record.name}"
         if record.spec is None:
             remedy = f"correct it: {edit}; until then its last valid version holds"
             yield failure("team-unreadable", title, record.problem, remedy)
             continue
-        names = members.get(record.name, ())
+        names = cluster.members[record.name]
         yield from _state(record, names)
         if not names:
             message = "matches no namespace, or only those of other teams"
@@ -45,16 +42,6 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("guarantee-of-no-namespace", title, message, f"remove the guarantee: {edit}")
         yield from _idle(record)
         yield from _granted_beyond(record)
-
-
-def _members(cluster: InstalledCluster, records: Sequence[TeamRecord]) -> Mapping[str, Sequence[str]]:
-    """Return the namespaces of each team."""
-    teams = Teams(each.named for each in records if each.named)
-    found: dict[str, list[str]] = {}
-    for namespace, labels in cluster.namespaces.items():
-        if (team := teams.of(namespace, labels)) is not None:
-            found.setdefault(team.name, []).append(namespace)
-    return found
 
 
 def _state(record: TeamRecord, names: Sequence[str]) -> Iterator[Observation]:
@@ -97,8 +84,7 @@ def _granted_beyond(record: TeamRecord) -> Iterator[Observation]:
 
 @doctor_check("team-capacity", "ClusterGPUQuotas grant no more than the nodes have", READ_TEAMS, READ)
 def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
-    records = cluster.decoded(team_path(), decode_team)
-    granted = total(each.spec.amounts for each in records if each.spec is not None)
+    granted = total(each.spec.amounts for each in cluster.teams if each.spec is not None)
     if not granted:
         return
     nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogues=cluster.usable_configuration))
@@ -110,7 +96,7 @@ def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
                 f"grant {format_amount(amount)} {what} together, and the nodes have {format_amount(has)}"
             )
             remedy = "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
-            yield warning("teams-exceed-nodes", f"{len(records)} ClusterGPUQuotas", message, remedy)
+            yield warning("teams-exceed-nodes", f"{len(cluster.teams)} ClusterGPUQuotas", message, remedy)
 
 
 def _cards(key: str, nodes: Sequence[GPUNode]) -> Fraction | None:
