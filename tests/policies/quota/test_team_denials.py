@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.finding import Finding, Reason
@@ -334,3 +336,45 @@ def test_what_a_namespace_can_have(ledger: QuotaLedger, most: int, free: int) ->
     grant = granted(ledger)
 
     assert (grant.most, grant.free) == (amounts({"gpus": most}), amounts({"gpus": free}))
+
+
+GPUS_HELD = st.integers(0, 20)
+
+
+@given(
+    request=st.integers(1, 24),
+    own=st.none() | st.integers(0, 20),
+    hard=st.integers(0, 20),
+    held=st.tuples(GPUS_HELD, GPUS_HELD, GPUS_HELD),
+    guaranteed=st.tuples(GPUS_HELD, GPUS_HELD),
+)
+def test_what_a_denial_says_to_write_is_admitted(
+    request: int, own: int | None, hard: int, held: tuple[int, int, int], guaranteed: tuple[int, int]
+) -> None:
+    used = {name: {"gpus": each} for name, each in zip((OWN, PROD, LAB), held, strict=True)}
+    guarantees = {name: {"gpus": each} for name, each in zip((PROD, LAB), guaranteed, strict=True)}
+    ledger = team_ledger(used, guarantees, own=None if own is None else {"gpus": own}, hard={"gpus": hard})
+    outcome = outcome_of(ledger, request)
+    assert outcome.verdict is not None
+    assert outcome.verdict.allowed is granted_room(ledger, request)
+    if outcome.verdict.allowed:
+        return
+    found = denial(ledger, pod(gpu_container(str(request))))
+
+    levels = {each.team for each in outcome.verdict.shortfalls}
+    assert ("vision-cv/default" in found.message) is ("" in levels)
+    assert ("ClusterGPUQuota team-vision" in found.message) is ("team-vision" in levels)
+    for edit in found.fix:
+        fixed = outcome_of(ledger, int(edit.value or 0)).verdict
+        assert fixed is not None
+        assert fixed.allowed, found.sentence()
+
+
+def outcome_of(ledger: QuotaLedger, gpus: int) -> ReservationOutcome:
+    request = quota_request_for_pod(uid("review"), view(pod(gpu_container(str(gpus)))), None, context())
+    return decide_alone(ledger, request.on(ledger, {}))
+
+
+def granted_room(ledger: QuotaLedger, gpus: int) -> bool:
+    """Whether as many GPUs are free by what the commands compute."""
+    return granted(ledger).free["gpus"] >= gpus
