@@ -175,7 +175,7 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[
 
 
 def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
-    """Return which namespace of an exceeded team has the most: `; largest: vision-prod 40`; "" if that is no reason."""
+    """Return which namespace of an exceeded team has the most: `; largest: vision-prod 40`; "" where that does not matter."""
     of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
     largest = (largest_namespaces(ledger.team, key, most=1) for key in of_team if ledger.team)
     return next((f"; largest: {text}" for text in largest if text), "")

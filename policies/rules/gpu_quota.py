@@ -331,16 +331,15 @@ def _subject(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> str:
 
 def _limits(found: FitResult, namespace: str) -> tuple[str, str, str]:
     """Return what has too little, what it grants, and how much of that is free."""
-    if found.team is None:
-        hard = format_amount(found.hard)
-        return (
-            namespace,
-            f"the GPUQuota of {namespace} grants {hard} in all",
-            f"{format_amount(found.left)} of {hard} free",
-        )
-    title, hard = team_title(found.team.team.name), found.team.team.hard[found.key]
-    granted = grants(hard, found.team.guaranteed_to_others.get(found.key, NOTHING))
-    return title, f"{title} {granted}", f"{format_amount(found.left)} of {format_amount(hard)} free"
+    whose, hard, granted = (
+        namespace,
+        found.hard,
+        f"the GPUQuota of {namespace} grants {format_amount(found.hard)} in all",
+    )
+    if found.team is not None:
+        whose, hard = team_title(found.team.team.name), found.team.team.hard[found.key]
+        granted = f"{whose} {grants(hard, found.team.guaranteed_to_others.get(found.key, NOTHING))}"
+    return whose, granted, f"{format_amount(found.left)} of {format_amount(hard)} free"
 
 
 def _largest(found: FitResult) -> tuple[str, ...]:

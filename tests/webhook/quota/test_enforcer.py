@@ -76,7 +76,12 @@ def test_a_grant_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> N
     grant = quota_of(bench).grant()
 
     assert grant is not None
-    assert (grant.team, grant.most, grant.free, grant.waiting) == (ledger.team, {"gpus": 64}, {"gpus": 2}, 5)
+    assert (grant.team, grant.most, grant.free, grant.waiting) == (
+        ledger.team,
+        vector(gpus=64),
+        vector(gpus=2),
+        5,
+    )
 
 
 @cases(

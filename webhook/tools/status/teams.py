@@ -73,7 +73,7 @@ def team_share(team: ShareStatus) -> str:
         f"{format_amount(team.free.get(key, NOTHING))} of {format_amount(team.hard[key])} {unit(key)} free"
         for key in keys
     )
-    named = next((largest for key in keys if (largest := team.largest.get(key))), ())
+    named = next((each for key in keys if (each := team.largest.get(key))), ())
     largest = ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in named[:NAMED])
     more = f"; largest: {largest}" if largest else ""
     contact = f"; contact: {team.contact}" if team.contact else ""

@@ -94,6 +94,6 @@ def test_what_a_namespace_has_is_what_it_holds_or_is_guaranteed() -> None:
     largest = (QuotaHolder(name="vision-cv", held={"gpus": Fraction(8)}),)
     (row,) = members(seen(replace(TEAM, largest=largest)), "team-vision")
 
-    assert (row.namespace, row.gpus, row.of, row.quota) == ("vision-cv", 8, 64, CV)
+    assert (row.namespace, row.gpus, row.of, row.quota) == ("vision-cv", Fraction(8), Fraction(64), CV)
     assert row.quota is not None
     assert row.quota.state is QuotaState.READY

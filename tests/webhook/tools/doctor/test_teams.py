@@ -67,7 +67,7 @@ IDLE = {"hard": {"gpus": "64"}, "reserved": {}, "guaranteedIdle": {"gpus": "16"}
     ),
     a_guarantee_for_a_namespace_that_is_gone=(
         installed(team(COUNTED, guaranteed={"vision-old": {"gpus": 16}, "vision-cv": {"gpus": 8}})),
-        ["guarantee-of-no-namespace: guarantees 16 GPUs to vision-old, which is no namespace of it now"],
+        ["guarantee-of-no-namespace: guarantees 16 GPUs to vision-old, which does not belong to it now"],
     ),
     a_guarantee_that_idles_while_the_rest_is_used=(
         installed(team(COUNTED, status={**IDLE, "used": {"gpus": "48"}})),

@@ -12,7 +12,7 @@ from tests.webhook.tools.scan.test_proposal import BUILT_IN
 from tests.webhook.tools.scan.test_tally import evaluated_pod
 from webhook.commands import scan as command
 from webhook.commands.output import Screen
-from webhook.configuration.yaml_documents import load_documents
+from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.quota.team_documents import decode_team
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.tally import Tally
@@ -95,8 +95,9 @@ def test_a_proposal_has_teams_in_a_file_that_can_be_applied(capsys: pytest.Captu
     text = found.files["clustergpuquotas.yaml"]
     assert text.startswith("# What the namespaces with this label hold, rounded up, ")
     [document] = load_documents(text)
+    assert isinstance(document, YamlDocument)
     record = decode_team(msgspec.json.encode(document.data))
-    assert (record.name, record.problem, record.hard) == ("vision", "", {"gpus": 6})
+    assert (record.name, record.problem, record.hard) == ("vision", "", {"gpus": Fraction(6)})
     command._proposal(Screen(), found, None)
     assert "  1 ClusterGPUQuota: vision 6\n" in capsys.readouterr().out
 

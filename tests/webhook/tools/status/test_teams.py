@@ -120,7 +120,9 @@ def test_what_is_shown_of_a_team() -> None:
     found = team_summary(team(COUNTED))
 
     assert (found.state, found.namespaces, found.contact) == (QuotaState.READY, 3, LEADS)
-    assert [(row.key, row.hard, row.used, row.reserved) for row in found.rows] == [("gpus", 64, 47, 1)]
+    assert [(row.key, row.hard, row.used, row.reserved) for row in found.rows] == [
+        ("gpus", Fraction(64), Fraction(47), Fraction(1))
+    ]
     assert found.largest == (
         QuotaHolder(name=PROD, held={"gpus": Fraction(40)}),
         QuotaHolder(name=LAB, held={"gpus": Fraction(16)}),

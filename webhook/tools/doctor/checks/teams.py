@@ -38,7 +38,7 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("team-without-namespaces", title, message, f"correct spec.namespaces: {edit}")
         for namespace in sorted(set(record.spec.guarantees) - set(names)):
             amount = amounts_in_words(record.spec.guarantees[namespace])
-            message = f"guarantees {amount} to {namespace}, which is no namespace of it now: they stay free"
+            message = f"guarantees {amount} to {namespace}, which does not belong to it now: they stay free"
             yield warning("guarantee-of-no-namespace", title, message, f"remove the guarantee: {edit}")
         yield from _idle(record)
         yield from _granted_beyond(record)
