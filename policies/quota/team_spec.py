@@ -146,15 +146,16 @@ def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods
     return max(one, other, key=_STRICTNESS.index)
 
 
-def team_warnings(team: NamedTeam, others: Iterable[NamedTeam]) -> Iterator[tuple[str, str]]:
-    """Yield (path below the spec, message) for what is valid, and may not be meant. `others` are the other teams, if known."""
+def team_warnings(team: NamedTeam, teams: Iterable[NamedTeam]) -> Iterator[tuple[str, str]]:
+    """Yield (path below the spec, message) for what is valid, and may not be meant. `teams` are all that are known."""
     spec = team.spec
     if spec.hard.gpus is None:
         yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
     if warning := class_limits_warning(spec):
         yield "unclassifiedPods", warning
-    for other in sorted(others, key=lambda each: each.name):
-        yield from _shared(team, other)
+    for other in sorted(teams, key=lambda each: each.name):
+        if other.name != team.name:
+            yield from _shared(team, other)
 
 
 def _shared(team: NamedTeam, other: NamedTeam) -> Iterator[tuple[str, str]]:

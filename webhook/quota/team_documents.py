@@ -9,7 +9,8 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.team_spec import NamedTeam, TeamSpec
-from webhook.cluster.api import api_path
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.events import Regarding
 from webhook.configuration.documents import API_VERSION, TEAM
 from webhook.quota.documents import (
@@ -100,6 +101,15 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
         status=status,
         problem=problem and f"the ClusterGPUQuota cannot be read: {problem}",
     )
+
+
+def read_teams(api: ApiClient) -> tuple[NamedTeam, ...]:
+    """Return the ClusterGPUQuotas of the cluster that can be read, none if that fails."""
+    try:
+        listed = api.list(team_path(), decode_team)
+    except (errors.ApiError, msgspec.MsgspecError):
+        return ()
+    return tuple(team for record in listed.items if (team := record.named) is not None)
 
 
 def encode_team_status(record: TeamRecord, status: TeamStatus) -> bytes:
