@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.team import Team
 from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.quota.team_documents import (
@@ -78,6 +80,21 @@ def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: st
     assert (record.spec, record.named, record.hard) == (None, None, {})
     assert record.problem == f"the ClusterGPUQuota cannot be read: {problem}"
     assert record.status.used == {"gpus": 1}
+
+
+def test_what_it_grants() -> None:
+    spec = {**SPEC, "hard": {"gpus": 64, "classes": {"nvidia-t4": "0.5"}}, "contact": "#vision-leads"}
+
+    assert decode_team(stored(spec)).granted == Team(
+        name="team-vision",
+        uid="u",
+        generation=3,
+        hard={"gpus": Fraction(64), "classes/nvidia-t4": Fraction(1, 2)},
+        guaranteed={"vision-prod": {"gpus": Fraction(16)}},
+        unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE,
+        contact="#vision-leads",
+    )
+    assert decode_team(stored({})).granted is None
 
 
 def test_where_it_is() -> None:
