@@ -119,10 +119,10 @@ def _quota_warnings(configuration: Configuration) -> Iterator[str]:
     for namespace, spec in sorted(configuration.quotas.items()):
         if warning := class_limits_warning(spec):
             yield f"{configuration.places[QUOTA, namespace]}: spec.unclassifiedPods: {warning}"
-    teams = [NamedTeam(name, team) for name, team in sorted(configuration.teams.items())]
-    for each in teams:
-        for path, warning in team_warnings(each, teams):
-            yield f"{configuration.places[TEAM, each.name]}: spec.{path}: {warning}"
+    teams = [NamedTeam(name, team.namespaces) for name, team in configuration.teams.items()]
+    for name, team in sorted(configuration.teams.items()):
+        for path, warning in team_warnings(name, team, teams):
+            yield f"{configuration.places[TEAM, name]}: spec.{path}: {warning}"
 
 
 def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.team import Team
-from policies.quota.team_spec import NamedTeam, TeamSpec
+from policies.quota.team_spec import NamedTeam, TeamNamespaces, TeamSpec
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.events import Regarding
@@ -63,16 +63,20 @@ class TeamStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
-    """A decoded ClusterGPUQuota."""
+    """A decoded ClusterGPUQuota.
+
+    `namespaces` is also that of a spec whose other parts cannot be read, so that no namespace leaves its team because of those.
+    """
 
     name: str
+    namespaces: TeamNamespaces | None = None
     spec: TeamSpec | None = None
     status: TeamStatus = TeamStatus()
 
     @property
     def named(self) -> NamedTeam | None:
-        """What decides membership. None if the spec cannot be read."""
-        return NamedTeam(self.name, self.spec) if self.spec else None
+        """What decides membership. None if that cannot be read."""
+        return NamedTeam(self.name, self.namespaces) if self.namespaces else None
 
     @property
     def granted(self) -> Team | None:
@@ -90,7 +94,12 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
         )
 
 
+class _Membership(msgspec.Struct, frozen=True):
+    namespaces: TeamNamespaces
+
+
 _SPEC = msgspec.json.Decoder(TeamSpec)
+_MEMBERSHIP = msgspec.json.Decoder(_Membership)
 _STATUS = status_decoder(TeamStatus)
 
 
@@ -105,11 +114,15 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
         problem = str(error)
     else:
         problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
+    namespaces = None
+    with suppress(msgspec.ValidationError):
+        namespaces = _MEMBERSHIP.decode(read.spec).namespaces
     status = TeamStatus()
     with suppress(ValueError):
         status = _STATUS.decode(read.status)
     return TeamRecord(
         name=metadata.name,
+        namespaces=namespaces,
         uid=metadata.uid,
         version=metadata.resource_version,
         generation=metadata.generation,

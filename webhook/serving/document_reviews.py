@@ -96,8 +96,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
                 yield _warning(message=unheld, path="spec.unclassifiedPods")
             return
         if document.kind == documents.TEAM:
-            team = NamedTeam(document.name, msgspec.convert(document.spec, TeamSpec))
-            for path, message in team_warnings(team, self.teams()):
+            spec = msgspec.convert(document.spec, TeamSpec)
+            for path, message in team_warnings(document.name, spec, self.teams()):
                 yield _warning(message=message, path=f"spec.{path}")
             return
         others = [each for each in self._known() if each.key != document.key]

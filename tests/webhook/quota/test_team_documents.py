@@ -55,7 +55,7 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     record = decode_team(stored(SPEC, written["status"]))
     assert (record.name, record.generation, record.status) == ("team-vision", 3, STATUS)
     assert record.named is not None
-    assert record.named.spec.guarantees == {"vision-prod": {"gpus": 16}}
+    assert record.named.namespaces.names == ("vision-*",)
 
 
 @cases("status", no_amount={"used": {"gpus": "many"}}, no_namespaces={"namespaces": 3})
@@ -77,9 +77,23 @@ def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None
 def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: str) -> None:
     record = decode_team(stored({**SPEC, **change}, {"used": {"gpus": "1"}}))
 
-    assert (record.spec, record.named, record.hard) == (None, None, {})
+    assert (record.spec, record.granted, record.hard) == (None, None, {})
     assert record.problem == f"the ClusterGPUQuota cannot be read: {problem}"
     assert record.status.used == {"gpus": Fraction(1)}
+
+
+@cases(
+    ("change", "names"),
+    of_a_valid_one=({}, ("vision-*",)),
+    of_one_with_a_mistyped_limit=({"hard": {"gpu": 1}}, ("vision-*",)),
+    of_one_without_limits=({"hard": None}, ("vision-*",)),
+    of_one_that_guarantees_too_much=({"hard": {"gpus": 8}}, ("vision-*",)),
+    of_one_that_names_none=({"namespaces": {"name": ["vision-*"]}}, None),
+)
+def test_its_namespaces_stay_in_it_whatever_else_cannot_be_read(change: Any, names: Any) -> None:
+    named = decode_team(stored({**SPEC, **change})).named
+
+    assert (named and named.namespaces.names) == names
 
 
 def test_what_it_grants() -> None:

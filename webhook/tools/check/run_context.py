@@ -210,7 +210,10 @@ def teams_in(manifests: Iterable[Manifest]) -> tuple[NamedTeam, ...]:
     """Return the valid ClusterGPUQuotas of the manifests."""
     read = (_read(manifest) for manifest in manifests if manifest.group_kind == (GROUP, TEAM))
     return tuple(
-        NamedTeam(name, spec) for each in read if not each.problems for name, spec in each.teams.items()
+        NamedTeam(name, spec.namespaces)
+        for each in read
+        if not each.problems
+        for name, spec in each.teams.items()
     )
 
 
@@ -228,7 +231,7 @@ def quota_findings(
         problems += [(problem.path, problem.message) for problem, _ in checked]
     if not problems:
         for name, team in read.teams.items():
-            told = team_warnings(NamedTeam(name, team), teams)
+            told = team_warnings(name, team, teams)
             problems += [(f"spec.{path}", message) for path, message in told]
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     return (warning(path=path, message=message) for path, message in problems)
