@@ -35,7 +35,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "TeamLedgers":
         """Return these with this ledger of the namespace, which may be new here."""
         after = replace(self, ledgers={**self.ledgers, namespace: replace(ledger, team=None, moved_to="")})
-        after.__dict__["_held"] = {**self._known_held(), namespace: after._held_of(namespace)}  # noqa: SLF001 - of its own class
+        after.__dict__["_held"] = {**self.held, namespace: after._held_of(namespace)}  # noqa: SLF001 - of its own class
         return after
 
     def with_team(self, team: Team) -> "TeamLedgers":
@@ -57,7 +57,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     def share(self, namespace: str) -> TeamShare:
         """Return what the ledger of a namespace sees of the team."""
-        held, hard = self._known_held(), self.team.hard
+        held, hard = self.held, self.team.hard
         others = {name: vector for name, vector in held.items() if name != namespace}
         guaranteed = {name: vector for name, vector in self.team.guaranteed.items() if name != namespace}
         ledgers = [ledger for name, ledger in self.ledgers.items() if name != namespace]
@@ -67,12 +67,14 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             others=_sums(others.values(), hard),
             guaranteed_to_others=_sums(guaranteed.values(), hard),
             held=held,
+            guaranteed=self.team.guaranteed.get(namespace, {}),
             uncounted=frozenset(key for key in hard if any(key not in used for used in counted)),
             waiting=sum(each.waiting_for_team + each.reservations.waiting for each in ledgers),
         )
 
-    def _known_held(self) -> dict[str, Vector]:
-        """Return what each namespace holds or is guaranteed, also one that is not in the team yet. Computed once."""
+    @property
+    def held(self) -> dict[str, Vector]:
+        """What each namespace holds or is guaranteed, also one that is not in the team yet. Computed once."""
         if "_held" not in self.__dict__:
             names = dict.fromkeys((*self.ledgers, *self.team.guaranteed))
             self.__dict__["_held"] = {name: self._held_of(name) for name in names}
