@@ -3,7 +3,7 @@
 Each namespace has a line of its own (`policies.quota.line`). Of their heads, this one starts next, one after the other:
 
   1. the rest of a gang of which some pods have started, and a replacement of a pod that ended lately;
-  2. what is within the guarantee of its namespace: it takes nothing from the others. First where least of the guarantee is used;
+  2. what is within the guarantee of its namespace, which takes nothing from the others;
   3. that of the namespace that holds the smallest part of `hard` beyond its guarantee;
   4. the oldest.
 
@@ -99,13 +99,9 @@ class _Room:
 
     def order(self, namespace: str, head: Head) -> tuple[object, ...]:
         """Return the place of a head among the heads."""
-        unit, guaranteed = head.unit, self._guaranteed(namespace)
-        if is_guaranteed := self.is_guaranteed(namespace, head):
-            held = self.lines[namespace].together
-            parts = (held.get(key, NOTHING) / amount for key, amount in guaranteed.items() if amount)
-            part = max(parts, default=NOTHING)
-        else:
-            part = _beyond(self._taken[namespace], guaranteed, self._team.hard)
+        unit, taken, guaranteed = head.unit, self._taken[namespace], self._guaranteed(namespace)
+        is_guaranteed = self.is_guaranteed(namespace, head)
+        part = NOTHING if is_guaranteed else _beyond(taken, guaranteed, self._team.hard)
         return not unit.goes_first, not is_guaranteed, part, unit.since, unit.waiters[0].uid
 
     def is_guaranteed(self, namespace: str, head: Head) -> bool:
