@@ -12,6 +12,14 @@ import msgspec
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.demand import UnclassifiedPods
 
+MAX_LARGEST = 5
+"""Namespaces of a team that are named."""
+
+
+def team_title(name: str) -> str:
+    """Return a team in words: `ClusterGPUQuota team-vision`."""
+    return f"ClusterGPUQuota {name}"
+
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force of a ClusterGPUQuota. `guaranteed` is by namespace. `contact` is whom a denial says to ask."""
@@ -42,15 +50,20 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     uncounted: frozenset[str] = frozenset()
     waiting: int = 0
 
+    @property
+    def most(self) -> Vector:
+        """What this namespace can have at most of each dimension of `hard`."""
+        guaranteed = self.guaranteed_to_others
+        return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
+
+    def largest(self, key: str) -> list[tuple[str, Fraction]]:
+        """Return the namespaces that have the most of a dimension, used or guaranteed, and how much."""
+        held = {name: amount for name, each in self.held.items() if (amount := each.get(key, NOTHING))}
+        return sorted(held.items(), key=lambda each: (-each[1], each[0]))[:MAX_LARGEST]
+
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""
         return self.team.hard[key] - self.others[key] - held
-
-    @property
-    def most(self) -> Vector:
-        """What this namespace can have of each dimension of `hard`, if the others hold nothing."""
-        hard, others = self.team.hard, self.guaranteed_to_others
-        return {key: max(amount - others[key], NOTHING) for key, amount in hard.items()}
 
     def is_guaranteed(self, held: Vector, demand: Vector) -> bool:
         """Whether the demand takes nothing from the others, if this namespace then holds `held`: it is within its guarantee."""
