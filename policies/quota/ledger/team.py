@@ -37,15 +37,16 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger of one namespace sees of its team.
 
     `held` is by namespace, this one included: `max(used + reserved, guaranteed)` of each dimension of `hard`. `others` is the sum
-    of that over the other namespaces, and `guaranteed_to_others` the part that they have whatever they use. `uncounted`: the
-    dimensions that the ledger of another namespace lacks, because `hard` gained them. `waiting` is the number of pods of other
-    namespaces that wait for quota of the team.
+    of that over the other namespaces, and `guaranteed_to_others` the part that they have whatever they use. `guaranteed` is what
+    this one has whatever the others use. `uncounted`: the dimensions that the ledger of another namespace lacks, because `hard`
+    gained them. `waiting` is the number of pods of other namespaces that wait for quota of the team.
     """
 
     team: Team
     others: Vector
     guaranteed_to_others: Vector
     held: Mapping[str, Vector]
+    guaranteed: Vector = {}
     uncounted: frozenset[str] = frozenset()
     waiting: int = 0
 
@@ -63,3 +64,8 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""
         return self.team.hard[key] - self.others[key] - held
+
+    def is_guaranteed(self, held: Vector, demand: Vector) -> bool:
+        """Whether the demand takes nothing from the others, if this namespace then holds `held`: it is within its guarantee."""
+        limited = (key for key in demand if key in self.team.hard)
+        return all(held.get(key, NOTHING) <= self.guaranteed.get(key, NOTHING) for key in limited)
