@@ -1,0 +1,467 @@
+"""Whoever tries to get more GPUs than the team has left is refused, or has nothing of it.
+
+The team is full. A tenant has the role `edit` in a namespace of it; a lead has that and `gpu-admission-team-lead` in all of them; a
+portal may do everything with namespaces and pods, and may not update ClusterGPUQuotas. After each attempt each of them tries to
+create a pod with one GPU, wherever it may.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.builders import JSON, manifest
+from tests.cluster.controllers import Counting, counting, eventually
+from tests.cluster.quota.quotas import CLAIMS, EXPIRY, PODS, QUOTAS, claim, gpu_pod, gpu_quota
+from tests.cluster.quota.referee import GPU, SLICE, cost, total
+from tests.cluster.quota.teams import LABEL, TEAMS, Team, team_document
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import JSON_PATCH, Client, accepted
+from tests.controlplane.gpuquota import INSTALLATION, RBAC, Namespace
+from tests.controlplane.webhook import strict_manifests
+from webhook.configuration.documents import API_VERSION, Document
+from webhook.quota.ledger_objects import ledger_objects_path
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TEAM, RICH = "attacked", "rich"
+A, B, C, OUTSIDE = "attacked-a", "attacked-b", "chosen-by-label", "outside"
+NEW = ("attacked-new", "new-by-label", "new-elsewhere")
+HARD = 4
+ROLES = {
+    "tenant": {A: ("edit",)},
+    "lead": {each: ("edit", "gpu-admission-team-lead") for each in (A, B, C)},
+    "portal": {each: ("edit",) for each in (A, B, C, OUTSIDE)},
+}
+CHART = {"gpu-admission-teams", "gpu-admission-team-lead", "gpu-admission-view", "gpu-admission-tenant"}
+POLICY = Document(
+    "GPUPolicy",
+    "attacked",
+    {
+        "priority": 10,
+        "match": {"namespaces": [A, B, C, OUTSIDE, *NEW]},
+        "rules": {"gpu-quota": {"mode": "enforce", "required": True}},
+    },
+).data
+
+Answer = tuple[int, Any]
+
+
+class Scene(NamedTuple):
+    plane: ControlPlane
+    clients: dict[str, Client]
+    team: Team
+
+    @property
+    def admin(self) -> Client:
+        return self.team.client
+
+    def pods(self) -> dict[str, list[JSON]]:
+        """Return the pods and claims of all namespaces that are attacked."""
+        paths = {each: (PODS.format(each), CLAIMS.format(each)) for each in (A, B, C, OUTSIDE, *NEW)}
+        return {
+            name: [item for path in both for item in self.admin.get(path)[1].get("items", [])]
+            for name, both in paths.items()
+        }
+
+    def held(self) -> Fraction:
+        items = [each for items in self.pods().values() for each in items]
+        asking = [each for each in items if "devices" in each["spec"] or requests_gpus(each)]
+        return total(cost(each) for each in asking).get("gpus", Fraction(0))
+
+    def probes(self, who: str) -> list[str]:
+        """Return where one more GPU was to be had."""
+        client = self.clients[who]
+        found = [name for name in (A, B, C, OUTSIDE, *NEW) if create(client, name, "probe")[0] == 201]
+        for name in found:
+            self.admin.delete(f"{PODS.format(name)}/probe", {"gracePeriodSeconds": 0})
+        return found
+
+    def restore(self) -> None:
+        """Take away all that an attempt has left."""
+        for name in NEW:
+            if self.admin.get(f"/api/v1/namespaces/{name}")[0] == 200:
+                self.admin.delete(f"/api/v1/namespaces/{name}")
+        for kind in ("apis/apps/v1", "apis/batch/v1"):
+            plural = "deployments" if "apps" in kind else "jobs"
+            self.admin.delete(f"/{kind}/namespaces/{A}/{plural}", {"propagationPolicy": "Background"})
+        for name, items in self.pods().items():
+            for each in items:
+                if each["metadata"]["name"] != "train":
+                    path = (CLAIMS if "devices" in each["spec"] else PODS).format(name)
+                    self.admin.delete(f"{path}/{each['metadata']['name']}", {"gracePeriodSeconds": 0})
+        for namespace in (A, B):
+            quota = gpu_quota(namespace, hard={"gpus": "100"})
+            if self.admin.get(QUOTAS.format(namespace) + "/default")[1].get("spec") != quota["spec"]:
+                self.admin.delete(QUOTAS.format(namespace) + "/default")
+                accepted(self.admin.post(QUOTAS.format(namespace), quota))
+        assert eventually(lambda: self.held() == HARD), self.pods()
+        self.team.await_force()
+
+
+def requests_gpus(pod: JSON) -> bool:
+    containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+    return any(each.get("resources", {}).get("limits") for each in containers)
+
+
+@pytest.fixture(scope="module")
+def running(full_plane: ControlPlane) -> Iterator[Counting]:
+    with counting(full_plane, expiry=EXPIRY) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def scene(running: Counting) -> Iterator[Scene]:
+    plane, admin = running.plane, running.plane.client()
+    for document in strict_manifests():
+        if document["metadata"]["name"] in CHART:
+            assert admin.apply(document)[0] < 300
+    assert admin.apply(POLICY)[0] < 300
+    priority = manifest("scheduling.k8s.io/v1", "PriorityClass", "urgent") | {"value": 1_000_000}
+    admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority)
+    team = Team(plane, TEAM, 0)
+    namespaces = {name: Namespace(plane, name) for name in (A, B, C, OUTSIDE)}
+    team.namespaces.extend(namespaces[name] for name in (A, B, C))
+    team.label(namespaces[C], TEAM)
+    team.grant({"gpus": HARD}, namespaces={"names": ["attacked-*"], "selector": selects(TEAM)}, contact="#us")
+    accepted(admin.post(TEAMS, team_document(RICH, {"gpus": 100})))
+    for name in (A, B):
+        accepted(admin.post(QUOTAS.format(name), gpu_quota(name, hard={"gpus": "100"})))
+    team.await_force()
+    for name, gpus in ((A, 2), (B, 1), (C, 1)):
+        accepted(create_when_counted(admin, name, gpus))
+    clients = {who: account(plane, who, namespaces, roles) for who, roles in ROLES.items()}
+    verbs = ["get", "list", "create", "update", "patch", "delete"]
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": ["namespaces", "namespaces/status", "namespaces/finalize"],
+            "verbs": verbs,
+        },
+        {"apiGroups": [""], "resources": ["pods"], "verbs": verbs},
+    ]
+    accepted(admin.post(f"/apis/{RBAC}/v1/clusterroles", {"metadata": {"name": "portal"}, "rules": rules}))
+    subject = {"kind": "ServiceAccount", "name": "portal", "namespace": INSTALLATION}
+    binding = {
+        "metadata": {"name": "portal"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "portal"},
+        "subjects": [subject],
+    }
+    accepted(admin.post(f"/apis/{RBAC}/v1/clusterrolebindings", binding))
+    yield Scene(plane, clients, team)
+    for name in (TEAM, RICH):
+        admin.delete(f"{TEAMS}/{name}")
+    for name in (A, B, C, OUTSIDE, *NEW):
+        admin.delete(f"/api/v1/namespaces/{name}")
+    for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        admin.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/gpu-admission-teams")
+    admin.delete(f"/apis/{API_VERSION}/gpupolicies/attacked")
+
+
+def account(
+    plane: ControlPlane, who: str, namespaces: dict[str, Namespace], roles: dict[str, tuple[str, ...]]
+) -> Client:
+    """Make a service account with these roles, and return its client."""
+    admin = plane.client()
+    admin.post(f"/api/v1/namespaces/{INSTALLATION}/serviceaccounts", {"metadata": {"name": who}})
+    for name, bound in roles.items():
+        for role in bound:
+            binding = {
+                "metadata": {"name": f"{who}-{role}"},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": who, "namespace": INSTALLATION}],
+            }
+            path = f"/apis/{RBAC}/v1/namespaces/{namespaces[name].name}/rolebindings"
+            accepted(admin.post(path, binding))
+    return Client(plane.url, ca_file=plane.ca_file, token=plane.account_token(INSTALLATION, who))
+
+
+def selects(team: str) -> JSON:
+    return {"matchLabels": {LABEL: team}}
+
+
+def create(client: Client, namespace: str, name: str, gpus: int = 1, **spec: Any) -> Answer:
+    return client.post(PODS.format(namespace), gpu_pod(name, gpus, **spec))
+
+
+def create_when_counted(client: Client, namespace: str, gpus: int) -> Answer:
+    eventually(lambda: create(client, namespace, "train", gpus)[0] in {201, 409})
+    return client.get(f"{PODS.format(namespace)}/train")
+
+
+# ---- what they try
+
+
+def pod(
+    gpus: int = 1, resource: str = GPU, *, name: str = "more", metadata: JSON | None = None, **spec: Any
+) -> Any:
+    """Return an attempt to create a pod in the first namespace."""
+    body = gpu_pod(name, gpus, resource, **spec)
+    body["metadata"] |= metadata or {}
+    return lambda _, client: client.post(PODS.format(A), body)
+
+
+def annotated(**annotations: str) -> Any:
+    """Return an attempt to create a pod without GPUs under these annotations, a `_` for each `/`."""
+    named = {key.replace("__", "/").replace("_", "-"): value for key, value in annotations.items()}
+    container = {"name": "train", "image": "trainer"}
+    body = {"metadata": {"name": "more", "annotations": named}, "spec": {"containers": [container]}}
+    return lambda _, client: client.post(PODS.format(A), body)
+
+
+def in_containers(**kinds: Any) -> Any:
+    """Return an attempt to create a pod whose one container without GPUs stands beside these."""
+    body = {"metadata": {"name": "more"}, "spec": {"containers": [{"name": "main", "image": "x"}], **kinds}}
+    return lambda _, client: client.post(PODS.format(A), body)
+
+
+def workload(kind: str, **spec: Any) -> Any:
+    """Return an attempt to have the pods of a workload created."""
+    group, plural = ("apps/v1", "deployments") if kind == "Deployment" else ("batch/v1", "jobs")
+    template = gpu_pod("") | {"metadata": {"labels": {"app": "more"}}}
+    template["spec"] |= {"restartPolicy": "Never"} if kind == "Job" else {}
+    body = manifest(group, kind, "more", {"template": template, **spec})
+
+    def attempt(_: Scene, client: Client) -> Answer:
+        answer = client.post(f"/apis/{group}/namespaces/{A}/{plural}", body)
+        time.sleep(1.5)  # so that its controller has tried
+        return answer
+
+    return attempt
+
+
+def labelled(namespace: str, labels: Any, subresource: str = "", content_type: str = "") -> Any:
+    """Return an attempt to change the labels of a namespace."""
+    path = f"/api/v1/namespaces/{namespace}{subresource}"
+    body = labels if content_type else {"metadata": {"labels": labels}}
+    more = {"content_type": content_type} if content_type else {}
+    return lambda _, client: client.patch(path, body, **more)
+
+
+def replaced(namespace: str, subresource: str = "") -> Any:
+    """Return an attempt to write the namespace anew, without a label of ours."""
+
+    def attempt(_: Scene, client: Client) -> Answer:
+        path = f"/api/v1/namespaces/{namespace}"
+        body = client.get(path)[1]
+        body["metadata"]["labels"].pop(LABEL, None)
+        return client.put(path + subresource, body)
+
+    return attempt
+
+
+def namespace(name: str = "", *, generate: str = "", **labels: str) -> Any:
+    metadata: JSON = {"labels": {LABEL: labels["team"]}} if labels else {}
+    metadata |= {"generateName": generate} if generate else {"name": name}
+    return lambda _, client: client.post("/api/v1/namespaces", {"metadata": metadata})
+
+
+def post(path: str, body: Any) -> Any:
+    return lambda _, client: client.post(path, body)
+
+
+def patch(path: str, body: Any) -> Any:
+    return lambda _, client: client.patch(path, body)
+
+
+def delete(path: str) -> Any:
+    return lambda _, client: client.delete(path)
+
+
+def made_again(scene: Scene, client: Client) -> Answer:
+    """Delete a namespace of the team, and create it again without its label."""
+    name = NEW[1]
+    accepted(scene.admin.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": {LABEL: TEAM}}}))
+    accepted(client.delete(f"/api/v1/namespaces/{name}"))
+    assert eventually(lambda: client.get(f"/api/v1/namespaces/{name}")[0] == 404)
+    return accepted_answer(client.post("/api/v1/namespaces", {"metadata": {"name": name}}))
+
+
+def accepted_answer(answer: Answer) -> Answer:
+    accepted(answer)
+    return answer
+
+
+def at_once(_: Scene, client: Client) -> Answer:
+    """Ask in all namespaces at the same time, for a pod of the same name."""
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda name: create(client, name, "more"), [A, B, C] * 8))
+    return max(answers, key=lambda answer: answer[0] == 201)
+
+
+def grown(_: Scene, client: Client) -> Answer:
+    """Resize a pod that runs."""
+    resources = {"limits": {GPU: "3"}, "requests": {GPU: "3"}}
+    change = {"spec": {"containers": [{"name": "train", "resources": resources}]}}
+    kind = "application/strategic-merge-patch+json"
+    return client.patch(f"{PODS.format(A)}/train/resize", change, content_type=kind)
+
+
+FULL = r"exceeded quota: ClusterGPUQuota attacked, "
+FORBIDDEN = r"cannot \w+ resource|is forbidden: User"
+MOVES = r"would (leave|enter) ClusterGPUQuota {}, which only those may change who may update that"
+LEAVES, ENTERS, TO_RICH = MOVES.format(TEAM), MOVES.format(TEAM), MOVES.format(RICH)
+NOTHING_GAINED = ""
+OWN = QUOTAS.format(A)
+LIMITED = {"resources": {"limits": {GPU: "1"}}, "image": "x"}
+LEDGER = {"metadata": {"name": "more"}, "ledger": "{}"}
+Attempt = Callable[[Scene, Client], Answer]
+
+ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
+    # A tenant with pods and claims.
+    "one more pod": ("tenant", pod(), FULL),
+    "a pod with the name of one in another namespace": ("lead", at_once, FULL),
+    "a pod with a generated name": ("tenant", pod(metadata={"generateName": "train-", "name": ""}), FULL),
+    "a pod of high priority": ("tenant", pod(priorityClassName="urgent"), FULL),
+    "a pod under a scheduling gate": ("tenant", pod(schedulingGates=[{"name": "example.com/later"}]), FULL),
+    "a pod on a node that is named": ("tenant", pod(nodeName="gpu-node"), FULL),
+    "a pod that selects an unknown class": ("tenant", pod(nodeSelector={"accelerator": "x"}), FULL),
+    "a pod with an init container": (
+        "tenant",
+        in_containers(initContainers=[{"name": "i", **LIMITED}]),
+        FULL,
+    ),
+    "a pod with a sidecar": (
+        "tenant",
+        in_containers(initContainers=[{"name": "i", "restartPolicy": "Always", **LIMITED}]),
+        FULL,
+    ),
+    "a slice": ("tenant", pod(1, SLICE), FULL),
+    "a time-sliced share": ("tenant", pod(1, "nvidia.com/gpu.shared"), FULL),
+    "a part by annotation": ("tenant", annotated(gpu_fraction="0.5"), FULL),
+    "a mirror pod": ("tenant", pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), FULL),
+    "a pod that says that it was reviewed": (
+        "tenant",
+        pod(metadata={"annotations": {"gpu-admission.dev/injected": "gpu-quota: reserved"}}),
+        FULL,
+    ),
+    "a pod that has ended, as its status says": (
+        "tenant",
+        lambda s, c: c.patch(f"{PODS.format(A)}/train/status", {"status": {"phase": "Succeeded"}}),
+        FORBIDDEN,
+    ),
+    "a pod that grows": ("tenant", grown, r"Forbidden|Invalid value|cannot patch resource"),
+    "a claim": ("tenant", post(CLAIMS.format(A), claim("more", 1)), FULL),
+    "a claim that is marked as the scheduler's": (
+        "tenant",
+        post(
+            CLAIMS.format(A),
+            claim("more", 1)
+            | {
+                "metadata": {
+                    "name": "more",
+                    "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+                }
+            },
+        ),
+        "only system:kube-scheduler marks the claims",
+    ),
+    "a Deployment": (
+        "tenant",
+        workload("Deployment", replicas=3, selector={"matchLabels": {"app": "more"}}),
+        NOTHING_GAINED,
+    ),
+    "a Job": ("tenant", workload("Job", parallelism=3), NOTHING_GAINED),
+    "a pod in a namespace of others": ("tenant", lambda _, c: create(c, B, "more"), FORBIDDEN),
+    # A tenant with quotas.
+    "the tenant's own GPUQuota": ("tenant", patch(f"{OWN}/default", {"spec": {"hard": {}}}), FORBIDDEN),
+    "no GPUQuota": ("tenant", delete(f"{OWN}/default"), FORBIDDEN),
+    "a larger team": ("tenant", patch(f"{TEAMS}/{TEAM}", {"spec": {"hard": {"gpus": 99}}}), FORBIDDEN),
+    "another team": ("tenant", post(TEAMS, team_document("mine", {"gpus": 99})), FORBIDDEN),
+    "a ledger": ("tenant", post(ledger_objects_path(A), LEDGER), FORBIDDEN),
+    "the tenant's namespace without its team": ("tenant", labelled(A, {LABEL: RICH}), FORBIDDEN),
+    # A lead.
+    "a large GPUQuota": (
+        "lead",
+        patch(f"{OWN}/default", {"spec": {"hard": {"gpus": "1000"}}}),
+        NOTHING_GAINED,
+    ),
+    "a GPUQuota without limits": (
+        "lead",
+        patch(f"{OWN}/default", {"spec": {"hard": {"gpus": None}}}),
+        NOTHING_GAINED,
+    ),
+    "no GPUQuota of the lead's": ("lead", delete(f"{OWN}/default"), NOTHING_GAINED),
+    "a second GPUQuota": ("lead", post(OWN, gpu_quota(A, "more", hard={"gpus": "9"})), "must be .*default"),
+    "a GPUQuota that counts only totals": (
+        "lead",
+        patch(f"{OWN}/default", {"spec": {"unclassifiedPods": "TotalOnly"}}),
+        NOTHING_GAINED,
+    ),
+    "a GPUQuota that says that nothing is used": (
+        "lead",
+        patch(f"{OWN}/default/status", {"status": {"used": {"gpus": "0"}}}),
+        FORBIDDEN,
+    ),
+    "a larger team of the lead's": (
+        "lead",
+        patch(f"{TEAMS}/{TEAM}", {"spec": {"hard": {"gpus": 9}}}),
+        FORBIDDEN,
+    ),
+    "a team that is used less": (
+        "lead",
+        patch(f"{TEAMS}/{TEAM}/status", {"status": {"used": {"gpus": "0"}}}),
+        FORBIDDEN,
+    ),
+    "the team's ledger": (
+        "lead",
+        delete(ledger_objects_path(INSTALLATION, f"clustergpuquota.{TEAM}")),
+        FORBIDDEN,
+    ),
+    "a role with more rights": (
+        "lead",
+        post(
+            f"/apis/{RBAC}/v1/namespaces/{A}/roles",
+            {
+                "metadata": {"name": "more"},
+                "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+            },
+        ),
+        FORBIDDEN,
+    ),
+    # Who may create and change namespaces.
+    "a namespace without its label": ("portal", labelled(C, {LABEL: None}), LEAVES),
+    "a namespace with another label": ("portal", labelled(C, {LABEL: "other"}), LEAVES),
+    "a namespace of another team": ("portal", labelled(C, {LABEL: RICH}), LEAVES),
+    "a label less, by JSON patch": (
+        "portal",
+        labelled(C, [{"op": "remove", "path": "/metadata/labels"}], content_type=JSON_PATCH),
+        LEAVES,
+    ),
+    "a label less, written anew": ("portal", replaced(C), LEAVES),
+    "a label less, through the status": ("portal", labelled(C, {LABEL: None}, "/status"), LEAVES),
+    "a label less, through the finalizers": ("portal", replaced(C, "/finalize"), LEAVES),
+    "a label of another team beside the name": ("portal", labelled(A, {LABEL: RICH}), TO_RICH),
+    "a namespace that comes into another team": ("portal", labelled(OUTSIDE, {LABEL: RICH}), TO_RICH),
+    "a new namespace by name": ("portal", namespace(NEW[0]), ENTERS),
+    "a new namespace by a generated name": ("portal", namespace(generate="attacked-"), ENTERS),
+    "a new namespace by label": ("portal", namespace(NEW[1], team=TEAM), ENTERS),
+    "a new namespace of another team": ("portal", namespace(NEW[1], team=RICH), TO_RICH),
+    "a new namespace of no team": ("portal", namespace(NEW[2]), NOTHING_GAINED),
+    "a namespace that is created again": ("portal", made_again, NOTHING_GAINED),
+}
+
+
+@pytest.mark.parametrize(
+    ("who", "attempt", "said"), [pytest.param(*each, id=name) for name, each in ATTEMPTS.items()]
+)
+def test_more_than_the_team_has_left_is_not_to_be_had(
+    scene: Scene, who: str, attempt: Attempt, said: str
+) -> None:
+    try:
+        status, answer = attempt(scene, scene.clients[who])
+        probed, held = scene.probes(who), scene.held()
+    finally:
+        scene.restore()
+
+    if said:
+        assert status in {403, 422}, answer
+        assert re.search(said, answer["message"]), answer["message"]
+    else:
+        assert status in {200, 201}, answer
+    assert probed == []
+    assert held == HARD
