@@ -1,22 +1,46 @@
 """Whoever tries to get more GPUs than the team has left is refused, or has nothing of it.
 
-The team is full. A tenant has the role `edit` in a namespace of it; a lead has that and `gpu-admission-team-lead` in all of them; a
-portal may do everything with namespaces and pods, and may not update ClusterGPUQuotas. After each attempt each of them tries to
-create a pod with one GPU, wherever it may.
+The team is full. A tenant has the role `edit` in one namespace of it. A lead has that and `gpu-admission-team-lead` in all of them.
+A portal may do everything with namespaces and pods, and may not update ClusterGPUQuotas. After each attempt who made it tries to
+create a pod with one GPU in every namespace.
 """
 
 import re
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.builders import JSON, manifest
 from tests.cluster.controllers import Counting, counting, eventually
-from tests.cluster.quota.quotas import CLAIMS, EXPIRY, PODS, QUOTAS, claim, gpu_pod, gpu_quota
+from tests.cluster.quota.attempts import (
+    AGAIN,
+    ALL,
+    NEW,
+    OUTSIDE,
+    TEAM,
+    A,
+    Answer,
+    Attempt,
+    B,
+    C,
+    annotated,
+    at_once,
+    create,
+    delete,
+    grown,
+    in_containers,
+    labelled,
+    made_again,
+    namespace,
+    patch,
+    pod,
+    post,
+    replaced,
+    workload,
+)
+from tests.cluster.quota.quotas import CLAIMS, EXPIRY, PODS, QUOTAS, claim, gpu_quota
 from tests.cluster.quota.referee import GPU, SLICE, cost, total
 from tests.cluster.quota.teams import LABEL, TEAMS, Team, team_document
 from tests.controlplane import ControlPlane
@@ -28,14 +52,12 @@ from webhook.quota.ledger_objects import ledger_objects_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-TEAM, RICH = "attacked", "rich"
-A, B, C, OUTSIDE = "attacked-a", "attacked-b", "chosen-by-label", "outside"
-NEW = ("attacked-new", "new-by-label", "new-elsewhere")
+RICH = "rich"
 HARD = 4
 ROLES = {
     "tenant": {A: ("edit",)},
-    "lead": {each: ("edit", "gpu-admission-team-lead") for each in (A, B, C)},
-    "portal": {each: ("edit",) for each in (A, B, C, OUTSIDE)},
+    "lead": dict.fromkeys((A, B, C, AGAIN), ("edit", "gpu-admission-team-lead")),
+    "portal": dict.fromkeys((A, B, C, AGAIN, OUTSIDE), ("edit",)),
 }
 CHART = {"gpu-admission-teams", "gpu-admission-team-lead", "gpu-admission-view", "gpu-admission-tenant"}
 POLICY = Document(
@@ -43,12 +65,10 @@ POLICY = Document(
     "attacked",
     {
         "priority": 10,
-        "match": {"namespaces": [A, B, C, OUTSIDE, *NEW]},
+        "match": {"namespaces": list(ALL)},
         "rules": {"gpu-quota": {"mode": "enforce", "required": True}},
     },
 ).data
-
-Answer = tuple[int, Any]
 
 
 class Scene(NamedTuple):
@@ -62,7 +82,7 @@ class Scene(NamedTuple):
 
     def pods(self) -> dict[str, list[JSON]]:
         """Return the pods and claims of all namespaces that are attacked."""
-        paths = {each: (PODS.format(each), CLAIMS.format(each)) for each in (A, B, C, OUTSIDE, *NEW)}
+        paths = {each: (PODS.format(each), CLAIMS.format(each)) for each in ALL}
         return {
             name: [item for path in both for item in self.admin.get(path)[1].get("items", [])]
             for name, both in paths.items()
@@ -76,7 +96,7 @@ class Scene(NamedTuple):
     def probes(self, who: str) -> list[str]:
         """Return where one more GPU was to be had."""
         client = self.clients[who]
-        found = [name for name in (A, B, C, OUTSIDE, *NEW) if create(client, name, "probe")[0] == 201]
+        found = [name for name in ALL if create(client, name, "probe")[0] == 201]
         for name in found:
             self.admin.delete(f"{PODS.format(name)}/probe", {"gracePeriodSeconds": 0})
         return found
@@ -84,8 +104,10 @@ class Scene(NamedTuple):
     def restore(self) -> None:
         """Take away all that an attempt has left."""
         for name in NEW:
-            if self.admin.get(f"/api/v1/namespaces/{name}")[0] == 200:
-                self.admin.delete(f"/api/v1/namespaces/{name}")
+            self.admin.delete(f"/api/v1/namespaces/{name}")
+        chosen = {"metadata": {"name": AGAIN, "labels": {LABEL: TEAM}}}
+        if self.admin.patch(f"/api/v1/namespaces/{AGAIN}", chosen)[0] == 404:
+            accepted(self.admin.post("/api/v1/namespaces", chosen))
         for kind in ("apis/apps/v1", "apis/batch/v1"):
             plural = "deployments" if "apps" in kind else "jobs"
             self.admin.delete(f"/{kind}/namespaces/{A}/{plural}", {"propagationPolicy": "Background"})
@@ -124,9 +146,10 @@ def scene(running: Counting) -> Iterator[Scene]:
     priority = manifest("scheduling.k8s.io/v1", "PriorityClass", "urgent") | {"value": 1_000_000}
     admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority)
     team = Team(plane, TEAM, 0)
-    namespaces = {name: Namespace(plane, name) for name in (A, B, C, OUTSIDE)}
-    team.namespaces.extend(namespaces[name] for name in (A, B, C))
-    team.label(namespaces[C], TEAM)
+    namespaces = {name: Namespace(plane, name) for name in (A, B, C, AGAIN, OUTSIDE)}
+    team.namespaces.extend(namespaces[name] for name in (A, B, C, AGAIN))
+    for name in (C, AGAIN):
+        team.label(namespaces[name], TEAM)
     team.grant({"gpus": HARD}, namespaces={"names": ["attacked-*"], "selector": selects(TEAM)}, contact="#us")
     accepted(admin.post(TEAMS, team_document(RICH, {"gpus": 100})))
     for name in (A, B):
@@ -155,7 +178,7 @@ def scene(running: Counting) -> Iterator[Scene]:
     yield Scene(plane, clients, team)
     for name in (TEAM, RICH):
         admin.delete(f"{TEAMS}/{name}")
-    for name in (A, B, C, OUTSIDE, *NEW):
+    for name in ALL:
         admin.delete(f"/api/v1/namespaces/{name}")
     for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
         admin.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/gpu-admission-teams")
@@ -184,132 +207,25 @@ def selects(team: str) -> JSON:
     return {"matchLabels": {LABEL: team}}
 
 
-def create(client: Client, namespace: str, name: str, gpus: int = 1, **spec: Any) -> Answer:
-    return client.post(PODS.format(namespace), gpu_pod(name, gpus, **spec))
-
-
 def create_when_counted(client: Client, namespace: str, gpus: int) -> Answer:
     eventually(lambda: create(client, namespace, "train", gpus)[0] in {201, 409})
     return client.get(f"{PODS.format(namespace)}/train")
 
 
-# ---- what they try
-
-
-def pod(
-    gpus: int = 1, resource: str = GPU, *, name: str = "more", metadata: JSON | None = None, **spec: Any
-) -> Any:
-    """Return an attempt to create a pod in the first namespace."""
-    body = gpu_pod(name, gpus, resource, **spec)
-    body["metadata"] |= metadata or {}
-    return lambda _, client: client.post(PODS.format(A), body)
-
-
-def annotated(**annotations: str) -> Any:
-    """Return an attempt to create a pod without GPUs under these annotations, a `_` for each `/`."""
-    named = {key.replace("__", "/").replace("_", "-"): value for key, value in annotations.items()}
-    container = {"name": "train", "image": "trainer"}
-    body = {"metadata": {"name": "more", "annotations": named}, "spec": {"containers": [container]}}
-    return lambda _, client: client.post(PODS.format(A), body)
-
-
-def in_containers(**kinds: Any) -> Any:
-    """Return an attempt to create a pod whose one container without GPUs stands beside these."""
-    body = {"metadata": {"name": "more"}, "spec": {"containers": [{"name": "main", "image": "x"}], **kinds}}
-    return lambda _, client: client.post(PODS.format(A), body)
-
-
-def workload(kind: str, **spec: Any) -> Any:
-    """Return an attempt to have the pods of a workload created."""
-    group, plural = ("apps/v1", "deployments") if kind == "Deployment" else ("batch/v1", "jobs")
-    template = gpu_pod("") | {"metadata": {"labels": {"app": "more"}}}
-    template["spec"] |= {"restartPolicy": "Never"} if kind == "Job" else {}
-    body = manifest(group, kind, "more", {"template": template, **spec})
-
-    def attempt(_: Scene, client: Client) -> Answer:
-        answer = client.post(f"/apis/{group}/namespaces/{A}/{plural}", body)
-        time.sleep(1.5)  # so that its controller has tried
-        return answer
-
-    return attempt
-
-
-def labelled(namespace: str, labels: Any, subresource: str = "", content_type: str = "") -> Any:
-    """Return an attempt to change the labels of a namespace."""
-    path = f"/api/v1/namespaces/{namespace}{subresource}"
-    body = labels if content_type else {"metadata": {"labels": labels}}
-    more = {"content_type": content_type} if content_type else {}
-    return lambda _, client: client.patch(path, body, **more)
-
-
-def replaced(namespace: str, subresource: str = "") -> Any:
-    """Return an attempt to write the namespace anew, without a label of ours."""
-
-    def attempt(_: Scene, client: Client) -> Answer:
-        path = f"/api/v1/namespaces/{namespace}"
-        body = client.get(path)[1]
-        body["metadata"]["labels"].pop(LABEL, None)
-        return client.put(path + subresource, body)
-
-    return attempt
-
-
-def namespace(name: str = "", *, generate: str = "", **labels: str) -> Any:
-    metadata: JSON = {"labels": {LABEL: labels["team"]}} if labels else {}
-    metadata |= {"generateName": generate} if generate else {"name": name}
-    return lambda _, client: client.post("/api/v1/namespaces", {"metadata": metadata})
-
-
-def post(path: str, body: Any) -> Any:
-    return lambda _, client: client.post(path, body)
-
-
-def patch(path: str, body: Any) -> Any:
-    return lambda _, client: client.patch(path, body)
-
-
-def delete(path: str) -> Any:
-    return lambda _, client: client.delete(path)
-
-
-def made_again(scene: Scene, client: Client) -> Answer:
-    """Delete a namespace of the team, and create it again without its label."""
-    name = NEW[1]
-    accepted(scene.admin.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": {LABEL: TEAM}}}))
-    accepted(client.delete(f"/api/v1/namespaces/{name}"))
-    assert eventually(lambda: client.get(f"/api/v1/namespaces/{name}")[0] == 404)
-    return accepted_answer(client.post("/api/v1/namespaces", {"metadata": {"name": name}}))
-
-
-def accepted_answer(answer: Answer) -> Answer:
-    accepted(answer)
-    return answer
-
-
-def at_once(_: Scene, client: Client) -> Answer:
-    """Ask in all namespaces at the same time, for a pod of the same name."""
-    with ThreadPoolExecutor(24) as pool:
-        answers = list(pool.map(lambda name: create(client, name, "more"), [A, B, C] * 8))
-    return max(answers, key=lambda answer: answer[0] == 201)
-
-
-def grown(_: Scene, client: Client) -> Answer:
-    """Resize a pod that runs."""
-    resources = {"limits": {GPU: "3"}, "requests": {GPU: "3"}}
-    change = {"spec": {"containers": [{"name": "train", "resources": resources}]}}
-    kind = "application/strategic-merge-patch+json"
-    return client.patch(f"{PODS.format(A)}/train/resize", change, content_type=kind)
-
-
 FULL = r"exceeded quota: ClusterGPUQuota attacked, "
 FORBIDDEN = r"cannot \w+ resource|is forbidden: User"
-MOVES = r"would (leave|enter) ClusterGPUQuota {}, which only those may change who may update that"
-LEAVES, ENTERS, TO_RICH = MOVES.format(TEAM), MOVES.format(TEAM), MOVES.format(RICH)
+LEAVES, ENTERS, TO_RICH = (
+    f"would {move}, which only those may change who may update that"
+    for move in (
+        f"leave ClusterGPUQuota {TEAM}",
+        f"enter ClusterGPUQuota {TEAM}",
+        f"enter ClusterGPUQuota {RICH}",
+    )
+)
 NOTHING_GAINED = ""
 OWN = QUOTAS.format(A)
 LIMITED = {"resources": {"limits": {GPU: "1"}}, "image": "x"}
 LEDGER = {"metadata": {"name": "more"}, "ledger": "{}"}
-Attempt = Callable[[Scene, Client], Answer]
 
 ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
     # A tenant with pods and claims.
@@ -332,7 +248,7 @@ ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
     ),
     "a slice": ("tenant", pod(1, SLICE), FULL),
     "a time-sliced share": ("tenant", pod(1, "nvidia.com/gpu.shared"), FULL),
-    "a part by annotation": ("tenant", annotated(gpu_fraction="0.5"), FULL),
+    "a part by annotation": ("tenant", annotated({"gpu-fraction": "0.5"}), FULL),
     "a mirror pod": ("tenant", pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), FULL),
     "a pod that says that it was reviewed": (
         "tenant",
@@ -341,7 +257,7 @@ ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
     ),
     "a pod that has ended, as its status says": (
         "tenant",
-        lambda s, c: c.patch(f"{PODS.format(A)}/train/status", {"status": {"phase": "Succeeded"}}),
+        lambda c: c.patch(f"{PODS.format(A)}/train/status", {"status": {"phase": "Succeeded"}}),
         FORBIDDEN,
     ),
     "a pod that grows": ("tenant", grown, r"Forbidden|Invalid value|cannot patch resource"),
@@ -366,7 +282,7 @@ ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
         NOTHING_GAINED,
     ),
     "a Job": ("tenant", workload("Job", parallelism=3), NOTHING_GAINED),
-    "a pod in a namespace of others": ("tenant", lambda _, c: create(c, B, "more"), FORBIDDEN),
+    "a pod in a namespace of others": ("tenant", lambda c: create(c, B, "more"), FORBIDDEN),
     # A tenant with quotas.
     "the tenant's own GPUQuota": ("tenant", patch(f"{OWN}/default", {"spec": {"hard": {}}}), FORBIDDEN),
     "no GPUQuota": ("tenant", delete(f"{OWN}/default"), FORBIDDEN),
@@ -453,7 +369,7 @@ def test_more_than_the_team_has_left_is_not_to_be_had(
     scene: Scene, who: str, attempt: Attempt, said: str
 ) -> None:
     try:
-        status, answer = attempt(scene, scene.clients[who])
+        status, answer = attempt(scene.clients[who])
         probed, held = scene.probes(who), scene.held()
     finally:
         scene.restore()
