@@ -1,7 +1,7 @@
 """Whoever tries to get more GPUs than the team has left is refused, or has nothing of it.
 
-The team is full. A tenant has the role `edit` in one namespace of it. A lead has that and `gpu-admission-team-lead` in all of them.
-A portal may do everything with namespaces and pods, and may not update ClusterGPUQuotas. After each attempt who made it tries to
+The team is full. A tenant has the role `edit` in one namespace of it. A lead has that and `gpu-admission-team-lead` in all. A
+portal may do everything with namespaces and pods, and may not update ClusterGPUQuotas. After each attempt who made it tries to
 create a pod with one GPU in every namespace.
 """
 
@@ -116,11 +116,11 @@ class Scene(NamedTuple):
                 if each["metadata"]["name"] != "train":
                     path = (CLAIMS if "devices" in each["spec"] else PODS).format(name)
                     self.admin.delete(f"{path}/{each['metadata']['name']}", {"gracePeriodSeconds": 0})
-        for namespace in (A, B):
-            quota = gpu_quota(namespace, hard={"gpus": "100"})
-            if self.admin.get(QUOTAS.format(namespace) + "/default")[1].get("spec") != quota["spec"]:
-                self.admin.delete(QUOTAS.format(namespace) + "/default")
-                accepted(self.admin.post(QUOTAS.format(namespace), quota))
+        for name in (A, B):
+            quota, path = gpu_quota(name, hard={"gpus": "100"}), QUOTAS.format(name)
+            if self.admin.get(f"{path}/default")[1].get("spec") != quota["spec"]:
+                self.admin.delete(f"{path}/default")
+                accepted(self.admin.post(path, quota))
         assert eventually(lambda: self.held() == HARD), self.pods()
         self.team.await_force()
 
