@@ -101,6 +101,14 @@ class Scene(NamedTuple):
             self.admin.delete(f"{PODS.format(name)}/probe", {"gracePeriodSeconds": 0})
         return found
 
+    def delete_pods(self) -> None:
+        """Delete all pods and claims but those that fill the team."""
+        for name, items in self.pods().items():
+            for each in items:
+                if each["metadata"]["name"] != "train":
+                    path = (CLAIMS if "devices" in each["spec"] else PODS).format(name)
+                    self.admin.delete(f"{path}/{each['metadata']['name']}", {"gracePeriodSeconds": 0})
+
     def restore(self) -> None:
         """Take away all that an attempt has left."""
         for name in NEW:
@@ -111,11 +119,7 @@ class Scene(NamedTuple):
         for kind in ("apis/apps/v1", "apis/batch/v1"):
             plural = "deployments" if "apps" in kind else "jobs"
             self.admin.delete(f"/{kind}/namespaces/{A}/{plural}", {"propagationPolicy": "Background"})
-        for name, items in self.pods().items():
-            for each in items:
-                if each["metadata"]["name"] != "train":
-                    path = (CLAIMS if "devices" in each["spec"] else PODS).format(name)
-                    self.admin.delete(f"{path}/{each['metadata']['name']}", {"gracePeriodSeconds": 0})
+        self.delete_pods()
         for name in (A, B):
             quota, path = gpu_quota(name, hard={"gpus": "100"}), QUOTAS.format(name)
             if self.admin.get(f"{path}/default")[1].get("spec") != quota["spec"]:
@@ -207,8 +211,8 @@ def selects(team: str) -> JSON:
     return {"matchLabels": {LABEL: team}}
 
 
-def create_when_counted(client: Client, namespace: str, gpus: int) -> Answer:
-    eventually(lambda: create(client, namespace, "train", gpus)[0] in {201, 409})
+def create_when_counted(client: Client, namespace: str, gpus: int, **spec: Any) -> Answer:
+    eventually(lambda: create(client, namespace, "train", gpus, **spec)[0] in {201, 409})
     return client.get(f"{PODS.format(namespace)}/train")
 
 
@@ -381,3 +385,35 @@ def test_more_than_the_team_has_left_is_not_to_be_had(
         assert status in {200, 201}, answer
     assert probed == []
     assert held == HARD
+
+
+def test_one_of_many_gets_the_last_gpu(scene: Scene) -> None:
+    accepted(scene.admin.delete(f"{PODS.format(C)}/train", {"gracePeriodSeconds": 0}))
+    try:
+        is_admitted = eventually(lambda: at_once(scene.clients["lead"])[0] == 201)
+        held = scene.held()
+    finally:
+        scene.delete_pods()
+        accepted(create_when_counted(scene.admin, C, 1))
+
+    assert is_admitted
+    assert held == HARD
+
+
+def test_a_lead_cannot_have_pods_without_a_class_count_less(scene: Scene) -> None:
+    """Which a GPUQuota says as well: the stricter of both holds."""
+    team = Team(scene.plane, "classy", 2)
+    first, second = team.namespaces
+    team.grant({"gpus": 9, "classes": {"nvidia-h100": 1}}, namespaces={"names": ["classy-*"]})
+    first.quota({"gpus": "9", "classes": {"nvidia-h100": "9"}}, unclassifiedPods="TotalOnly")
+    team.await_force()
+    pinned = {"accelerator": "nvidia-h100-80gb"}
+    accepted(create_when_counted(scene.admin, second.name, 1, nodeSelector=pinned))
+
+    status, answer = first.create(gpu_pod("of-any-class"))
+    cheaper = first.create(gpu_pod("of-another", nodeSelector={"accelerator": "nvidia-t4"}))[0]
+    team.delete()
+
+    assert status == 403, answer
+    assert "exceeded quota: ClusterGPUQuota classy, requested 1 nvidia-h100" in answer["message"]
+    assert cheaper == 201
