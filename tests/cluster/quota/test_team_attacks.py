@@ -8,7 +8,7 @@ create a pod with one GPU in every namespace.
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -40,7 +40,7 @@ from tests.cluster.quota.attempts import (
     replaced,
     workload,
 )
-from tests.cluster.quota.quotas import CLAIMS, EXPIRY, PODS, QUOTAS, claim, gpu_quota
+from tests.cluster.quota.quotas import CLAIMS, EXPIRY, PODS, QUOTAS, claim, gpu_pod, gpu_quota
 from tests.cluster.quota.referee import GPU, SLICE, cost, total
 from tests.cluster.quota.teams import LABEL, TEAMS, Team, team_document
 from tests.controlplane import ControlPlane
