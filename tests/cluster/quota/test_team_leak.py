@@ -9,10 +9,9 @@ from policies.quota.amounts import GPUS
 from tests.cluster.controllers import Counting, eventually
 from tests.cluster.quota.burst import CLIENTS
 from tests.cluster.quota.quotas import gpu_pod
-from tests.cluster.quota.referee import cost, total
-from tests.cluster.quota.second_webhook import COLLIDES, SecondWebhook
+from tests.cluster.quota.second_webhook import SecondWebhook, disputed_pod
 from tests.cluster.quota.teams import Team
-from tests.controlplane.gpuquota import Namespace
+from tests.cluster.quota.test_leak import is_settled, live
 
 OBJECTS, HARD = 60, 100
 SETTLED_WITHIN = 60.0
@@ -27,16 +26,10 @@ def test_what_others_deny_and_names_that_were_taken(counted: Counting) -> None:
     team.grant({"gpus": HARD}, guaranteed={last.name: {"gpus": 10}})
     team.await_force()
 
-    def create(index: int) -> int:
-        body = gpu_pod("", 1 + index % 2)
-        named = {"generateName": COLLIDES} if index % 3 == 0 else {"name": f"pod-{index}"}
-        body["metadata"] = {**named, "labels": {"second": "asks"}}
-        return leaky.create(body)[0]
-
     with SecondWebhook(counted.plane, leaky.name) as second:
-        assert eventually(lambda: create(1) in {201, 403} and second.reported["asked"] > 0)
+        assert eventually(lambda: leaky.create(disputed_pod(1)) and second.reported["asked"] > 0)
         with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(create, range(OBJECTS)))
+            list(pool.map(lambda index: leaky.create(disputed_pod(index)), range(OBJECTS)))
 
     lost = leaky.ledger_object().reserved.get(GPUS, Fraction(0)) > 0
     assert eventually(lambda: all(map(is_settled, team.namespaces)), seconds=SETTLED_WITHIN), team.told()
@@ -45,14 +38,3 @@ def test_what_others_deny_and_names_that_were_taken(counted: Counting) -> None:
     assert other.create(gpu_pod("too-large", free + 1))[0] == 403
     assert other.create(gpu_pod("all-the-rest", free))[0] == 201
     assert last.create(gpu_pod("guaranteed", 10))[0] == 201
-
-
-def live(namespace: Namespace) -> Fraction:
-    pods = namespace.client.get(namespace.path("pods"))[1]["items"]
-    asking = [pod for pod in pods if "limits" in pod["spec"]["containers"][0]["resources"]]
-    return total(cost(pod) for pod in asking).get(GPUS, Fraction(0))
-
-
-def is_settled(namespace: Namespace) -> bool:
-    ledger = namespace.ledger_object()
-    return not ledger.reservations and (ledger.used or {}).get(GPUS) == live(namespace)
