@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.builders import JSON, manifest
+from tests.builders import JSON
 from tests.cluster.controllers import Counting, counting, eventually
 from tests.cluster.quota.attempts import (
     AGAIN,
@@ -147,8 +147,8 @@ def scene(running: Counting) -> Iterator[Scene]:
         if document["metadata"]["name"] in CHART:
             assert admin.apply(document)[0] < 300
     assert admin.apply(POLICY)[0] < 300
-    priority = manifest("scheduling.k8s.io/v1", "PriorityClass", "urgent") | {"value": 1_000_000}
-    admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority)
+    urgent = {"metadata": {"name": "urgent"}, "value": 1_000_000}
+    accepted(admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", urgent))
     team = Team(plane, TEAM, 0)
     namespaces = {name: Namespace(plane, name) for name in (A, B, C, AGAIN, OUTSIDE)}
     team.namespaces.extend(namespaces[name] for name in (A, B, C, AGAIN))
