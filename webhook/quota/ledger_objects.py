@@ -41,7 +41,7 @@ NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
-def ungranted(unclassified_pods: UnclassifiedPods) -> QuotaLedger:
+def ungranted(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
     """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
     return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
@@ -284,8 +284,8 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. If there
-        is none of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
+        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. Without
+        any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
         """
         if (place := self._places.get(namespace)) is not None and (
             there := self._in_team(namespace, place, seconds)
@@ -303,8 +303,8 @@ class ClusterStore:
         if own is not None:
             return own
         granted = self.granted(namespace, seconds)
-        if granted is None and (team := self._team_of(namespace, seconds)) is not None:
-            granted = ungranted(team.spec.unclassified_pods)
+        if granted is None and self._team_of(namespace, seconds) is not None:
+            granted = ungranted()
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
