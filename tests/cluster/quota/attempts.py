@@ -10,7 +10,7 @@ from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.cluster.quota.teams import LABEL
-from tests.controlplane.client import Client, accepted
+from tests.controlplane.client import JSON_PATCH, Client, accepted
 
 TEAM = "attacked"
 A, B, C, AGAIN, OUTSIDE = "attacked-a", "attacked-b", "chosen-by-label", "chosen-again", "outside"
@@ -64,12 +64,16 @@ def workload(kind: str, **spec: Any) -> Attempt:
     return attempt
 
 
-def labelled(namespace: str, labels: Any, subresource: str = "", content_type: str = "") -> Attempt:
+def labelled(namespace: str, labels: JSON, subresource: str = "") -> Attempt:
     """Return an attempt to change the labels of a namespace."""
-    path = f"/api/v1/namespaces/{namespace}{subresource}"
-    body = labels if content_type else {"metadata": {"labels": labels}}
-    more = {"content_type": content_type} if content_type else {}
-    return lambda client: client.patch(path, body, **more)
+    return patch(f"/api/v1/namespaces/{namespace}{subresource}", {"metadata": {"labels": labels}})
+
+
+def unlabelled(namespace: str) -> Attempt:
+    """Return an attempt to remove all labels of a namespace."""
+    operations = [{"op": "remove", "path": "/metadata/labels"}]
+    path = f"/api/v1/namespaces/{namespace}"
+    return lambda client: client.patch(path, operations, content_type=JSON_PATCH)
 
 
 def replaced(namespace: str, subresource: str = "") -> Attempt:

@@ -54,7 +54,7 @@ class Team:
     def has(self, namespace: Namespace) -> bool:
         """Whether the namespace is decided by the ledgers of the team, and counted."""
         team = namespace.store.read_team(self.name, 10)
-        ledger = team and team.team_ledgers.of(namespace.name)
+        ledger = None if team is None else team.team_ledgers.of(namespace.name)
         return ledger is not None and ledger.used is not None and not ledger.uncounted
 
     def lacks(self, namespace: Namespace) -> bool:

@@ -38,13 +38,14 @@ from tests.cluster.quota.attempts import (
     pod,
     post,
     replaced,
+    unlabelled,
     workload,
 )
 from tests.cluster.quota.quotas import CLAIMS, EXPIRY, PODS, QUOTAS, claim, gpu_pod, gpu_quota
 from tests.cluster.quota.referee import GPU, SLICE, cost, total
 from tests.cluster.quota.teams import LABEL, TEAMS, Team, team_document
 from tests.controlplane import ControlPlane
-from tests.controlplane.client import JSON_PATCH, Client, accepted
+from tests.controlplane.client import Client, accepted
 from tests.controlplane.gpuquota import INSTALLATION, RBAC, Namespace
 from tests.controlplane.webhook import strict_manifests
 from webhook.configuration.documents import API_VERSION, Document
@@ -54,7 +55,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 RICH = "rich"
 HARD = 4
-ROLES = {
+ROLES: dict[str, dict[str, tuple[str, ...]]] = {
     "tenant": {A: ("edit",)},
     "lead": dict.fromkeys((A, B, C, AGAIN), ("edit", "gpu-admission-team-lead")),
     "portal": dict.fromkeys((A, B, C, AGAIN, OUTSIDE), ("edit",)),
@@ -349,7 +350,7 @@ ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
     "a namespace of another team": ("portal", labelled(C, {LABEL: RICH}), LEAVES),
     "a label less, by JSON patch": (
         "portal",
-        labelled(C, [{"op": "remove", "path": "/metadata/labels"}], content_type=JSON_PATCH),
+        unlabelled(C),
         LEAVES,
     ),
     "a label less, written anew": ("portal", replaced(C), LEAVES),

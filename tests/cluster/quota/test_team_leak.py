@@ -27,7 +27,7 @@ def test_what_others_deny_and_names_that_were_taken(counted: Counting) -> None:
     team.await_force()
 
     with SecondWebhook(counted.plane, leaky.name) as second:
-        assert eventually(lambda: leaky.create(disputed_pod(1)) and second.reported["asked"] > 0)
+        assert eventually(lambda: leaky.create(disputed_pod(1))[0] and second.reported["asked"])
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(lambda index: leaky.create(disputed_pod(index)), range(OBJECTS)))
 

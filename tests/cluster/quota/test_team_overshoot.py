@@ -319,8 +319,8 @@ def test_a_team_is_never_over_and_nothing_leaks(scene: Scene, fault: Fault) -> N
 def joined(seen: TeamReplay, scene: Scene, fault: Fault) -> bool:
     """Whether namespaces came into the team as often as the fault put them there."""
     number = scene.load.namespaces
-    again = {come_and_go: min(4, number - 1), everything: 4, replace_the_team: number}.get(fault, 0)
-    return seen.joined >= number + again
+    again: dict[Fault, int] = {come_and_go: min(4, number - 1), everything: 4, replace_the_team: number}
+    return seen.joined >= number + again.get(fault, 0)
 
 
 def shown(scene: Scene) -> Fraction | None:
