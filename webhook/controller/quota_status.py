@@ -31,6 +31,7 @@ from webhook.quota.documents import (
     IdleGPUs,
     QuotaRecord,
     QuotaStatus,
+    ShareStatus,
     WaitingPods,
     encode_status,
     quota_path,
@@ -177,6 +178,7 @@ class QuotaStatusWriter:
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
             idle=idle,
+            team=ShareStatus.of(ledger),
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
             ),
