@@ -128,7 +128,7 @@ def test_whether_the_nodes_have_what_teams_are_granted(
 
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-IN_FORCE = {f"{ADMISSION}ies/gpu-admission-teams": {"spec": {}}}
+IN_FORCE: JSON = {f"{ADMISSION}ies/gpu-admission-teams": {"spec": {}}}
 UNPROTECTED = [
     "membership-unprotected: ValidatingAdmissionPolicy/gpu-admission-teams must exist, with a binding that denies: without it, "
     "whoever may label a namespace takes it out of its team"
