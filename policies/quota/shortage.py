@@ -58,7 +58,7 @@ def exceeded(
         shortfalls = tuple(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
         )
-    can_never_fit = any(each.requested > each.hard for each in shortfalls)
+    can_never_fit = any(each.can_never_fit for each in shortfalls)
     part = min(_left(each) / each.requested for each in shortfalls)
     smaller = fewer(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
@@ -173,7 +173,7 @@ def _remedies(
     holders: Mapping[str, Sequence[Holder]],
 ) -> Iterator[str]:
     """Yield what else the author can do. `fits_in_part`: a smaller request fits now. `holders` may be named."""
-    too_large = [each for each in shortfalls if each.requested > each.hard]
+    too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
         if not fits_in_part:
             largest = _at_most(request, {each.key: each.hard for each in too_large}, too_large)

@@ -1,7 +1,8 @@
 """One write for all requests that wait for a ledger.
 
-The first request of a namespace leads. It takes all waiting requests, reads the ledger, decides, swaps, wakes them, and hands the
-lead to the next one. So each process has one writer for a namespace, and a burst of n creations needs far fewer than n writes.
+The first request to an object leads. It takes all waiting requests, reads the object, decides, swaps, wakes them, and hands the
+lead to the next one. So each process has one writer for an object, and a burst of n creations needs far fewer than n writes. An
+object has the ledger of one namespace, or those of the namespaces of one team.
 No lock is held during I/O. No request waits beyond its deadline; if a write in flight reserves for it after that, the controller
 removes the reservation. Each review computes its demand in its own thread before it waits, by the catalogue versions of the
 ledger that was last seen.
@@ -70,6 +71,10 @@ def _contended() -> LedgerError:
     return LedgerError("too many others write to the ledger of the quota", transient=True)
 
 
+class _Moved:
+    """The outcome of a review that waited for an object which does not have its ledger any more."""
+
+
 class _Waiting(msgspec.Struct, eq=False):
     """A review that waits for its outcome. `turn` is set when there is one, or when the review is to lead.
 
@@ -77,14 +82,15 @@ class _Waiting(msgspec.Struct, eq=False):
     review then computes the request by it and waits again.
     """
 
+    namespace: str
     requests: Mapping[DemandKey, ReservationRequest]
     deadline: float
     turn: threading.Event = msgspec.field(default_factory=threading.Event)
     leads: bool = False
     given_up: bool = False
-    outcome: ReservationOutcome | QuotaLedger | Exception | None = None
+    outcome: ReservationOutcome | QuotaLedger | _Moved | Exception | None = None
 
-    def finish(self, outcome: ReservationOutcome | QuotaLedger | Exception) -> None:
+    def finish(self, outcome: ReservationOutcome | QuotaLedger | _Moved | Exception) -> None:
         self.outcome = outcome
         self.turn.set()
 
@@ -111,11 +117,13 @@ class ReservationBatcher:
         self._clock = clock
         self._utc = utc
         self._lock = threading.Lock()
-        self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
+        # By the name of an object, as `Store.place` has it:
+        self._queues: dict[str, deque[_Waiting]] = {}  # an object is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
-        self._copies: dict[str, tuple[QuotaLedger, float]] = {}  # and when it was read
         self._rivals: dict[str, float] = {}
         self._turns: dict[str, float] = {}  # when we may write again
+        # By namespace:
+        self._copies: dict[str, tuple[QuotaLedger, float]] = {}  # and when it was read
         self._without_quota: dict[str, float] = {}
         self._quota_seen: dict[str, float] = {}
 
@@ -124,12 +132,15 @@ class ReservationBatcher:
         if self.has_no_quota(namespace):
             return NO_QUOTA
         requests: dict[DemandKey, ReservationRequest] = {}
-        known, _ = self._known.get(namespace, (None, 0.0))
-        if known is not None:
-            requests[known.ledger.demand_key] = self._request(request_of, known.ledger, deadline)
-        while isinstance(outcome := self._outcome(namespace, _Waiting(requests, deadline)), QuotaLedger):
-            requests[outcome.demand_key] = self._request(request_of, outcome, deadline)
-        return outcome
+        known, _ = self._known.get(self._store.place(namespace), (None, 0.0))
+        if known is not None and (own := known.of(namespace)) is not None:
+            requests[own.ledger.demand_key] = self._request(request_of, own.ledger, deadline)
+        while True:
+            outcome = self._outcome(_Waiting(namespace, requests, deadline))
+            if isinstance(outcome, ReservationOutcome):
+                return outcome
+            if isinstance(outcome, QuotaLedger):
+                requests[outcome.demand_key] = self._request(request_of, outcome, deadline)
 
     def _request(self, request_of: RequestOf, ledger: QuotaLedger, deadline: float) -> ReservationRequest:
         """Compute the request by a ledger, in the thread of its review. Try again after an error that may pass."""
@@ -145,13 +156,14 @@ class ReservationBatcher:
                 return request_of(ledger, published)
             pause = self._back_off(pause, deadline)
 
-    def _outcome(self, namespace: str, waiting: _Waiting) -> ReservationOutcome | QuotaLedger:
+    def _outcome(self, waiting: _Waiting) -> ReservationOutcome | QuotaLedger | _Moved:
         """Wait for the outcome, and lead when it is this review's turn."""
+        place = self._store.place(waiting.namespace)
         with self._lock:
-            if namespace in self._queues:
-                self._queues[namespace].append(waiting)
+            if place in self._queues:
+                self._queues[place].append(waiting)
             else:
-                self._queues[namespace] = deque()
+                self._queues[place] = deque()
                 waiting.lead()
         while waiting.outcome is None:
             left = max(0.0, waiting.deadline - self._clock())
@@ -159,7 +171,7 @@ class ReservationBatcher:
                 problem = "other requests for the same quota were not decided in time"
                 raise LedgerError(problem, transient=True)
             if waiting.leads and waiting.outcome is None:
-                self._lead(namespace, waiting)
+                self._lead(place, waiting)
         if isinstance(waiting.outcome, Exception):
             raise waiting.outcome
         return waiting.outcome
@@ -225,18 +237,18 @@ class ReservationBatcher:
             waiting.given_up = not waiting.turn.is_set()
             return waiting.given_up
 
-    def _gather(self, namespace: str, batch: list[_Waiting]) -> None:
+    def _gather(self, place: str, batch: list[_Waiting]) -> None:
         """Add all waiting requests to the batch, and drop those that gave up or have their outcome."""
         with self._lock:
-            queue = self._queues[namespace]
+            queue = self._queues[place]
             batch.extend(queue)
             queue.clear()
             batch[:] = [waiting for waiting in batch if not waiting.given_up and waiting.outcome is None]
 
-    def _lead(self, namespace: str, leader: _Waiting) -> None:
+    def _lead(self, place: str, leader: _Waiting) -> None:
         batch = [leader]
         try:
-            self._decide(namespace, batch, leader.deadline)
+            self._decide(place, batch, leader.deadline)
         except LedgerError as error:
             self.metrics.errors.inc()
             for waiting in [leader, *batch]:  # an error that may pass fails only those that have no time left
@@ -246,37 +258,37 @@ class ReservationBatcher:
             for waiting in [leader, *batch]:
                 waiting.finish(error)
         finally:
-            self._hand_over(namespace, batch)
+            self._hand_over(place, batch)
 
-    def _hand_over(self, namespace: str, batch: list[_Waiting]) -> None:
+    def _hand_over(self, place: str, batch: list[_Waiting]) -> None:
         with self._lock:
-            queue = self._queues[namespace]
+            queue = self._queues[place]
             queue.extendleft(waiting for waiting in reversed(batch) if waiting.outcome is None)
             while queue:
                 following = queue.popleft()
                 if not following.given_up:
                     following.lead()
                     return
-            del self._queues[namespace]
+            del self._queues[place]
 
-    def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
+    def _decide(self, place: str, batch: list[_Waiting], deadline: float) -> None:
         """Decide on the batch, and on requests that join it. Raises LedgerError once the deadline has passed."""
         pause, fresh = FIRST_PAUSE, False
         last = _contended()
-        self._sleep(self._turns.get(namespace, 0.0) - self._clock(), deadline)
+        self._sleep(self._turns.get(place, 0.0) - self._clock(), deadline)
         while True:
-            self._gather(namespace, batch)
+            self._gather(place, batch)
             if not batch:
                 return
             begun = self._clock()
             if deadline <= begun:
                 raise last
             try:
-                self._attempt(namespace, batch, deadline, fresh=fresh)
+                self._attempt(place, batch, deadline, fresh=fresh)
             except LedgerConflict:
                 self.metrics.conflicts.inc()
                 last = _contended()
-                if fresh or self._has_rivals(namespace):
+                if fresh or self._has_rivals(place):
                     # The winner writes again after as long. A random pause lets one of several losers be first.
                     took = min(self._clock() - begun, LONGEST_PAUSE / 2)
                     self._sleep(random.uniform(took, 2 * took), deadline)  # noqa: S311 - jitter, no secret
@@ -301,98 +313,128 @@ class ReservationBatcher:
         if seconds > 0:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
-    def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
-        """Decide on the batch by the remembered ledger, or else by a fresh one, and write the reservations.
+    def _attempt(self, place: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
+        """Decide on the batch by the remembered object, or else by a fresh one, and write the reservations.
 
-        A remembered ledger justifies only a write, which fails if the ledger has changed.
+        A remembered object justifies only a write, which fails if it has changed.
         """
-        known, until = self._known.get(namespace, (None, 0.0))
-        is_usable = not fresh and not self._has_rivals(namespace) and self._clock() < until
-        if known is not None and is_usable and self._decide_on(namespace, known, batch, deadline):
+        known, until = self._known.get(place, (None, 0.0))
+        is_usable = not fresh and not self._has_rivals(place) and self._clock() < until
+        if known is not None and is_usable and self._decide_on(place, known, batch, deadline):
             return
-        begun = self._clock()
+        begun, namespace = self._clock(), batch[0].namespace
         before = self._store.read(namespace, self._seconds_until(deadline))
+        of_namespace = [waiting for waiting in batch if waiting.namespace == namespace]
         if before is None:
             self._forget(namespace, begun)
-            for waiting in batch:
+            for waiting in of_namespace:
                 waiting.finish(NO_QUOTA)
             return
         self._without_quota.pop(namespace, None)
-        if known is not None and not set(before.ledger.reservations.ids).issubset(
-            known.ledger.reservations.ids
-        ):
-            self._rivals[namespace] = self._clock() + RIVAL_SECONDS
-        self._remember(namespace, before)
+        if self._store.place(namespace) != place:
+            for waiting in of_namespace:
+                waiting.finish(_Moved())
+            return
+        if known is not None and not before.reservation_ids.issubset(known.reservation_ids):
+            self._rivals[place] = self._clock() + RIVAL_SECONDS
+        self._remember(place, before)
         requested = frozenset(batch)
-        self._gather(namespace, batch)
-        self._decide_on(namespace, before, batch, deadline, requested=requested)
+        self._gather(place, batch)
+        self._decide_on(place, before, batch, deadline, requested=requested)
 
     def _decide_on(
         self,
-        namespace: str,
+        place: str,
         before: VersionedLedger,
         batch: list[_Waiting],
         deadline: float,
         *,
         requested: frozenset[_Waiting] | None = None,
     ) -> bool:
-        """Decide on the batch by this ledger. Return False if it may not decide.
+        """Decide on the batch by this object. Return False if it may not decide.
 
-        `requested` are the requests that came before the ledger was read. It denies no others: they wait for the next read.
-        None means that the ledger is only remembered: then it decides only if every request can be reserved.
+        `requested` are the requests that came before the object was read. It denies no others: they wait for the next read, as do
+        those of a namespace whose ledger it does not have. None means that the object is only remembered: then it decides only if
+        every request can be reserved.
         """
-        key, limit = before.ledger.demand_key, self._store.reservations_limit
-        for waiting in batch:
-            if key not in waiting.requests:
-                waiting.finish(before.ledger)
-        batch[:] = [waiting for waiting in batch if key in waiting.requests]
-        requests = [waiting.requests[key] for waiting in batch]
-        decided = decide(before.ledger, requests, limit=limit, now=self._now_ms())
-        reserved = sum(verdict.reason is VerdictReason.RESERVED for verdict in decided.verdicts)
-        if requested is None and reserved < len(batch):
+        after, outcomes = self._decided(before, batch)
+        batch[:] = [waiting for waiting in batch if waiting.outcome is None]
+        reserved = [waiting for waiting, outcome in outcomes.items() if _is_reserved(outcome)]
+        if requested is None and len(reserved) < len(batch):
             return False
-        if decided.ledger is not before.ledger:
-            self._write(namespace, before, decided.ledger, deadline, gather=len(batch) > 1)
-        if batch:
-            self.metrics.batch_size.observe(len(batch))
-        for waiting, request, verdict in zip(batch, requests, decided.verdicts, strict=True):
-            if verdict.reason is VerdictReason.RESERVED or waiting in (requested or ()):
-                waiting.finish(ReservationOutcome(before.ledger, request, verdict))
+        if after is not before:
+            self._write(place, before, after, reserved[-1].namespace, deadline, gather=len(batch) > 1)
+        if outcomes:
+            self.metrics.batch_size.observe(len(outcomes))
+        for waiting, outcome in outcomes.items():
+            if _is_reserved(outcome) or waiting in (requested or ()):
+                waiting.finish(outcome)
         return True
 
+    def _decided(
+        self, before: VersionedLedger, batch: list[_Waiting]
+    ) -> tuple[VersionedLedger, dict[_Waiting, ReservationOutcome]]:
+        """Return what replaces the object, and the outcomes. Finish those that must compute their request by its ledger first."""
+        after, outcomes = before, dict[_Waiting, ReservationOutcome]()
+        for namespace in dict.fromkeys(waiting.namespace for waiting in batch):
+            if (own := after.of(namespace)) is None:
+                continue
+            ledger = own.ledger
+            key, of_namespace = ledger.demand_key, [each for each in batch if each.namespace == namespace]
+            for waiting in of_namespace:
+                if key not in waiting.requests:
+                    waiting.finish(ledger)
+            of_namespace = [each for each in of_namespace if key in each.requests]
+            requests = [each.requests[key] for each in of_namespace]
+            limit = after.limit(namespace, self._store.reservations_limit)
+            decided = decide(ledger, requests, limit=limit, now=self._now_ms())
+            if decided.ledger is not ledger:
+                after = after.replaced(namespace, decided.ledger)
+            for waiting, request, verdict in zip(of_namespace, requests, decided.verdicts, strict=True):
+                outcomes[waiting] = ReservationOutcome(ledger, request, verdict)
+        return after, outcomes
+
     def _write(
-        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, deadline: float, *, gather: bool
+        self,
+        place: str,
+        before: VersionedLedger,
+        after: VersionedLedger,
+        namespace: str,
+        deadline: float,
+        *,
+        gather: bool,
     ) -> None:
-        """Write the ledger, and set when we may write again. `gather`: more requests are likely to come at once."""
-        self._known[namespace] = before, 0.0
+        """Write the object, and set when we may write again. `gather`: more requests are likely to come at once."""
+        self._known[place] = before, 0.0
+        changed = after.of(namespace) or after
         begun, left = self._clock(), self._seconds_until(deadline)
         with self.metrics.write_seconds.time():
-            written = self._store.compare_and_swap(namespace, before, ledger, left)
-        self._remember(namespace, written)
+            written = self._store.compare_and_swap(namespace, after, changed.ledger, left)
+        self._remember(place, written)
         now = self._clock()
-        if self._has_rivals(namespace):
-            self._turns[namespace] = now + min(TURN * (now - begun), LONGEST_PAUSE)
+        if self._has_rivals(place):
+            self._turns[place] = now + min(TURN * (now - begun), LONGEST_PAUSE)
         elif gather:
-            self._turns[namespace] = now + min(now - begun, GATHERING_SECONDS)
+            self._turns[place] = now + min(now - begun, GATHERING_SECONDS)
 
-    def _has_rivals(self, namespace: str) -> bool:
-        return self._clock() < self._rivals.get(namespace, 0.0)
+    def _has_rivals(self, place: str) -> bool:
+        return self._clock() < self._rivals.get(place, 0.0)
 
-    def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
+    def _remember(self, place: str, found: VersionedLedger) -> None:
         now = self._clock()
-        if len(self._quota_seen) >= NAMESPACES_REMEMBERED and namespace not in self._quota_seen:
+        if len(self._quota_seen) >= NAMESPACES_REMEMBERED and place not in self._known:
             # These only save reads and conflicts, and most namespaces may be gone.
             for remembered in (self._known, self._quota_seen, self._rivals, self._turns):
                 remembered.clear()
-        self._known[namespace] = ledger, now + REMEMBERED_SECONDS
-        if namespace in self._copies:
-            self._copies[namespace] = ledger.ledger, now
-        self._quota_seen[namespace] = now
+        self._known[place] = found, now + REMEMBERED_SECONDS
+        for namespace in (place,) if found.team_ledgers is None else found.team_ledgers.ledgers:
+            self._quota_seen[namespace] = now
+            if namespace in self._copies and (own := found.of(namespace)) is not None:
+                self._copies[namespace] = own.ledger, now
 
     def _forget(self, namespace: str, begun: float) -> None:
-        self._known.pop(namespace, None)
-        self._rivals.pop(namespace, None)
-        self._turns.pop(namespace, None)
+        for remembered in (self._known, self._rivals, self._turns):
+            remembered.pop(namespace, None)
         seen = self._quota_seen.get(namespace)
         if seen is not None and begun - seen <= VANISHED_SECONDS:
             return
@@ -406,3 +448,7 @@ class ReservationBatcher:
         if left <= 0:
             raise _NoTimeLeftError("no time was left to read the quota", transient=True)
         return left
+
+
+def _is_reserved(outcome: ReservationOutcome) -> bool:
+    return outcome.verdict is not None and outcome.verdict.reason is VerdictReason.RESERVED

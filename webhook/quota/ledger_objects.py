@@ -1,4 +1,7 @@
-"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: JSON and store.
+"""GPUQuotaLedger objects in the namespace of the installation: JSON and store.
+
+Each namespace has one of its name. The ledger of a namespace of a team stands in the object of the team instead, with those of
+the other namespaces of the team; the own object then says where it is (`movedTo`).
 
 The only field is the ledger as JSON text. So a write is cheap for the API server: it validates no schema and compares no managed
 fields. An unreadable ledger raises `LedgerObjectError`, because it must not count as an empty one.
@@ -15,6 +18,8 @@ from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import LIMIT, Reservations
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from policies.quota.waiting import MAX_WAITING
 from webhook.cluster import errors
@@ -26,12 +31,25 @@ from webhook.quota.store import LedgerConflict, VersionedLedger
 PLURAL = "gpuquotaledgers"
 KIND = "GPUQuotaLedger"
 
+TEAM_OBJECT = "clustergpuquota."
+
+PLACES_REMEMBERED = 4096
+"""Namespaces of which a process remembers in which team's object their ledger is. It costs two reads to find that again."""
+
 NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
 class LedgerObjectError(ValueError):
     """The ledger object cannot be read. The message says where."""
+
+
+class VersionedTeam(msgspec.Struct, frozen=True):
+    """The ledgers of a team as they were read, and the uid of the object. No version: it is not stored yet."""
+
+    team_ledgers: TeamLedgers
+    version: str = NO_LEDGER_OBJECT
+    uid: str = ""
 
 
 class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -43,6 +61,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     unclassified_pods: UnclassifiedPods
     max_waiting: int = MAX_WAITING
     waiting: int = 0
+    waiting_for_team: int = 0
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
@@ -52,6 +71,27 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     holders: Mapping[str, tuple[Holder, ...]] = {}
     budget: Budget | None = None
     spending: Spending | None = None
+    moved_to: str = ""
+    ledger_uid: str = ""
+    """Of the own object, written in that of a team."""
+
+
+class _TeamSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    name: str
+    uid: str
+    generation: int
+    hard: dict[str, str]
+    guaranteed: dict[str, dict[str, str]] = {}
+    unclassified_pods: UnclassifiedPods
+    contact: str = ""
+
+
+class _TeamLedgers(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """The text of the object of a team."""
+
+    team: _TeamSpec
+    ledgers: dict[str, _Ledger] = {}
+    leaving: tuple[str, ...] = ()
 
 
 class _Object(Identified, frozen=True):
@@ -62,12 +102,22 @@ class _Object(Identified, frozen=True):
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _LEDGER = msgspec.json.Decoder(_Ledger)
+_TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
 LONGEST_BODY = 1024 * 1024
 """Bytes of a body with holders at most. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
 cannot be written never frees quota."""
+
+
+def team_object_name(team: str) -> str:
+    """Return the name of the object with the ledgers of a team: no namespace has a dot in its name."""
+    return f"{TEAM_OBJECT}{team}"
+
+
+def is_team_object(name: str) -> bool:
+    return name.startswith(TEAM_OBJECT)
 
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
@@ -80,27 +130,55 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
     try:
         read = _OBJECT.decode(document)
         metadata, written = read.metadata, _LEDGER.decode(read.ledger)
-        ledger = QuotaLedger(
-            ledger_uid=metadata.uid,
-            quota_uid=written.quota_uid,
-            generation=written.generation,
-            hard=parse_vector(written.hard),
-            unclassified_pods=written.unclassified_pods,
-            max_waiting=written.max_waiting,
-            waiting=written.waiting,
-            used=None if written.used is None else parse_vector(written.used),
-            stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
-            reservations=Reservations.parse(written.reservations),
-            revisions=msgspec.convert(written.revisions, Revisions, strict=False),
-            class_catalogue=written.class_catalogue,
-            next_catalogue=written.next_catalogue,
-            holders=written.holders,
-            budget=written.budget,
-            spending=written.spending,
-        )
+        ledger = _read(written, metadata.uid)
     except ValueError as error:  # of msgspec, amounts and numbers
         raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
     return VersionedLedger(ledger, metadata.resource_version)
+
+
+def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
+    return QuotaLedger(
+        ledger_uid=ledger_uid,
+        quota_uid=written.quota_uid,
+        generation=written.generation,
+        hard=parse_vector(written.hard),
+        unclassified_pods=written.unclassified_pods,
+        max_waiting=written.max_waiting,
+        waiting=written.waiting,
+        waiting_for_team=written.waiting_for_team,
+        used=None if written.used is None else parse_vector(written.used),
+        stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
+        reservations=Reservations.parse(written.reservations),
+        revisions=msgspec.convert(written.revisions, Revisions, strict=False),
+        class_catalogue=written.class_catalogue,
+        next_catalogue=written.next_catalogue,
+        holders=written.holders,
+        budget=written.budget,
+        spending=written.spending,
+        moved_to=written.moved_to,
+    )
+
+
+def decode_team_object(document: bytes | msgspec.Raw) -> VersionedTeam:
+    """Return the ledgers in the object of a team. Raises LedgerObjectError."""
+    try:
+        read = _OBJECT.decode(document)
+        metadata, written = read.metadata, _TEAM_LEDGERS.decode(read.ledger)
+        spec = written.team
+        team = Team(
+            name=spec.name,
+            uid=spec.uid,
+            generation=spec.generation,
+            hard=parse_vector(spec.hard),
+            guaranteed={namespace: parse_vector(each) for namespace, each in spec.guaranteed.items()},
+            unclassified_pods=spec.unclassified_pods,
+            contact=spec.contact,
+        )
+        ledgers = {namespace: _read(each, each.ledger_uid) for namespace, each in written.ledgers.items()}
+    except ValueError as error:  # of msgspec, amounts and numbers
+        raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
+    found = TeamLedgers(team, ledgers, frozenset(written.leaving))
+    return VersionedTeam(found, metadata.resource_version, metadata.uid)
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> Identity:
@@ -116,13 +194,45 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 
     Beyond LONGEST_BODY it goes without holders.
     """
-    written = _Ledger(
+    body = _body(namespace, version, _written(ledger))
+    if len(body) > LONGEST_BODY and ledger.holders:
+        return _body(namespace, version, _written(replace(ledger, holders={})))
+    return body
+
+
+def encode_team_object(version: str, team_ledgers: TeamLedgers) -> bytes:
+    """Return the body that replaces this version of a team's ledgers, as `encode_ledger_object` does."""
+    team = team_ledgers.team
+    spec = _TeamSpec(
+        name=team.name,
+        uid=team.uid,
+        generation=team.generation,
+        hard=texts(team.hard),
+        guaranteed={namespace: texts(each) for namespace, each in team.guaranteed.items()},
+        unclassified_pods=team.unclassified_pods,
+        contact=team.contact,
+    )
+    ledgers = {
+        namespace: replace(_written(each), ledger_uid=each.ledger_uid)
+        for namespace, each in team_ledgers.ledgers.items()
+    }
+    written = _TeamLedgers(team=spec, ledgers=ledgers, leaving=tuple(sorted(team_ledgers.leaving)))
+    body = _body(team_object_name(team.name), version, written)
+    if len(body) > LONGEST_BODY and any(each.holders for each in ledgers.values()):
+        shorter = {namespace: replace(each, holders={}) for namespace, each in ledgers.items()}
+        return _body(team_object_name(team.name), version, replace(written, ledgers=shorter))
+    return body
+
+
+def _written(ledger: QuotaLedger) -> _Ledger:
+    return _Ledger(
         quota_uid=ledger.quota_uid,
         generation=ledger.generation,
         hard=texts(ledger.hard),
         unclassified_pods=ledger.unclassified_pods,
         max_waiting=ledger.max_waiting,
         waiting=ledger.waiting,
+        waiting_for_team=ledger.waiting_for_team,
         used=None if ledger.used is None else texts(ledger.used),
         stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
         reservations=ledger.reservations.text,
@@ -132,15 +242,16 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
         holders=ledger.holders,
         budget=ledger.budget,
         spending=ledger.spending,
+        moved_to=ledger.moved_to,
     )
+
+
+def _body(name: str, version: str, written: _Ledger | _TeamLedgers) -> bytes:
     # An empty entry removes the managed fields. If an object has none, the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
-    metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
+    metadata = {"name": name, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()
-    body = _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "ledger": text})
-    if len(body) > LONGEST_BODY and ledger.holders:
-        return encode_ledger_object(namespace, version, replace(ledger, holders={}))
-    return body
+    return _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "ledger": text})
 
 
 class ClusterStore:
@@ -153,18 +264,54 @@ class ClusterStore:
 
     def __init__(self, api: ApiClient, installation: str) -> None:
         self._api, self._installation = api, installation
+        self._places: dict[str, str] = {}
+
+    def place(self, namespace: str) -> str:
+        return self._places.get(namespace, namespace)
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger. If neither is found, the namespace had no quota at the second read.
+        The GPUQuota is read after the ledger. If neither is found, the namespace had no quota at the second read. Raises a
+        transient LedgerError while the ledger moves to another object.
         """
-        with _as_ledger_errors("read"):
-            found = self._get(self._path(namespace), PLURAL, seconds)
-            if found is not None:
-                return decode_ledger_object(found)
+        if (place := self._places.get(namespace)) is not None and (
+            there := self._in_team(namespace, place, seconds)
+        ):
+            return there
+        own = self.read_own(namespace, seconds)
+        if own is not None and own.ledger.moved_to:
+            if (there := self._in_team(namespace, own.ledger.moved_to, seconds)) is None:
+                raise LedgerError(f"the quota of {namespace} is moving to another team", transient=True)
+            if len(self._places) >= PLACES_REMEMBERED:
+                self._places.clear()
+            self._places[namespace] = own.ledger.moved_to
+            return there
+        self._places.pop(namespace, None)
+        if own is not None:
+            return own
         granted = self.granted(namespace, seconds)
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
+
+    def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
+        """Read the object of the namespace. None without one. Raises LedgerError."""
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(namespace), PLURAL, seconds)
+            return None if found is None else decode_ledger_object(found)
+
+    def read_team(self, name: str, seconds: float) -> VersionedTeam | None:
+        """Read the object of the team of that name. None without one. Raises LedgerError."""
+        return self._read_team(team_object_name(name), seconds)
+
+    def _read_team(self, place: str, seconds: float) -> VersionedTeam | None:
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(place), PLURAL, seconds)
+            return None if found is None else decode_team_object(found)
+
+    def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
+        team = self._read_team(place, seconds)
+        ledger = team.team_ledgers.of(namespace) if team else None
+        return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
         """Return the ledger that the GPUQuota grants, never counted. None without a GPUQuota."""
@@ -180,6 +327,10 @@ class ClusterStore:
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
+        if before.team_ledgers is not None:
+            after = before.replaced(namespace, ledger).team_ledgers or before.team_ledgers
+            written_team = self.swap_team(before.version, after, seconds)
+            return VersionedLedger(after.of(namespace) or ledger, written_team.version, after)
         body = encode_ledger_object(namespace, before.version, ledger)
         with _as_ledger_errors("written"):
             if before.version == NO_LEDGER_OBJECT:
@@ -189,6 +340,17 @@ class ClusterStore:
             identity = decode_identity(written)
         stored = replace(ledger, ledger_uid=identity.uid)
         return VersionedLedger(stored, identity.resource_version)
+
+    def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeam:
+        """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
+        body, name = encode_team_object(version, team_ledgers), team_object_name(team_ledgers.team.name)
+        with _as_ledger_errors("written"):
+            if version == NO_LEDGER_OBJECT:
+                written = self._api.post(ledger_objects_path(self._installation), body, timeout=seconds)
+            else:
+                written = self._api.put(self._path(name), body, timeout=seconds, accept=METADATA)
+            identity = decode_identity(written)
+        return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
 
     def delete(self, namespace: str, version: str, seconds: float) -> None:
         """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""

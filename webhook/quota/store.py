@@ -7,7 +7,7 @@ another version, too.
 
 import threading
 from collections.abc import Callable
-from itertools import count
+from itertools import chain, count
 from typing import Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team_ledgers import TeamLedgers
 from webhook.configuration.loader import Configuration
 
 RESERVATIONS_LIMIT = 16 * 1024 * 1024
@@ -22,10 +23,37 @@ RESERVATIONS_LIMIT = 16 * 1024 * 1024
 
 
 class VersionedLedger(msgspec.Struct, frozen=True):
-    """A ledger as it was read. `version` is the store's own; equal versions are equal ledgers."""
+    """A ledger as it was read. `version` is the store's own; equal versions are equal ledgers.
+
+    `team_ledgers` are those of its team, with which it stands in one object. None if it stands alone.
+    """
 
     ledger: QuotaLedger
     version: str
+    team_ledgers: TeamLedgers | None = None
+
+    def of(self, namespace: str) -> "VersionedLedger | None":
+        """Return the ledger of a namespace in the same object. None if that is not there."""
+        if self.team_ledgers is None:
+            return self
+        ledger = self.team_ledgers.of(namespace)
+        return None if ledger is None else VersionedLedger(ledger, self.version, self.team_ledgers)
+
+    def replaced(self, namespace: str, ledger: QuotaLedger) -> "VersionedLedger":
+        """Return this version with another ledger of the namespace, to be written."""
+        if self.team_ledgers is None:
+            return VersionedLedger(ledger, self.version)
+        return VersionedLedger(ledger, self.version, self.team_ledgers.with_ledger(namespace, ledger))
+
+    def limit(self, namespace: str, limit: int) -> int:
+        """Return how many characters the reservations of a namespace may take, if those of an object may take `limit`."""
+        return limit if self.team_ledgers is None else self.team_ledgers.limit(namespace, limit)
+
+    @property
+    def reservation_ids(self) -> frozenset[str]:
+        """Those of all ledgers in the object."""
+        ledgers = (self.ledger,) if self.team_ledgers is None else self.team_ledgers.ledgers.values()
+        return frozenset(chain.from_iterable(each.reservations.ids for each in ledgers))
 
 
 class LedgerConflict(Exception):
@@ -36,7 +64,10 @@ class Store(Protocol):
     """Ledgers by namespace. Any number of threads may call it. Seconds are how long an answer may take."""
 
     reservations_limit: int
-    """Characters that the reservations of a ledger may take."""
+    """Characters that the reservations of an object may take."""
+
+    def place(self, namespace: str) -> str:
+        """Return the name of the object in which the ledger of the namespace was last: its own, or that of its team."""
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Return the ledger at some moment of this call. None without a quota. Raises LedgerError."""
@@ -44,7 +75,10 @@ class Store(Protocol):
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        """Replace `before` by `ledger`. Raises LedgerError, and LedgerConflict if `before` is not the stored ledger."""
+        """Replace `before` by `ledger`. Raises LedgerError, and LedgerConflict if `before` is not the stored version.
+
+        The other ledgers in the object become those of `before`.
+        """
 
 
 class MemoryStore:
@@ -61,6 +95,9 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._ledgers: dict[str, VersionedLedger] = {}
         self._versions = count()
+
+    def place(self, namespace: str) -> str:
+        return namespace
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - memory answers at once
         with self._lock:

@@ -83,13 +83,24 @@ _ALLOWED = frozenset(
 
 
 class Shortfall(msgspec.Struct, frozen=True):
-    """One exceeded dimension. `reserved` is the demand of creations and updates in flight."""
+    """One exceeded dimension. `reserved` is the demand of creations and updates in flight.
+
+    `team` is the ClusterGPUQuota that is exceeded, "" if it is the GPUQuota. Then `used` has what the other namespaces of the
+    team hold or are guaranteed, and `guaranteed_to_others` is the part that this namespace can never have.
+    """
 
     key: str
     requested: Fraction
     used: Fraction
     reserved: Fraction
     hard: Fraction
+    team: str = ""
+    guaranteed_to_others: Fraction = NOTHING
+
+    @property
+    def can_never_fit(self) -> bool:
+        """Whether the request is larger than what the namespace can have at most."""
+        return self.requested > self.hard - self.guaranteed_to_others
 
 
 class ReservationVerdict(msgspec.Struct, frozen=True):
@@ -115,7 +126,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
     def must_wait(self) -> bool:
         """Whether the request fits the quota, but not now, or not before others."""
         can_fit = self.reason is VerdictReason.EXCEEDED and not any(
-            each.requested > each.hard for each in self.shortfalls
+            each.can_never_fit for each in self.shortfalls
         )
         return can_fit or self.reason is VerdictReason.OTHERS_WAIT
 
@@ -155,6 +166,7 @@ class _Batch:
         self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
         self._waiting = ledger.all_waiting
+        self._others_wait = ledger.team is not None and ledger.team.waiting > 0
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
         """Ids of what was held for pods whose gates are removed."""
@@ -196,7 +208,9 @@ class _Batch:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
-        if line is Line.BEHIND and self._waiting:
+        if self._has_uncounted(reservation):
+            return VerdictReason.UNCOUNTED, ()
+        if line is Line.BEHIND and (self._waiting or self._others_wait):
             return VerdictReason.OTHERS_WAIT, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
@@ -217,6 +231,11 @@ class _Batch:
         self.lifted.add(held.id)
         self.added[reservation.id] = taken_over
         return VerdictReason.RESERVED, ()
+
+    def _has_uncounted(self, reservation: Reservation) -> bool:
+        """Whether another namespace of the team has a ledger without one of its dimensions."""
+        team = self._ledger.team
+        return team is not None and not team.uncounted.isdisjoint(reservation.demand)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would take more characters than they may."""
@@ -243,9 +262,24 @@ class _Batch:
 
     def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
         """Return the exceeded dimensions, if the reservation adds `growth` to what is reserved."""
-        used, reserved, hard = self._ledger.used or {}, self._reserved, self._ledger.hard
-        return tuple(
-            Shortfall(key, requested, used[key], reserved.get(key, NOTHING), hard[key])
-            for key, requested in sorted(reservation.demand.items())
-            if key in hard and used[key] + reserved.get(key, NOTHING) + growth.get(key, NOTHING) > hard[key]
-        )
+        used, hard, share = self._ledger.used or {}, self._ledger.hard, self._ledger.team
+        found, of_team = [], []
+        for key, requested in sorted(reservation.demand.items()):
+            reserved = self._reserved.get(key, NOTHING)
+            if key in hard and used[key] + reserved + growth.get(key, NOTHING) > hard[key]:
+                found.append(Shortfall(key, requested, used[key], reserved, hard[key]))
+            if share is None or key not in share.team.hard:
+                continue
+            if share.free(key, used[key] + reserved + growth.get(key, NOTHING)) < 0:
+                of_team.append(
+                    Shortfall(
+                        key,
+                        requested,
+                        used[key] + share.others[key],
+                        reserved,
+                        share.team.hard[key],
+                        team=share.team.name,
+                        guaranteed_to_others=share.guaranteed_to_others[key],
+                    )
+                )
+        return (*found, *of_team)

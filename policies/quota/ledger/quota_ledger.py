@@ -5,6 +5,7 @@ replaces it.
 """
 
 from collections.abc import Mapping
+from fractions import Fraction
 from operator import ge
 
 import msgspec
@@ -13,6 +14,7 @@ from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
+from policies.quota.ledger.team import TeamShare
 from policies.quota.waiting import MAX_WAITING
 
 # The time bounds of the protocol. serve and controller must agree on them.
@@ -77,7 +79,12 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `waiting` is the number of stored pods that wait under our scheduling gate; with those in flight they are at most
     `max_waiting`.
 
+    `waiting_for_team` is the part of `waiting` that fits the quota of the namespace, and waits for that of its team.
+
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
+
+    `team` is what it sees of its team, whose object it stands in; it is not written with it. `moved_to` is the name of the object
+    into which the ledger of the namespace moved: then nothing is decided by this one.
     """
 
     ledger_uid: str = ""
@@ -87,6 +94,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     unclassified_pods: UnclassifiedPods
     max_waiting: int = MAX_WAITING
     waiting: int = 0
+    waiting_for_team: int = 0
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -97,16 +105,23 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """Largest holders by dimension of `hard`, few enough to be written often; for people."""
     budget: Budget | None = None
     spending: Spending | None = None
+    team: TeamShare | None = None
+    moved_to: str = ""
+
+    @property
+    def limited(self) -> frozenset[str]:
+        """The dimensions of `hard`, and those of the team's."""
+        return frozenset((*self.hard, *(self.team.team.hard if self.team else ())))
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """The dimensions of `hard` that were never counted: all of them before initialisation."""
-        return tuple(key for key in self.hard if self.used is None or key not in self.used)
+        """The limited dimensions that were never counted: all of them before initialisation."""
+        return tuple(key for key in sorted(self.limited) if self.used is None or key not in self.used)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The dimensions that are counted and shown: `gpus`, and those of `hard` and of the budget."""
-        return tuple(sorted({*self.hard, *(self.budget.granted if self.budget else ()), GPUS}))
+        """The dimensions that are counted and shown: `gpus`, the limited ones, and those of the budget."""
+        return tuple(sorted({*self.limited, *(self.budget.granted if self.budget else ()), GPUS}))
 
     def spent_keys(self, now: int = 0) -> frozenset[str]:
         """Return the keys of which the budget is spent, unless its period has ended. `now` is in ms since 1970."""
@@ -129,16 +144,25 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         """Whether at least one dimension is fully used or reserved."""
         used, reserved = self.used or {}, self.reserved
         return any(
-            used.get(key, NOTHING) + reserved.get(key, NOTHING) >= amount
-            for key, amount in self.hard.items()
-            if amount
+            self.free(key, used.get(key, NOTHING) + reserved.get(key, NOTHING)) <= 0
+            for key in self.limited
+            if self.hard.get(key) != 0
         )
+
+    def free(self, key: str, held: Fraction) -> Fraction:
+        """Return how much of a limited dimension is free, if `held` of it is held; negative if it is exceeded."""
+        free = []
+        if key in self.hard:
+            free.append(self.hard[key] - held)
+        if self.team is not None and key in self.team.team.hard:
+            free.append(self.team.free(key, held))
+        return min(free)
 
     def has_room(self, demand: Vector, *, times: int) -> bool:
         """Whether such demand fits so many times."""
         used, reserved = self.used or {}, self.reserved
         held = {key: used.get(key, NOTHING) + reserved.get(key, NOTHING) for key in demand}
-        return all(held[key] + times * demand[key] <= self.hard[key] for key in demand if key in self.hard)
+        return all(times * demand[key] <= self.free(key, held[key]) for key in demand if key in self.limited)
 
     @property
     def all_waiting(self) -> int:

@@ -172,7 +172,7 @@ def test_a_denial_says_what_never_waits(
     asked: QuotaRequest, options: GPUQuotaOptions, want: list[str]
 ) -> None:
     """The largest holders, which are unknown here, would be in other lines."""
-    shortfall = Shortfall("gpus", *map(Fraction, (1, 8, 0, 8)))
+    shortfall = Shortfall("gpus", Fraction(1), Fraction(8), Fraction(0), Fraction(8))
     verdict = ReservationVerdict(VerdictReason.EXCEEDED, (shortfall,))
     outcome = ReservationOutcome(
         quota_ledger(hard={"gpus": Fraction(8)}), creation_request(uid("pod"), {}, "c"), verdict

@@ -242,7 +242,7 @@ COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
 
 
 def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shortfall:
-    return Shortfall(key, *(Fraction(amount) for amount in (requested, used, reserved, hard)))
+    return Shortfall(key, Fraction(requested), Fraction(used), Fraction(reserved), Fraction(hard))
 
 
 def denial_by(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod) -> Finding:

@@ -64,7 +64,8 @@ def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Fin
 
 @pytest.mark.parametrize("reason", VerdictReason, ids=lambda reason: reason.value.replace(" ", "-"))
 def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason) -> None:
-    exceeded = [Shortfall("gpus", *map(Fraction, (1, 8, 0, 8)))] if reason is VerdictReason.EXCEEDED else []
+    shortfall = Shortfall("gpus", Fraction(1), Fraction(8), Fraction(0), Fraction(8))
+    exceeded = [shortfall] if reason is VerdictReason.EXCEEDED else []
     found = findings(reason, exceeded)
 
     assert bool(found) is not ReservationVerdict(reason).allowed

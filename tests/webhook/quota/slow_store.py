@@ -35,6 +35,9 @@ class SlowStore:
         self.fails: Callable[[str], None] = lambda _what: None
         self._lock = threading.Lock()
 
+    def place(self, namespace: str) -> str:
+        return self._store.place(namespace)
+
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         with self._counted("read", seconds):
             self.reads += 1

@@ -79,6 +79,9 @@ class PlainStore:
         self.blind = False
         self.versioned = VersionedLedger(fresh_ledger("quota-1", hard), "1")
 
+    def place(self, namespace: str) -> str:
+        return namespace
+
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         assert namespace == NAMESPACE
         assert 0 < seconds <= SECONDS

@@ -35,6 +35,9 @@ CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 class BrokenStore:
     reservations_limit = 1
 
+    def place(self, namespace: str) -> str:
+        return namespace
+
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - the signature of a store
         raise LedgerError("the GPUQuota could not be read: connection refused", transient=False)
 

@@ -1,0 +1,184 @@
+"""Who may come in where a team has a quota over several namespaces."""
+
+import random
+from collections.abc import Mapping
+from fractions import Fraction
+
+import pytest
+from msgspec.structs import replace
+
+from policies.quota.ledger.decide import VerdictReason, decide
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from tests.builders import quota_ledger
+from tests.cases import cases
+from tests.policies.quota.ledger.test_decide import Amounts, amounts, creation
+
+OWN, OTHER = "vision-cv", "vision-prod"
+
+
+def team(hard: Amounts, guaranteed: Mapping[str, Amounts] | None = None) -> Team:
+    by_namespace = {namespace: amounts(**each) for namespace, each in (guaranteed or {}).items()}
+    return Team(name="team-vision", uid="t", generation=1, hard=amounts(**hard), guaranteed=by_namespace)
+
+
+def counted(used: Amounts, hard: Amounts | None = None, *reservations: Reservation) -> QuotaLedger:
+    return quota_ledger(
+        *reservations, hard=amounts(**(hard or {})), used=amounts(**used), class_catalogue="c"
+    )
+
+
+def reason(found: TeamLedgers, namespace: str, **demand: int | str) -> VerdictReason:
+    ledger = found.of(namespace)
+    assert ledger is not None
+    return decide(ledger, [creation("pod", **demand)]).verdicts[0].reason
+
+
+@cases(
+    ("hard", "guaranteed", "own", "other", "ask", "want"),
+    the_last_one=(4, {}, 1, 2, 1, VerdictReason.RESERVED),
+    one_too_many=(4, {}, 1, 3, 1, VerdictReason.EXCEEDED),
+    guaranteed_to_another=(4, {OTHER: 3}, 1, 0, 1, VerdictReason.EXCEEDED),
+    another_beyond_its_guarantee=(8, {OTHER: 3}, 1, 5, 2, VerdictReason.RESERVED),
+    its_own_guarantee=(4, {OWN: 3}, 0, 1, 3, VerdictReason.RESERVED),
+    beyond_its_own_guarantee=(4, {OWN: 1}, 1, 1, 2, VerdictReason.RESERVED),
+    a_guarantee_above_what_is_free=(4, {OWN: 3}, 0, 3, 1, VerdictReason.RESERVED),
+    but_only_what_is_free=(4, {OWN: 3}, 0, 3, 2, VerdictReason.EXCEEDED),
+    guaranteed_to_a_namespace_that_is_not_there=(4, {"vision-new": 3}, 1, 0, 1, VerdictReason.EXCEEDED),
+    a_dimension_that_the_team_lacks=(None, {}, 1, 9, 5, VerdictReason.RESERVED),
+)
+def test_one_request(
+    hard: int | None, guaranteed: dict[str, int], own: int, other: int, ask: int, want: VerdictReason
+) -> None:
+    of_team = team(
+        {} if hard is None else {"gpus": hard},
+        {namespace: {"gpus": amount} for namespace, amount in guaranteed.items()},
+    )
+    found = TeamLedgers(of_team, {OWN: counted({"gpus": own}), OTHER: counted({"gpus": other})})
+    assert reason(found, OWN, gpus=ask) is want
+
+
+def test_both_levels_are_said() -> None:
+    found = TeamLedgers(
+        team({"gpus": 4}, {OTHER: {"gpus": 2}}),
+        {OWN: counted({"gpus": 2}, {"gpus": 2}), OTHER: counted({"gpus": 1})},
+    )
+    ledger = found.of(OWN)
+    assert ledger is not None
+    (verdict,) = decide(ledger, [creation("pod", gpus=1)]).verdicts
+    own, of_team = verdict.shortfalls
+    two, four = Fraction(2), Fraction(4)
+    assert (own.team, own.used, own.hard) == ("", two, two)
+    assert (of_team.team, of_team.used, of_team.hard) == ("team-vision", four, four)
+    assert of_team.guaranteed_to_others == two
+
+
+@cases(
+    ("ask", "want"),
+    what_others_are_guaranteed=(3, True),
+    what_it_can_have=(2, False),
+)
+def test_what_can_never_fit(ask: int, want: bool) -> None:
+    of_team = team({"gpus": 4}, {OTHER: {"gpus": 2}})
+    found = TeamLedgers(of_team, {OWN: counted({"gpus": 2}), OTHER: counted({"gpus": 0})})
+    ledger = found.of(OWN)
+    assert ledger is not None
+    (verdict,) = decide(ledger, [creation("pod", gpus=ask)]).verdicts
+    assert (verdict.reason, verdict.must_wait) == (VerdictReason.EXCEEDED, not want)
+
+
+def test_what_is_reserved_counts_for_the_team() -> None:
+    reserved = Reservation("a", amounts(gpus=2), name="pods/train-0")
+    found = TeamLedgers(
+        team({"gpus": 4}),
+        {OWN: counted({"gpus": 1}), OTHER: counted({"gpus": 0}, None, reserved)},
+    )
+    assert reason(found, OWN, gpus=2) is VerdictReason.EXCEEDED
+    assert reason(found, OWN, gpus=1) is VerdictReason.RESERVED
+
+
+def test_pods_of_one_name_in_two_namespaces_are_two() -> None:
+    """In one namespace, only one of that name is stored."""
+    reserved = Reservation("a", amounts(gpus=2), name="pods/train-0")
+    found = TeamLedgers(
+        team({"gpus": 2}), {OWN: counted({"gpus": 0}), OTHER: counted({"gpus": 0}, None, reserved)}
+    )
+    ledger = found.of(OWN)
+    assert ledger is not None
+    request = replace(creation("b", gpus=2), reservation=replace(reserved, id="b"))
+    assert decide(ledger, [request]).verdicts[0].reason is VerdictReason.EXCEEDED
+
+
+def test_a_namespace_that_was_never_counted_holds_nothing_and_gets_nothing() -> None:
+    never = quota_ledger(class_catalogue="c")
+    found = TeamLedgers(team({"gpus": 2}), {OWN: counted({"gpus": 0}), OTHER: never})
+    assert reason(found, OWN, gpus=2) is VerdictReason.RESERVED
+    assert reason(found, OTHER, gpus=1) is VerdictReason.UNCOUNTED
+
+
+def test_a_dimension_that_the_team_gained_is_denied_until_every_ledger_has_it() -> None:
+    both = counted({"gpus": 0, "a": 0})
+    found = TeamLedgers(team({"gpus": 2, "a": 1}), {OWN: both, OTHER: counted({"gpus": 0})})
+    assert reason(found, OWN, a=1, gpus=1) is VerdictReason.UNCOUNTED
+    assert reason(found, OWN, gpus=1) is VerdictReason.RESERVED
+    assert reason(found.with_ledger(OTHER, both), OWN, a=1, gpus=1) is VerdictReason.RESERVED
+
+
+def test_while_pods_of_the_team_wait_for_it_nobody_else_gets_anything() -> None:
+    waiting = replace(counted({"gpus": 0}), waiting=2, waiting_for_team=1)
+    found = TeamLedgers(team({"gpus": 4}), {OWN: counted({"gpus": 0}), OTHER: waiting})
+    assert reason(found, OWN, gpus=1) is VerdictReason.OTHERS_WAIT
+    at_home = replace(waiting, waiting_for_team=0)
+    assert reason(found.with_ledger(OTHER, at_home), OWN, gpus=1) is VerdictReason.RESERVED
+
+
+def test_a_ledger_that_is_leaving_decides_nothing_and_still_counts() -> None:
+    found = TeamLedgers(team({"gpus": 4}), {OWN: counted({"gpus": 1}), OTHER: counted({"gpus": 3})})
+    leaving = found.leave(OTHER)
+    assert leaving.of(OTHER) is None
+    assert reason(leaving, OWN, gpus=1) is VerdictReason.EXCEEDED
+    gone = leaving.without(OTHER)
+    assert (set(gone.ledgers), gone.leaving) == ({OWN}, frozenset())
+    assert reason(gone, OWN, gpus=3) is VerdictReason.RESERVED
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    names = ("a", "b", "c")
+    hard = chance.randrange(4, 12)
+    guaranteed: dict[str, Amounts] = {
+        name: {"gpus": chance.randrange(hard // 3 + 1)} for name in names if chance.random() < 0.6
+    }
+    found = TeamLedgers(
+        team({"gpus": hard}, guaranteed),
+        {name: counted({"gpus": 0}, {"gpus": chance.randrange(2, 9)}) for name in names},
+    )
+    held = dict.fromkeys(names, 0)
+    for number in range(60):
+        name, ask = chance.choice(names), chance.randrange(1, 4)
+        ledger = found.of(name)
+        assert ledger is not None
+        decided = decide(ledger, [creation(f"{number}", gpus=ask)])
+        others = sum(
+            max(held[each], int(guaranteed.get(each, {}).get("gpus", 0))) for each in names if each != name
+        )
+        fits = held[name] + ask <= ledger.hard["gpus"] and others + held[name] + ask <= hard
+        assert decided.verdicts[0].allowed is fits
+        if fits:
+            held[name] += ask
+            found = found.with_ledger(name, decided.ledger)
+        elif chance.random() < 0.4:
+            held[name] = 0
+            found = found.with_ledger(name, counted({"gpus": 0}, {"gpus": int(ledger.hard["gpus"])}))
+        assert sum(held.values()) <= hard
+        for each in names:
+            own = found.of(each)
+            assert own is not None
+            assert own.team is not None
+            total = sum(
+                max(held[one], int(guaranteed.get(one, {}).get("gpus", 0))) for one in names if one != each
+            )
+            assert own.team.others["gpus"] == Fraction(total)
