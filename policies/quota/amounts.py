@@ -168,6 +168,20 @@ def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
             yield dimension, dimension, value
 
 
+def limits_of(hard: Hard) -> Vector:
+    """Return the amounts by key, zeros too. Raises ValueError if one is `unreadable`."""
+    return {key: parse_amount(raw) for key, _, raw in granted(hard)}
+
+
+def unreadable(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
+    """Yield (path, message) for each amount that is none. `at` is the path of `hard`."""
+    for _, path, raw in granted(hard):
+        try:
+            parse_amount(raw)
+        except ValueError as error:
+            yield f"{at}.{path}", str(error)
+
+
 def _is_key(key: str) -> bool:
     dimension, slash, name = key.partition("/")
     return bool(name) if dimension in _NAMED else dimension in DIMENSIONS and not slash

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import CLASSES, Hard, Vector, granted, parse_amount
+from policies.quota.amounts import CLASSES, Hard, Vector, limits_of, unreadable
 from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.waiting import QueueSpec
@@ -28,13 +28,11 @@ CHARGED_AT_CREATION = frozenset(
 """Keys of a ResourceQuota, besides GPUs, that count every pod that has not ended, also under a scheduling gate."""
 
 
-class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Spec of a GPUQuota document. `stated_unclassified_pods` is None if the field is missing."""
+class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the specs of GPUQuota and ClusterGPUQuota share. `stated_unclassified_pods` is None if the field is missing."""
 
     hard: Hard
     stated_unclassified_pods: UnclassifiedPods | None = msgspec.field(name="unclassifiedPods", default=None)
-    queue: QueueSpec = QueueSpec()
-    budget: BudgetSpec | None = None
 
     @property
     def unclassified_pods(self) -> UnclassifiedPods:
@@ -45,21 +43,27 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def class_fields(self) -> list[str]:
         """The fields below the spec that limit classes."""
-        fields = {"hard.classes": self.hard.classes, "budget.byClass": self.budget and self.budget.by_class}
-        return [field for field, limits in fields.items() if limits]
+        return ["hard.classes"] if self.hard.classes else []
 
     @property
     def amounts(self) -> Vector:
         """The limits, including limits of zero. Raises ValueError only if the spec has `problems`."""
-        return {key: parse_amount(raw) for key, _, raw in granted(self.hard)}
+        return limits_of(self.hard)
+
+
+class QuotaSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Spec of a GPUQuota document."""
+
+    queue: QueueSpec = QueueSpec()
+    budget: BudgetSpec | None = None
+
+    @property
+    def class_fields(self) -> list[str]:
+        return [*super().class_fields, *(["budget.byClass"] if self.budget and self.budget.by_class else ())]
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, message) for every invalid value."""
-        for _, path, raw in granted(self.hard):
-            try:
-                parse_amount(raw)
-            except ValueError as error:
-                yield f"hard.{path}", str(error)
+        yield from unreadable(self.hard, "hard")
         if self.queue.max_waiting < 0:
             yield "queue.maxWaiting", "must be 0 or more"
         if self.budget is not None:
@@ -83,7 +87,7 @@ def budget_field(key: str) -> str:
     )
 
 
-def class_limits_warning(spec: QuotaSpec) -> str:
+def class_limits_warning(spec: LimitsSpec) -> str:
     """Return a warning if `spec.unclassified_pods` lets pods exceed the limits by class, or ""."""
     if not spec.class_fields or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
         return ""

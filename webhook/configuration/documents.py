@@ -27,6 +27,7 @@ GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
+TEAM = "ClusterGPUQuota"
 SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"
 KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {

@@ -1,4 +1,4 @@
-"""GPUQuota objects: the spec, and the status that the controller writes for people.
+"""GPUQuota objects, and what ClusterGPUQuota shares with them: the spec, and the status that the controller writes for people.
 
 No decision reads the status. Decisions read the ledger of the namespace.
 """
@@ -6,19 +6,22 @@ No decision reads the status. Decisions read the ledger of the namespace.
 from collections.abc import Mapping
 from contextlib import suppress
 from fractions import Fraction
+from typing import TypeVar
 
 import msgspec
 
 from policies.quota.amounts import Vector, format_amount, parse_amount
 from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
-from policies.quota.spec import NAME, QuotaSpec
+from policies.quota.spec import NAME, LimitsSpec, QuotaSpec
 from webhook.cluster.api import api_path
 from webhook.cluster.events import Regarding
 from webhook.cluster.objects import Condition, PartialObject, timestamp
 from webhook.configuration.documents import API_VERSION, QUOTA
 
 PLURAL = "gpuquotas"
+
+Status = TypeVar("Status", bound="LimitsStatus")
 
 
 def quota_path(namespace: str, *rest: str) -> str:
@@ -125,21 +128,17 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured: str = ""
 
 
-class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A copy of the ledger for people, some seconds old at most.
+class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the statuses of GPUQuota and ClusterGPUQuota share: a copy of ledgers for people, some seconds old at most.
 
-    `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names. `shown` has `used`,
-    `reserved` and `idle` as decimals, for the columns of `kubectl get`.
+    `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names. `shown` has amounts of
+    the status as decimals, by the name of the field, for the columns of `kubectl get`.
     """
 
     hard: Vector = {}
     used: Vector | None = None
     reserved: Vector = {}
-    waiting: WaitingPods | None = None
     shown: Mapping[str, Mapping[str, str]] = {}
-    holders: Mapping[str, tuple[Holder, ...]] = {}
-    budget: BudgetStatus | None = None
-    idle: IdleGPUs | None = None
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
 
@@ -148,19 +147,47 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         return next((each for each in self.conditions if each.type == kind), None)
 
 
-class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A decoded GPUQuota. `spec` is None if it cannot be read; then `problem` says why.
+class QuotaStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The status of a GPUQuota."""
+
+    waiting: WaitingPods | None = None
+    holders: Mapping[str, tuple[Holder, ...]] = {}
+    budget: BudgetStatus | None = None
+    idle: IdleGPUs | None = None
+
+
+class LimitsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What decoded GPUQuotas and ClusterGPUQuotas share. `spec` is None if it cannot be read; then `problem` says why.
 
     `version` is the resourceVersion. An unreadable status reads as empty, and the controller writes it again.
     """
 
-    namespace: str
     uid: str
     version: str
     generation: int = 0
+    spec: LimitsSpec | None = None
+    status: LimitsStatus = LimitsStatus()
+    problem: str = ""
+
+    @property
+    def hard(self) -> Vector:
+        """The limits in force according to the status, else the limits of the spec."""
+        if self.status.hard or self.spec is None:
+            return self.status.hard
+        return self.spec.amounts
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the status shows limits in force from an older spec."""
+        return bool(self.status.hard) and self.status.observed_generation < self.generation
+
+
+class QuotaRecord(LimitsRecord, frozen=True, kw_only=True):
+    """A decoded GPUQuota."""
+
+    namespace: str
     spec: QuotaSpec | None = None
     status: QuotaStatus = QuotaStatus()
-    problem: str = ""
 
     @property
     def granted(self) -> QuotaLedger | None:
@@ -176,33 +203,28 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
             budget=self.spec.budget.budget if self.spec.budget else None,
         )
 
-    @property
-    def hard(self) -> Vector:
-        """The limits in force according to the status, else the limits of the spec."""
-        if self.status.hard or self.spec is None:
-            return self.status.hard
-        return self.spec.amounts
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether the status shows limits in force from an older spec."""
-        return bool(self.status.hard) and self.status.observed_generation < self.generation
+class StoredObject(PartialObject, frozen=True):
+    """An object with a spec and a status, which are decoded apart."""
 
-
-class _Object(PartialObject, frozen=True):
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_OBJECT = msgspec.json.Decoder(_Object)
+def status_decoder(status: type[Status]) -> msgspec.json.Decoder[Status]:
+    """Return the decoder of a status. It raises msgspec.ValidationError."""
+    return msgspec.json.Decoder(status, dec_hook=lambda _fraction, text: parse_amount(text))
+
+
+STORED_OBJECT = msgspec.json.Decoder(StoredObject)
 _SPEC = msgspec.json.Decoder(QuotaSpec)
-_STATUS = msgspec.json.Decoder(QuotaStatus, dec_hook=lambda _fraction, text: parse_amount(text))
+_STATUS = status_decoder(QuotaStatus)
 _ENCODER = msgspec.json.Encoder(enc_hook=str, order="deterministic")
 
 
 def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     """Return the decoded quota. None if its name is not `default`. Raises msgspec.ValidationError if it is not an object."""
-    read = _OBJECT.decode(document)
+    read = STORED_OBJECT.decode(document)
     metadata = read.metadata
     if metadata.name != NAME:
         return None
@@ -229,10 +251,12 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
 
 def encode_status(record: QuotaRecord, status: QuotaStatus) -> bytes:
     """Return the body of a status update, which succeeds only on the version of `record`. It does not change the spec."""
-    metadata = {
-        "name": NAME,
-        "namespace": record.namespace,
-        "uid": record.uid,
-        "resourceVersion": record.version,
-    }
-    return _ENCODER.encode({"apiVersion": API_VERSION, "kind": QUOTA, "metadata": metadata, "status": status})
+    return encode_status_of(QUOTA, {"name": NAME, "namespace": record.namespace}, record, status)
+
+
+def encode_status_of(
+    kind: str, metadata: Mapping[str, str], record: LimitsRecord, status: LimitsStatus
+) -> bytes:
+    """Return the body of a status update of an object of that kind, whose name `metadata` has."""
+    version = {**metadata, "uid": record.uid, "resourceVersion": record.version}
+    return _ENCODER.encode({"apiVersion": API_VERSION, "kind": kind, "metadata": version, "status": status})

@@ -1,0 +1,190 @@
+"""Spec of a ClusterGPUQuota, the quota of a team over several namespaces, and which namespace belongs to which team.
+
+A namespace belongs to at most one team. A name goes before a glob, a longer glob before a shorter one, and any glob before a
+selector; then the first ClusterGPUQuota by name goes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import translate
+from functools import cached_property
+
+import msgspec
+
+from policies.pods.label_selector import LabelSelector
+from policies.pods.names import is_dns_label
+from policies.quota.amounts import Hard, Vector, exceeds, granted, limits_of, total, unreadable
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.spec import LimitsSpec, class_limits_warning
+
+MAX_NAMESPACES = 500
+"""Namespaces of one team, and names in one spec. The ledgers of a team are in one object, which must stay below 1 MiB."""
+LONGEST_CONTACT = 256
+"""Characters of `contact`, which denials repeat."""
+
+_GLOB = re.compile(r"[-a-z0-9*?]{1,63}")
+_STRICTNESS = (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE, UnclassifiedPods.DENY)
+
+
+class TeamNamespaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """Namespaces that one of the names matches, or the selector. In a name, `*` and `?` match as in those of files."""
+
+    names: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+
+    @cached_property
+    def _literals(self) -> frozenset[str]:
+        return frozenset(name for name in self.names if not _is_glob(name))
+
+    @cached_property
+    def _globs(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        """The longest one first."""
+        globs = sorted(filter(_is_glob, self.names), key=len, reverse=True)
+        return tuple((glob, re.compile(translate(glob))) for glob in globs)
+
+    def named(self, text: str) -> str:
+        """Return the name, else the longest glob, that matches `text`, else ""."""
+        if text in self._literals:
+            return text
+        return next((glob for glob, pattern in self._globs if pattern.match(text)), "")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, message)."""
+        if not self.names and self.selector is None:
+            yield "namespaces", "must have names, selector or both"
+        if len(self.names) > MAX_NAMESPACES:
+            yield "namespaces.names", f"must have at most {MAX_NAMESPACES} items"
+        for index, name in enumerate(self.names):
+            if not (_GLOB.fullmatch(name) if _is_glob(name) else is_dns_label(name)):
+                message = (
+                    "must be the name of a namespace, or a glob of lower case letters, digits, -, * and ?"
+                )
+                yield f"namespaces.names[{index}]", message
+        for path, message in self.selector.problems() if self.selector is not None else ():
+            yield f"namespaces.selector.{path}", message
+
+
+class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Spec of a ClusterGPUQuota document. `guaranteed`: by namespace, what of `hard` no other namespace may use."""
+
+    namespaces: TeamNamespaces
+    guaranteed: Mapping[str, Hard] = {}
+    contact: str = ""
+
+    @property
+    def guarantees(self) -> dict[str, Vector]:
+        """The guaranteed amounts by namespace. Raises ValueError only if the spec has `problems`."""
+        return {namespace: limits_of(hard) for namespace, hard in self.guaranteed.items()}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, message) for every invalid value."""
+        yield from self.namespaces.problems()
+        amounts = [*unreadable(self.hard, "hard"), *self._unreadable_guarantees()]
+        yield from amounts
+        yield from self._guarantee_problems()
+        for excess in () if amounts else exceeds(total(self.guarantees.values()), self.amounts):
+            message = f"must be at most hard in sum: {excess.amount} of {excess.key} exceed {excess.hard}"
+            yield "guaranteed", message
+        if not (self.contact.isprintable() and len(self.contact) <= LONGEST_CONTACT):
+            yield "contact", f"must be one line of at most {LONGEST_CONTACT} characters"
+
+    def _unreadable_guarantees(self) -> Iterator[tuple[str, str]]:
+        for namespace, hard in self.guaranteed.items():
+            yield from unreadable(hard, f"guaranteed[{namespace}]")
+
+    def _guarantee_problems(self) -> Iterator[tuple[str, str]]:
+        if len(self.guaranteed) > MAX_NAMESPACES:
+            yield "guaranteed", f"must have at most {MAX_NAMESPACES} items"
+        limited = {key for key, _, _ in granted(self.hard)}
+        for namespace, hard in self.guaranteed.items():
+            at = f"guaranteed[{namespace}]"
+            if not is_dns_label(namespace):
+                yield at, "must be the name of a namespace"
+            elif self.namespaces.selector is None and not self.namespaces.named(namespace):
+                yield at, "must be a namespace of the team: namespaces.names has none that matches"
+            for key, path, _ in granted(hard):
+                if key not in limited:
+                    yield f"{at}.{path}", f"must be limited by hard.{path}, too"
+
+
+class NamedTeam(msgspec.Struct, frozen=True):
+    """What decides which namespaces belong to a ClusterGPUQuota."""
+
+    name: str
+    spec: TeamSpec
+
+
+class Teams:
+    """All ClusterGPUQuotas, prepared to tell the team of thousands of namespaces."""
+
+    def __init__(self, teams: Iterable[NamedTeam] = ()) -> None:
+        self.all = tuple(sorted(teams, key=lambda each: each.name))
+        names = [(name, team) for team in self.all for name in team.spec.namespaces.names]
+        names.sort(key=lambda each: _rank(each[0]))  # keeps the order of teams
+        self._literals = {name: team for name, team in reversed(names) if not _is_glob(name)}
+        self._globs = [(re.compile(translate(name)), team) for name, team in names if _is_glob(name)]
+        selectors = ((team.spec.namespaces.selector, team) for team in self.all)
+        self._selectors = [(selector, team) for selector, team in selectors if selector is not None]
+
+    def of(self, namespace: str, labels: Mapping[str, str]) -> NamedTeam | None:
+        """Return the team to which the namespace belongs. Takes at most some 0.7 µs for each team."""
+        if team := self._literals.get(namespace):
+            return team
+        for pattern, team in self._globs:
+            if pattern.match(namespace):
+                return team
+        return next((team for selector, team in self._selectors if selector.matches(labels)), None)
+
+
+def team_of(namespace: str, labels: Mapping[str, str], teams: Iterable[NamedTeam]) -> NamedTeam | None:
+    """Return the team to which one namespace belongs. For many namespaces make `Teams` once."""
+    return Teams(teams).of(namespace, labels)
+
+
+def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods:
+    """Return what holds in a namespace with a GPUQuota and a team: Deny before MostExpensive before TotalOnly."""
+    return max(one, other, key=_STRICTNESS.index)
+
+
+def team_warnings(team: NamedTeam, others: Iterable[NamedTeam]) -> Iterator[tuple[str, str]]:
+    """Yield (path below the spec, message) for what is valid, and may not be meant. `others` are the other teams, if known."""
+    spec = team.spec
+    if spec.hard.gpus is None:
+        yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
+    if warning := class_limits_warning(spec):
+        yield "unclassifiedPods", warning
+    for other in sorted(others, key=lambda each: each.name):
+        yield from _shared(team, other)
+
+
+def _shared(team: NamedTeam, other: NamedTeam) -> Iterator[tuple[str, str]]:
+    """Yield a warning if both certainly match the same namespaces, whatever the labels of these are.
+
+    `vision-*` has all of `vision-prod-*`. Globs that only cross, as `vision-*` and `*-prod` do, are not found.
+    """
+    own, theirs = team.spec.namespaces, other.spec.namespaces
+    pairs = {(name, found) for name in own.names if (found := theirs.named(name))}
+    pairs |= {(found, name) for name in theirs.names if (found := own.named(name))}
+    if pairs:
+        mine, found = min(pairs)
+        more = f" ({len(pairs) - 1} more)" if len(pairs) > 1 else ""
+        winner = min((_rank(mine), team.name), (_rank(found), other.name))[1]
+        yield (
+            f"namespaces.names[{own.names.index(mine)}]",
+            f"overlaps {found} of ClusterGPUQuota {other.name}{more}: a namespace that both match belongs to {winner}",
+        )
+    elif own.selector is not None and own.selector == theirs.selector:
+        winner = min(team.name, other.name)
+        yield (
+            "namespaces.selector",
+            f"equals that of ClusterGPUQuota {other.name}: a namespace that no name matches belongs to {winner}",
+        )
+
+
+def _rank(name: str) -> tuple[bool, int]:
+    """Return what orders names before globs, and longer globs before shorter ones."""
+    return (True, -len(name)) if _is_glob(name) else (False, 0)
+
+
+def _is_glob(name: str) -> bool:
+    return "*" in name or "?" in name

@@ -1,0 +1,85 @@
+"""A ClusterGPUQuota in JSON: what decides is read apart from what people see."""
+
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from tests.cases import cases
+from webhook.cluster.objects import Condition
+from webhook.quota.team_documents import (
+    Member,
+    Members,
+    TeamStatus,
+    decode_team,
+    encode_team_status,
+    team_path,
+)
+
+METADATA = {"name": "team-vision", "uid": "u", "resourceVersion": "7", "generation": 3}
+SPEC = {
+    "namespaces": {"names": ["vision-*"]},
+    "hard": {"gpus": 64},
+    "guaranteed": {"vision-prod": {"gpus": 16}},
+}
+STATUS = TeamStatus(
+    hard={"gpus": Fraction(64)},
+    used={"gpus": Fraction(86, 7)},
+    reserved={"gpus": Fraction(1)},
+    granted={"gpus": Fraction(120)},
+    guaranteed_idle={"gpus": Fraction(6)},
+    namespaces=Members(
+        count=11,
+        largest=(Member(name="vision-prod", used={"gpus": Fraction(10)}, guaranteed={"gpus": Fraction(16)}), Member(name="new")),
+    ),
+    shown={"used": {"gpus": "12.29"}},
+    conditions=(Condition("Ready", "True", "Ready", "counted", "2027-01-01T12:00:00Z", 3),),
+    observed_generation=3,
+)  # fmt: skip
+
+
+def stored(spec: Any, status: Any = None) -> bytes:
+    return msgspec.json.encode({"metadata": METADATA, "spec": spec, "status": status or {}})
+
+
+def test_a_status_comes_back_as_it_was_written() -> None:
+    written = msgspec.json.decode(encode_team_status(decode_team(stored(SPEC)), STATUS))
+
+    assert written["kind"] == "ClusterGPUQuota"
+    assert written["metadata"] == {key: METADATA[key] for key in ("name", "uid", "resourceVersion")}
+    assert "spec" not in written
+    assert written["status"]["guaranteedIdle"] == {"gpus": "6"}
+    assert written["status"]["namespaces"]["largest"][1] == {"name": "new"}
+    record = decode_team(stored(SPEC, written["status"]))
+    assert (record.name, record.generation, record.status) == ("team-vision", 3, STATUS)
+    assert record.named is not None
+    assert record.named.spec.guarantees == {"vision-prod": {"gpus": 16}}
+
+
+@cases("status", no_amount={"used": {"gpus": "many"}}, no_namespaces={"namespaces": 3})
+def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None:
+    record = decode_team(stored(SPEC, status))
+    assert (record.problem, record.status) == ("", TeamStatus())
+
+
+@cases(
+    ("change", "problem"),
+    a_mistyped_limit=({"hard": {"gpu": 1}}, "Object contains unknown field `gpu` - at `$.hard`"),
+    no_amount=({"hard": {"gpus": "x"}}, 'must be an amount such as 16, "0.5" or "2/7", not "x" - at `$.hard.gpus`'),
+    too_much_is_guaranteed=(
+        {"hard": {"gpus": 8}},
+        "must be at most hard in sum: 16 of gpus exceed 8 - at `$.guaranteed`",
+    ),
+    no_namespaces=({"namespaces": {}}, "must have names, selector or both - at `$.namespaces`"),
+)  # fmt: skip
+def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: str) -> None:
+    record = decode_team(stored({**SPEC, **change}, {"used": {"gpus": "1"}}))
+
+    assert (record.spec, record.named, record.hard) == (None, None, {})
+    assert record.problem == f"the ClusterGPUQuota cannot be read: {problem}"
+    assert record.status.used == {"gpus": 1}
+
+
+def test_where_it_is() -> None:
+    assert team_path() == "/apis/gpu-admission.dev/v1alpha1/clustergpuquotas"
+    assert team_path("team-vision", "status") == f"{team_path()}/team-vision/status"

@@ -1,0 +1,107 @@
+"""ClusterGPUQuota objects: the spec, and the status that the controller writes for people.
+
+No decision reads the status. Decisions read the ledgers of the team.
+"""
+
+from contextlib import suppress
+
+import msgspec
+
+from policies.quota.amounts import Vector
+from policies.quota.team_spec import NamedTeam, TeamSpec
+from webhook.cluster.api import api_path
+from webhook.cluster.events import Regarding
+from webhook.configuration.documents import API_VERSION, TEAM
+from webhook.quota.documents import (
+    STORED_OBJECT,
+    LimitsRecord,
+    LimitsStatus,
+    encode_status_of,
+    status_decoder,
+)
+
+TEAM_PLURAL = "clustergpuquotas"
+
+
+def team_path(*rest: str) -> str:
+    """Return the API path of all ClusterGPUQuotas, of one, or of its subresource."""
+    return api_path(f"/apis/{API_VERSION}", TEAM_PLURAL, *rest)
+
+
+def team_reference(name: str, uid: str) -> Regarding:
+    """Return what an Event on the ClusterGPUQuota is about."""
+    return Regarding(API_VERSION, TEAM, name, uid)
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A namespace of a team. `used` includes what is reserved; None before the first count."""
+
+    name: str
+    used: Vector | None = None
+    guaranteed: Vector = {}
+
+
+class Members(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The namespaces of a team: how many, and those that use the most."""
+
+    count: int = 0
+    largest: tuple[Member, ...] = ()
+
+
+class TeamStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The status of a ClusterGPUQuota.
+
+    granted: sum of `hard` of the GPUQuotas of its namespaces. guaranteed_idle: what is guaranteed and not used, so that it is
+    kept free.
+    """
+
+    granted: Vector = msgspec.field(default_factory=dict)
+    guaranteed_idle: Vector = msgspec.field(default_factory=dict)
+    namespaces: Members = Members()
+
+
+class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
+    """A decoded ClusterGPUQuota."""
+
+    name: str
+    spec: TeamSpec | None = None
+    status: TeamStatus = TeamStatus()
+
+    @property
+    def named(self) -> NamedTeam | None:
+        """What decides membership. None if the spec cannot be read."""
+        return NamedTeam(self.name, self.spec) if self.spec else None
+
+
+_SPEC = msgspec.json.Decoder(TeamSpec)
+_STATUS = status_decoder(TeamStatus)
+
+
+def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
+    """Return the decoded ClusterGPUQuota. Raises msgspec.ValidationError if it is not an object."""
+    read = STORED_OBJECT.decode(document)
+    metadata = read.metadata
+    spec = None
+    try:
+        spec = _SPEC.decode(read.spec)
+    except msgspec.ValidationError as error:
+        problem = str(error)
+    else:
+        problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
+    status = TeamStatus()
+    with suppress(ValueError):
+        status = _STATUS.decode(read.status)
+    return TeamRecord(
+        name=metadata.name,
+        uid=metadata.uid,
+        version=metadata.resource_version,
+        generation=metadata.generation,
+        spec=None if problem else spec,
+        status=status,
+        problem=problem and f"the ClusterGPUQuota cannot be read: {problem}",
+    )
+
+
+def encode_team_status(record: TeamRecord, status: TeamStatus) -> bytes:
+    """Return the body of a status update, which succeeds only on the version of `record`. It does not change the spec."""
+    return encode_status_of(TEAM, {"name": record.name}, record, status)
