@@ -93,7 +93,10 @@ class ObservedLedgers:
             known = before.team_ledgers.ledgers if before else {}
             for namespace, ledger in team_ledgers.ledgers.items():
                 observed = self._observed.get(namespace)
-                is_known = observed is not None and (observed.place, observed.team) == (place, team_ledgers.team)
+                is_known = observed is not None and (observed.place, observed.team) == (
+                    place,
+                    team_ledgers.team,
+                )
                 if is_known and known.get(namespace) is ledger:
                     continue
                 if team_ledgers.has(namespace) and self._version_of(namespace) < version:

@@ -5,13 +5,9 @@ nothing is left, or little. Stale: counts may lag. UnmappedResources: the cluste
 counts.
 """
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import inf
-from time import monotonic, sleep
 from typing import Any
 
 import msgspec
@@ -25,25 +21,21 @@ from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
-from webhook.controller.records import LedgerRecord
+from webhook.configuration.documents import QUOTA
+from webhook.controller.records import LedgerRecord, ledger_of
+from webhook.controller.status_writer import StatusWriter
 from webhook.quota.documents import (
     BudgetStatus,
     IdleGPUs,
     QuotaRecord,
     QuotaStatus,
+    ShareStatus,
     WaitingPods,
     encode_status,
     quota_path,
     quota_reference,
 )
 
-EVERY_SECONDS = 1.0
-"""From the first change to the write that shows all changes. So a status is written at most once a second."""
-PACE_SECONDS = 0.02
-"""Between two writes. 50 writes a second of some 4 ms take the API server a fifth of a core, however many quotas change."""
-FAILED_SECONDS = 10.0
-"""Pause of a status after a failed write, and of all statuses if the API server did not answer."""
-LOOK_SECONDS = 0.1
 CALL_SECONDS = 10.0
 
 TRUE, FALSE = "True", "False"
@@ -62,11 +54,9 @@ _LONGEST_QUOTED = 80
 _Verdict = tuple[str, str, str]
 """Status, reason and message."""
 
-log = logging.getLogger("gpu_admission.controller")
-
 
 @dataclass(eq=False)
-class QuotaStatusWriter:
+class QuotaStatusWriter(StatusWriter):
     """Writes each status that differs. `stale` and `unmapped_resources` return the arguments of `conditions`."""
 
     api: ApiClient
@@ -82,59 +72,12 @@ class QuotaStatusWriter:
     """Likewise of idle GPUs; None: their use is not measured."""
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._due: dict[str, float] = {}
-        self._was_stale = False
+        super().__init__(QUOTA, self.leads, self.stale, self.quotas.namespaces)
 
-    def changed(self, namespace: str) -> None:
-        with self._lock:
-            self._due.setdefault(namespace, monotonic() + EVERY_SECONDS)
-
-    def all_changed(self) -> None:
-        for namespace in self.quotas.namespaces():
-            self.changed(namespace)
-
-    def run(self, stopping: threading.Event) -> None:
-        """Write until `stopping`; the body of a thread."""
-        while not stopping.wait(self.look()):
-            pass
-
-    def look(self) -> float:
-        """Write the statuses that are due, while this process leads. Return the seconds until the next call."""
-        if not self.leads():
-            return LOOK_SECONDS
-        if bool(self.stale()) != self._was_stale:
-            self._was_stale = not self._was_stale
-            self.all_changed()
-        while self.leads() and (namespace := self._take(monotonic())) is not None:
-            try:
-                if self._write(namespace):
-                    sleep(PACE_SECONDS)
-            except errors.Conflict:  # the watch will show the newer version
-                self.changed(namespace)
-            except errors.ApiError as error:
-                log.warning("%s: the status of the GPUQuota cannot be written: %s", namespace, error)
-                with self._lock:  # a change in between must not shorten the pause
-                    self._due[namespace] = monotonic() + FAILED_SECONDS
-                if isinstance(error, errors.Unreachable):
-                    return FAILED_SECONDS
-                sleep(PACE_SECONDS)
-            except Exception:  # a bug with one namespace must not end the work on the others
-                log.exception("%s: the status of the GPUQuota was not written", namespace)
-        return LOOK_SECONDS
-
-    def _take(self, now: float) -> str | None:
-        with self._lock:
-            due, namespace = min(((due, name) for name, due in self._due.items()), default=(inf, ""))
-            if due > now:
-                return None
-            del self._due[namespace]
-            return namespace
-
-    def _write(self, namespace: str) -> bool:
+    def write(self, namespace: str) -> bool:
         """Write the status of a quota if it differs, and return whether it did. Raises `errors.ApiError`."""
         quota = next(iter(self.quotas.items(namespace)), None)
-        record = next(iter(self.ledger_objects.items(namespace)), None)
+        record = ledger_of(namespace, lambda name: next(iter(self.ledger_objects.items(name)), None))
         if quota is None or record is None:
             return False
         status = self._shown(quota, record)
@@ -176,6 +119,7 @@ class QuotaStatusWriter:
             },
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
+            team=ShareStatus.of(ledger),
             idle=idle,
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now

@@ -26,8 +26,8 @@ class WorkQueue:
     """Names with the times at which they are due. Hurried names come before other names that are due.
 
     A name is queued once, for the earliest time for which it was added. Only one worker at a time has a group. If a name is added
-    meanwhile, it comes again afterwards. `group_of` returns the group of a name, itself if it has none. A group of several names
-    comes again `rest` seconds after its last turn, unless it is hurried.
+    meanwhile, it comes again afterwards. `group_of` returns the group of a name, itself if it has none. After a turn of other
+    names than the group itself, those of it that are not due at once come `rest` seconds later at the earliest.
     """
 
     def __init__(self, group_of: Callable[[str], str] = lambda name: name, *, rest: float = 0.0) -> None:
@@ -42,8 +42,10 @@ class WorkQueue:
         self._changed = threading.Condition()
 
     def add(self, name: str, delay: float = 0.0) -> None:
+        now = monotonic()
         with self._changed:
-            self._add(name, monotonic() + max(delay, 0.0))
+            rested = self._rested.get(self._group_of(name), now) if delay > 0 else now
+            self._add(name, max(now + delay, rested))
 
     def hurry(self, name: str) -> None:
         """Let the name come at once and before others. After HURRIED_AT_ONCE turns, only every HURRIED_EVERY seconds."""
@@ -61,8 +63,11 @@ class WorkQueue:
         with self._changed:
             while True:
                 now = monotonic()
-                free = [(self._due_at(name, group, due), name, group) for name, due, group in self._free()]
-                ready = [(name not in self._hurried, due, name, group) for due, name, group in free if due <= now]
+                named = ((due, name, self._group_of(name)) for name, due in self._due.items())
+                free = [each for each in named if each[-1] not in self._busy]
+                ready = [
+                    (name not in self._hurried, due, name, group) for due, name, group in free if due <= now
+                ]
                 if ready:
                     group = min(ready)[-1]
                     return self._taken(group, [name for *_, name, of in sorted(ready) if of == group], now)
@@ -75,13 +80,6 @@ class WorkQueue:
             self._busy.discard(turn.group)
             self._changed.notify()
 
-    def _free(self) -> list[tuple[str, float, str]]:
-        named = ((name, due, self._group_of(name)) for name, due in self._due.items())
-        return [each for each in named if each[2] not in self._busy]
-
-    def _due_at(self, name: str, group: str, due: float) -> float:
-        return due if name in self._hurried else max(due, self._rested.get(group, 0.0))
-
     def _add(self, name: str, due: float) -> None:
         if due < self._due.get(name, inf):
             self._due[name] = due
@@ -89,17 +87,24 @@ class WorkQueue:
 
     def _taken(self, group: str, names: list[str], now: float) -> Turn:
         self._busy.add(group)
-        if names != [group] and self._rest:
-            self._rested.pop(group, None)  # the last one that rests is the last one here
-            self._rested[group] = now + self._rest
-            _forget_until(self._rested, now)
-        if not self._hurried.isdisjoint(names):
-            self._paced[group] = max(now, self._paced.pop(group, now)) + HURRIED_EVERY
-            _forget_until(self._paced, now)
+        is_hurried = not self._hurried.isdisjoint(names)
         for name in names:
             del self._due[name]
             self._hurried.discard(name)
+        if is_hurried:
+            self._paced[group] = max(now, self._paced.pop(group, now)) + HURRIED_EVERY
+            _forget_until(self._paced, now)
+        if names != [group] and self._rest:
+            self._let_rest(group, now)
         return Turn(group, tuple(names))
+
+    def _let_rest(self, group: str, now: float) -> None:
+        self._rested.pop(group, None)  # the last one that rests is the last one here
+        self._rested[group] = now + self._rest
+        _forget_until(self._rested, now)
+        for name, due in self._due.items():
+            if due < now + self._rest and name not in self._hurried and self._group_of(name) == group:
+                self._due[name] = now + self._rest
 
 
 def _forget_until(times: dict[str, float], now: float) -> None:

@@ -8,8 +8,10 @@ from contextlib import suppress
 import msgspec
 
 from policies.quota.amounts import Vector
+from policies.quota.ledger.team import Team
 from policies.quota.team_spec import NamedTeam, TeamSpec
 from webhook.cluster.api import api_path
+from webhook.cluster.collection import CLUSTER
 from webhook.cluster.events import Regarding
 from webhook.configuration.documents import API_VERSION, TEAM
 from webhook.quota.documents import (
@@ -71,6 +73,26 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
     def named(self) -> NamedTeam | None:
         """What decides membership. None if the spec cannot be read."""
         return NamedTeam(self.name, self.spec) if self.spec else None
+
+    @property
+    def namespace(self) -> str:
+        """Where informers keep it: it is cluster-scoped."""
+        return CLUSTER
+
+    @property
+    def granted(self) -> Team | None:
+        """What it grants. None if the spec cannot be read."""
+        if self.spec is None:
+            return None
+        return Team(
+            name=self.name,
+            uid=self.uid,
+            generation=self.generation,
+            hard=self.spec.amounts,
+            guaranteed=self.spec.guarantees,
+            unclassified_pods=self.spec.unclassified_pods,
+            contact=self.spec.contact,
+        )
 
 
 _SPEC = msgspec.json.Decoder(TeamSpec)
