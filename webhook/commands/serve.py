@@ -33,6 +33,7 @@ from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
+from webhook.quota.team_lookup import TeamLookup
 from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run
@@ -231,7 +232,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
         return QuotaEnforcer(ReservationBatcher(memory, metrics), release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
-    store = ClusterStore(api, installation)
+    store = ClusterStore(api, installation, TeamLookup(api).of)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
     return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)
 

@@ -26,6 +26,7 @@ from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, Quot
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
+from webhook.quota.team_lookup import LISTED_SECONDS
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
@@ -227,9 +228,12 @@ class ReservationBatcher:
         return None if found is None else found.ledger
 
     def has_no_quota(self, namespace: str) -> bool:
-        """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
+        """Whether a read found none that is believed; cheap, and most namespaces have none.
+
+        The read looked at a list of ClusterGPUQuotas that was up to LISTED_SECONDS old.
+        """
         begun = self._without_quota.get(namespace)
-        return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS
+        return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS - LISTED_SECONDS
 
     def _give_up(self, waiting: _Waiting) -> bool:
         """Stop waiting, unless an outcome or the lead has just come."""

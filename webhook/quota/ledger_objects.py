@@ -8,7 +8,7 @@ fields. An unreadable ledger raises `LedgerObjectError`, because it must not cou
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from policies.quota.ledger.reservations import LIMIT, Reservations
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
+from policies.quota.team_spec import NamedTeam
 from policies.quota.waiting import MAX_WAITING
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, Identified, Identity, api_path
@@ -38,6 +39,11 @@ PLACES_REMEMBERED = 4096
 
 NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
+
+
+def ungranted(unclassified_pods: UnclassifiedPods) -> QuotaLedger:
+    """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
+    return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
 
 class LedgerObjectError(ValueError):
@@ -293,8 +299,14 @@ class ClusterStore:
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: ApiClient, installation: str) -> None:
-        self._api, self._installation = api, installation
+    def __init__(
+        self,
+        api: ApiClient,
+        installation: str,
+        team_of: Callable[[str, float], NamedTeam | None] = lambda _namespace, _seconds: None,
+    ) -> None:
+        """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
+        self._api, self._installation, self._team_of = api, installation, team_of
         self._places: dict[str, str] = {}
 
     def place(self, namespace: str) -> str:
@@ -303,8 +315,8 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger. If neither is found, the namespace had no quota at the second read. Raises a
-        transient LedgerError while the ledger moves to another object.
+        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. If there
+        is none of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
         """
         if (place := self._places.get(namespace)) is not None and (
             there := self._in_team(namespace, place, seconds)
@@ -322,6 +334,8 @@ class ClusterStore:
         if own is not None:
             return own
         granted = self.granted(namespace, seconds)
+        if granted is None and (team := self._team_of(namespace, seconds)) is not None:
+            granted = ungranted(team.spec.unclassified_pods)
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:

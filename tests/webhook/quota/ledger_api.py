@@ -6,28 +6,37 @@ from typing import Any, cast
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.quota.ledger_objects import ClusterStore, ledger_objects_path
+from webhook.quota.team_documents import team_path
+from webhook.quota.team_lookup import TeamLookup
 
 INSTALLATION = "gpu-admission"
 LEDGERS = ledger_objects_path(INSTALLATION)
 
 
 class LedgerApi:
-    """For any number of threads. `writes` counts those of each object, by its path, conflicts left out."""
+    """For any number of threads. `writes` counts those of each path, without conflicts. `reads` are the paths read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._objects: dict[str, dict[str, Any]] = {}
         self._revision = 0
         self.writes: dict[str, int] = {}
+        self.reads: list[str] = []
+        self.teams: list[dict[str, Any]] = []
+        """The ClusterGPUQuotas."""
 
     def store(self) -> ClusterStore:
         """Return the store of another process."""
-        return ClusterStore(cast(ApiClient, self), INSTALLATION)
+        api = cast(ApiClient, self)
+        return ClusterStore(api, INSTALLATION, TeamLookup(api).of)
 
     def get(self, path: str, **_: Any) -> bytes:
         with self._lock:
+            self.reads.append(path)
+            if path == team_path():
+                return msgspec.json.encode({"metadata": {}, "items": self.teams})
             return msgspec.json.encode(self._found(path))
 
     def post(self, path: str, body: bytes, **_: Any) -> bytes:
@@ -53,6 +62,11 @@ class LedgerApi:
             if self._found(path)["metadata"]["resourceVersion"] != version:
                 raise errors.Conflict(path)
             del self._objects[path]
+
+    def put_namespace(self, name: str, labels: dict[str, str]) -> None:
+        with self._lock:
+            metadata = {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}
+            self._objects[api_path("/api/v1", "namespaces", name)] = {"metadata": metadata}
 
     def _found(self, path: str) -> dict[str, Any]:
         if path not in self._objects:

@@ -24,6 +24,7 @@ from tests.webhook.quota.slow_store import Bench, failing, reads_of, reason
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import FIRST_PAUSE, VANISHED_SECONDS
 from webhook.quota.store import LedgerConflict, VersionedLedger
+from webhook.quota.team_lookup import LISTED_SECONDS
 
 
 def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None:
@@ -314,8 +315,8 @@ def test_a_dry_run_decides_and_writes_nothing() -> None:
 
 @cases(
     ("age", "believed"),
-    younger_than_D=(NO_QUOTA_SECONDS - 0.1, True),
-    older_than_D=(NO_QUOTA_SECONDS + 0.1, False),
+    younger_than_D=(NO_QUOTA_SECONDS - LISTED_SECONDS - 0.1, True),
+    older_than_D=(NO_QUOTA_SECONDS - LISTED_SECONDS + 0.1, False),
 )
 def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, believed: bool) -> None:
     now = 100.0

@@ -77,7 +77,7 @@ def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: st
 
     assert (record.spec, record.named, record.hard) == (None, None, {})
     assert record.problem == f"the ClusterGPUQuota cannot be read: {problem}"
-    assert record.status.used == {"gpus": 1}
+    assert record.status.used == {"gpus": Fraction(1)}
 
 
 def test_where_it_is() -> None:

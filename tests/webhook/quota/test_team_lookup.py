@@ -1,0 +1,77 @@
+"""A namespace without a ledger is denied if it belongs to a team, and one without a team pays little."""
+
+from typing import Any, cast
+
+import pytest
+
+from policies.quota.quota_request import LedgerError
+from tests.cases import cases
+from tests.webhook.quota.ledger_api import LedgerApi
+from webhook.cluster.api import ApiClient, api_path
+from webhook.quota.team_documents import team_path
+from webhook.quota.team_lookup import LISTED_SECONDS, TeamLookup
+
+NAMED = {"names": ["vision-*"]}
+SELECTED = {"selector": {"matchLabels": {"team": "vision"}}}
+
+
+def document(name: str, namespaces: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "uid": name, "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"namespaces": namespaces, "hard": {"gpus": 4}}}
+
+
+def world(*namespaces: dict[str, Any]) -> LedgerApi:
+    api = LedgerApi()
+    api.teams = [document(f"team-{number}", each) for number, each in enumerate(namespaces)]
+    api.put_namespace("vision-cv", {"team": "vision"})
+    api.put_namespace("speech", {})
+    return api
+
+
+@cases(
+    ("teams", "namespace", "want", "labels_read"),
+    no_team=([], "vision-cv", None, False),
+    by_name=([NAMED], "vision-cv", "team-0", False),
+    of_another_name=([NAMED], "speech", None, False),
+    by_label=([SELECTED], "vision-cv", "team-0", True),
+    without_the_label=([SELECTED], "speech", None, True),
+    a_selector_of_what_is_not_there=(
+        [{"selector": {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}}],
+        "vision-cv",
+        None,
+        True,
+    ),
+    a_name_before_a_label=([SELECTED, NAMED], "vision-cv", "team-1", False),
+)
+def test_the_team_of_a_namespace(
+    teams: list[dict[str, Any]], namespace: str, want: str | None, labels_read: bool
+) -> None:
+    api = world(*teams)
+    found = TeamLookup(cast(ApiClient, api)).of(namespace, 1.0)
+    assert (found.name if found else None) == want
+    assert (api_path("/api/v1", "namespaces", namespace) in api.reads) is labels_read
+
+
+def test_a_list_serves_all_namespaces_for_a_second() -> None:
+    api, now = world(NAMED), 100.0
+    lookup = TeamLookup(cast(ApiClient, api), lambda: now)
+    for namespace in ("speech", "vision-cv", "speech"):
+        lookup.of(namespace, 1.0)
+    assert api.reads == [team_path()]
+    now += LISTED_SECONDS
+    lookup.of("speech", 1.0)
+    assert api.reads == [team_path()] * 2
+
+
+def test_a_namespace_that_is_not_there_is_no_answer() -> None:
+    with pytest.raises(LedgerError, match="the ClusterGPUQuotas could not be read: ") as raised:
+        TeamLookup(cast(ApiClient, world(SELECTED))).of("new", 1.0)
+    assert raised.value.transient
+
+
+def test_a_namespace_of_a_team_without_a_ledger_was_never_counted() -> None:
+    api = world(NAMED)
+    found = api.store().read("vision-cv", 1.0)
+    assert found is not None
+    assert (found.ledger.used, found.ledger.hard, found.version) == (None, {}, "")
+    assert api.store().read("speech", 1.0) is None

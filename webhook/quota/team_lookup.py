@@ -1,0 +1,71 @@
+"""Whether a namespace without a ledger belongs to a team, so that it is denied until it is counted."""
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+import msgspec
+
+from policies.quota.quota_request import LedgerError
+from policies.quota.team_spec import NamedTeam, Teams
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, ApiClient, Page, api_path
+from webhook.cluster.objects import decode_metadata
+from webhook.quota.team_documents import decode_team, team_path
+
+LISTED_SECONDS = 1.0
+"""A list is at most so old. Together with the time for which a replica believes "no quota", that is NO_QUOTA_SECONDS."""
+
+_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
+
+
+class TeamLookup:
+    """All ClusterGPUQuotas, from a list that began at most LISTED_SECONDS ago. Any number of threads may call it.
+
+    Labels are read only if a ClusterGPUQuota has a selector, and none has a name for the namespace.
+    """
+
+    def __init__(self, api: ApiClient, clock: Callable[[], float] = monotonic) -> None:
+        self._api, self._clock = api, clock
+        self._listing = threading.Lock()
+        self._teams, self._listed_at = Teams(), float("-inf")
+
+    def of(self, namespace: str, seconds: float) -> NamedTeam | None:
+        """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
+        try:
+            teams = self._listed(seconds)
+            if (named := teams.named(namespace)) is not None or not teams.has_selectors:
+                return named
+            return teams.of(namespace, self._labels(namespace, seconds))
+        except errors.ApiError as error:
+            transient = isinstance(error, errors.Unreachable | errors.Unavailable | errors.NotFound)
+            problem = f"the ClusterGPUQuotas could not be read: {error}"
+            raise LedgerError(problem, transient=transient) from None
+        except msgspec.MsgspecError as error:
+            raise LedgerError(f"the ClusterGPUQuotas cannot be read: {error}", transient=False) from None
+
+    def _listed(self, seconds: float) -> Teams:
+        # One thread lists, and the others wait for it: they may not decide by an older list.
+        if self._is_due and self._listing.acquire(timeout=seconds):
+            try:
+                if self._is_due:
+                    self._list(seconds)
+            finally:
+                self._listing.release()
+        if self._is_due:
+            raise errors.Unreachable("the list took too long")
+        return self._teams
+
+    @property
+    def _is_due(self) -> bool:
+        return self._clock() - self._listed_at >= LISTED_SECONDS
+
+    def _list(self, seconds: float) -> None:
+        begun = self._clock()
+        records = map(decode_team, _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ())
+        self._teams = Teams(named for record in records if (named := record.named) is not None)
+        self._listed_at = begun
+
+    def _labels(self, namespace: str, seconds: float) -> dict[str, str]:
+        path = api_path("/api/v1", "namespaces", namespace)
+        return dict(decode_metadata(self._api.get(path, timeout=seconds, accept=METADATA)).sorted_labels)
