@@ -100,7 +100,7 @@ class Controller:
         changes = LedgerChanges(
             self.observed,
             self._queue,
-            show=lambda namespace: self._statuses.changed(namespace),  # noqa: PLW0108 - made below
+            show=lambda namespace, within: self._statuses.changed(namespace, within),  # noqa: PLW0108 - made below
             show_team=lambda team: self._team_statuses.changed(team),  # noqa: PLW0108 - made below
             forget=metrics.forget,
         )

@@ -93,9 +93,13 @@ class TeamMoves:
         return self._membership.is_beyond(namespace)
 
     def granted(self, namespace: str) -> Team | None:
-        """Return what the team of a namespace grants. None without one."""
+        """Return what the team of a namespace grants. None without one.
+
+        If the ClusterGPUQuota cannot be read, what is in force stays.
+        """
         team = self._membership.team_of(namespace)
-        return self._membership.granted(team) if team else None
+        known = self._observed.team(team_object_name(team))
+        return self._membership.granted(team) or (known.team_ledgers.team if team and known else None)
 
     def read(self, namespace: str, place: str) -> tuple[VersionedLedger | None, VersionedTeam | None]:
         """Return the own object and the team's: the own one did not change before the other was read. Raises LedgerError."""

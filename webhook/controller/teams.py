@@ -40,8 +40,6 @@ class TeamMembership:
         self.informer = Informer(api, TEAMS, decode_team, self._team_changed)
         self._lock = threading.RLock()
         self._records: dict[str, TeamRecord] = {}
-        self._readable: dict[str, TeamRecord] = {}
-        """The last spec of each that could be read: nobody leaves a team because somebody broke its spec."""
         self._teams = Teams()
         self._is_stale = False
         self._team_of: dict[str, str] = {}
@@ -79,8 +77,8 @@ class TeamMembership:
             return bisect_left(members, namespace) >= MAX_NAMESPACES
 
     def granted(self, team: str) -> Team | None:
-        """Return what the ClusterGPUQuota in the watch grants: the last that could be read. None without one."""
-        record = self._readable.get(team)
+        """Return what the ClusterGPUQuota in the watch grants. None without one, or if it cannot be read."""
+        record = self._records.get(team)
         return record.granted if record else None
 
     def is_broken(self, team: str) -> bool:
@@ -105,10 +103,6 @@ class TeamMembership:
                 self._records[after.name] = after
             elif self._records.get(changed.name) == before:
                 del self._records[changed.name]
-            if after is not None and after.spec is not None:
-                self._readable[after.name] = after
-            elif after is None and changed.name not in self._records:
-                self._readable.pop(changed.name, None)
             # Everything that belongs to some team may now belong to another one. That takes long, so it is not done here.
             self._is_stale = self._is_stale or after is None or _matches(before) != _matches(after)
         self._changed(before, after)
@@ -117,7 +111,7 @@ class TeamMembership:
         if not self._is_stale or not self.synced:
             return
         self._is_stale = False
-        self._teams = Teams(filter(None, (record.named for record in self._readable.values())))
+        self._teams = Teams(filter(None, (record.named for record in self._records.values())))
         for namespace in {*self._team_of, *self._namespaces.names()}:
             self._update(namespace)
 
@@ -150,7 +144,7 @@ class TeamMembership:
 
 
 def _matches(record: TeamRecord | None) -> object:
-    return record.spec.namespaces if record and record.spec else None
+    return record and record.namespaces
 
 
 def granted_in(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger | None:

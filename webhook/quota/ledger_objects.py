@@ -41,7 +41,7 @@ NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
-def ungranted(unclassified_pods: UnclassifiedPods) -> QuotaLedger:
+def ungranted(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
     """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
     return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
@@ -334,8 +334,8 @@ class ClusterStore:
         if own is not None:
             return own
         granted = self.granted(namespace, seconds)
-        if granted is None and (team := self._team_of(namespace, seconds)) is not None:
-            granted = ungranted(team.spec.unclassified_pods)
+        if granted is None and self._team_of(namespace, seconds) is not None:
+            granted = ungranted()
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
