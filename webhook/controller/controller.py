@@ -40,6 +40,7 @@ from webhook.controller.records import (
     ledgers,
 )
 from webhook.controller.team_reconciler import Outcome, TeamReconciler
+from webhook.controller.team_status import TeamStatusWriter
 from webhook.controller.teams import TeamMembership
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
@@ -144,7 +145,7 @@ class Controller:
         )
         self._configuration = configuration
         self._namespaces = Namespaces(api, self._namespace_changed)
-        self.teams = TeamMembership(api, self._namespaces, self._queue.add, self._team_changed)
+        self.teams = TeamMembership(api, self._namespaces, self._membership_changed, self._team_changed)
         self.line = WaitingLine(
             api,
             self.usage_cache,
@@ -154,7 +155,7 @@ class Controller:
             self._queue.add,
         )
         store = ClusterStore(api, namespace)
-        moves = TeamMoves(store, self.observed, metrics, self.teams)
+        moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
             self._granted,
@@ -167,6 +168,15 @@ class Controller:
             BudgetNotes(api, namespace),
             clock,
             moves,
+        )
+        self._team_statuses = TeamStatusWriter(
+            api,
+            self.teams,
+            self.quotas,
+            self.ledger_objects,
+            leads=self._leads,
+            stale=lambda: staleness(self.usage_cache.own.informers),
+            events=self._events,
         )
         self._team_reconciler = TeamReconciler(store, self.observed, self.teams, moves, self._reconciler)
         self._verify = partial(
@@ -190,6 +200,7 @@ class Controller:
             **{f"reconcile {number}": self._work for number in range(WORKERS)},
             "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
+            "team status": self._team_statuses.run,
             "verify": self._verify,
             "election": self._elector.run,
         }
@@ -307,10 +318,17 @@ class Controller:
         if before is None or after is None or before.generation != after.generation:
             self._queue.add(changed.namespace)
 
+    def _membership_changed(self, namespace: str, *teams: str) -> None:
+        self._queue.add(namespace)
+        for team in teams:
+            self._team_statuses.changed(team)
+
     def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
-        if (changed := after or before) is not None and (
-            before is None or after is None or before.generation != after.generation
-        ):
+        changed = after or before
+        if changed is None:
+            return
+        self._team_statuses.changed(changed.name)
+        if before is None or after is None or before.generation != after.generation:
             self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:

@@ -22,11 +22,13 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
+from webhook.cluster.events import NORMAL, EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.teams import TeamMembership
 from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name, team_object_name
 from webhook.quota.store import LedgerConflict, VersionedLedger
+from webhook.quota.team_documents import team_reference
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -79,9 +81,10 @@ class TeamMoves:
         observed: ObservedLedgers,
         metrics: ControllerMetrics,
         membership: TeamMembership,
+        events: EventQueue,
     ) -> None:
         self._store, self._observed, self._metrics = store, observed, metrics
-        self._membership = membership
+        self._membership, self._events = membership, events
 
     def place_of(self, namespace: str) -> str:
         """Return the name of the team's object in which the ledger is to stand, "" if in none."""
@@ -141,7 +144,10 @@ class TeamMoves:
         there = VersionedLedger(before.ledger, before.version, before.team_ledgers)
         written = self._store.compare_and_swap(namespace, there, ledger, CALL_SECONDS)
         self._observed.observe(namespace, written)
-        log.info("%s: its quota is part of a team's", namespace)
+        if written.team_ledgers is not None:
+            self._tell(
+                written.team_ledgers.team, namespace, "NamespaceJoined", "is counted for the team from now on"
+            )
         return written
 
     def leave(self, namespace: str, place: str) -> None:
@@ -160,6 +166,15 @@ class TeamMoves:
                 sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
         raise LedgerError("too many others write to the ledger of the team", transient=True)
 
+    def _tell(self, team: Team, namespace: str, reason: str, what: str) -> None:
+        log.info("%s: %s (ClusterGPUQuota %s)", namespace, what, team.name)
+        if team.uid:
+            regarding, message = team_reference(team.name, team.uid), f"namespace {namespace} {what}"
+            event = EventRecord(
+                regarding=regarding, reason=reason, message=message, kind=NORMAL, cause=namespace
+            )
+            self._events.put(event)
+
     def _find(self, namespace: str, own: VersionedLedger | None) -> None:
         """Record that the ledger is where its own object says: that is read again if it is in another team's object."""
         if own is not None and not own.ledger.moved_to:
@@ -174,7 +189,7 @@ class TeamMoves:
             returned = returned_ledger(ledgers.ledgers[namespace])
             written = self._store.compare_and_swap(namespace, own, returned, CALL_SECONDS)
             self._observed.observe(namespace, written)
-            log.info("%s: its quota is not part of that of team %s any more", namespace, ledgers.team.name)
+            self._tell(ledgers.team, namespace, "NamespaceLeft", "is not counted for the team any more")
             return
         after = ledgers.leave(namespace) if step is Step.FREEZE else ledgers.without(namespace)
         self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import GPUS, exceeds, format_amount
+from policies.quota.amounts import GPUS, Vector, exceeds, format_amount
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
@@ -51,7 +51,7 @@ KEYS_SHOWN = 8
 """Dimensions or names in one message. The status has the amounts of all dimensions."""
 _LONGEST_QUOTED = 80
 
-_Verdict = tuple[str, str, str]
+Verdict = tuple[str, str, str]
 """Status, reason and message."""
 
 
@@ -153,24 +153,30 @@ def conditions(
     """
     budget = _budget(ledger)
     spent = {kind: verdict for kind, verdict in budget.items() if kind == BUDGET_SPENT}
-    others = {EXCEEDED: _exceeded(ledger), **spent, "Stale": _stale(stale), **budget}
+    others = {
+        EXCEEDED: exceeded(ledger.used or {}, ledger.hard),
+        **spent,
+        "Stale": stale_verdict(stale),
+        **budget,
+    }
     found = {READY: _ready(ledger, others), **others}
     if unmapped_resources is not None:
         found["UnmappedResources"] = _unmapped_resources(unmapped_resources)
     kept = (each for each in before if each.type in found or each.type not in {BUDGET_SPENT, BUDGET_LOW})
-    return _replaced(kept, found, ledger.generation, now)
+    return replaced(kept, found, ledger.generation, now)
 
 
 def unreadable(
     problem: str, before: Iterable[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """Return the conditions of a quota whose ledger cannot be read. It is not Ready; the other conditions stay unchanged."""
-    return _replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
+    return replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
 
 
-def _replaced(
-    before: Iterable[Condition], found: Mapping[str, _Verdict], generation: int, now: datetime
+def replaced(
+    before: Iterable[Condition], found: Mapping[str, Verdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
+    """Return `found` as conditions, and those of `before` that it does not name."""
     written = {condition.type: condition for condition in before}
     current = (
         with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)
@@ -179,7 +185,7 @@ def _replaced(
     return *current, *(each for kind, each in written.items() if kind not in found)
 
 
-def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
+def _ready(ledger: QuotaLedger, others: Mapping[str, Verdict]) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     if ledger.used is None or ledger.uncounted:
         return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
@@ -205,10 +211,11 @@ def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
     return TRUE, "Ready", COUNTED
 
 
-def _exceeded(ledger: QuotaLedger) -> _Verdict:
-    over = exceeds(ledger.used or {}, ledger.hard)
+def exceeded(used: Vector, hard: Vector, within: str = "used is within spec.hard") -> Verdict:
+    """Return the condition Exceeded. `within`: its message if nothing is exceeded."""
+    over = exceeds(used, hard)
     if not over:
-        return FALSE, "WithinQuota", "used is within spec.hard"
+        return FALSE, "WithinQuota", within
     parts = [
         f"{excess.key}: {format_amount(excess.amount)} used of {format_amount(excess.hard)}, "
         f"{format_amount(excess.over)} too many"
@@ -218,7 +225,7 @@ def _exceeded(ledger: QuotaLedger) -> _Verdict:
     return TRUE, "OverQuota", "; ".join(parts) + more
 
 
-def _budget(ledger: QuotaLedger) -> dict[str, _Verdict]:
+def _budget(ledger: QuotaLedger) -> dict[str, Verdict]:
     """Return the conditions of the budget. None without one, or before its first count."""
     budget, spending = ledger.budget, ledger.spending
     if budget is None or spending is None:
@@ -235,20 +242,25 @@ def _budget(ledger: QuotaLedger) -> dict[str, _Verdict]:
     return found
 
 
-def _stale(why: str) -> _Verdict:
+def stale_verdict(why: str) -> Verdict:
+    """Return the condition Stale."""
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
-def _unmapped_resources(names: Sequence[str]) -> _Verdict:
+def _unmapped_resources(names: Sequence[str]) -> Verdict:
     if not names:
         return (
             FALSE,
             "AllKnown",
             "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
         )
+    return TRUE, "Unknown", f"not counted, because no GPUResourceMapping names them: {shown_names(names)}"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
-    shown = ", ".join(names[:KEYS_SHOWN])
-    return TRUE, "Unknown", f"not counted, because no GPUResourceMapping names them: {shown}{more}"
+    return ", ".join(names[:KEYS_SHOWN]) + more
 
 
 def quoted(lines: Sequence[str]) -> str:

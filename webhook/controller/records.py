@@ -412,10 +412,6 @@ class LedgerReader:
         except LedgerObjectError as error:
             return LedgerRecord(uid, name, problem=str(error))
 
-    def forget(self, name: str) -> None:
-        """Forget a team's object that was deleted."""
-        self._known.pop(name, None)
-
 
 def ledgers(installation: str) -> Resource:
     """Return the collection of the ledgers of an installation. They are all in its namespace."""

@@ -26,14 +26,14 @@ class TeamMembership:
     """The team of each namespace, and the namespaces of each team. For any number of threads.
 
     `moved` is called with a namespace that belongs to another team than before, or to none, also if it was just created or
-    deleted; `changed` with a ClusterGPUQuota that changed, before and after. Neither may block.
+    deleted, and with these teams; `changed` with a ClusterGPUQuota that changed, before and after. Neither may block.
     """
 
     def __init__(
         self,
         api: ApiClient,
         namespaces: Namespaces,
-        moved: Callable[[str], object],
+        moved: Callable[..., object],
         changed: Callable[[TeamRecord | None, TeamRecord | None], object],
     ) -> None:
         self._namespaces, self._moved, self._changed = namespaces, moved, changed
@@ -127,7 +127,7 @@ class TeamMembership:
         self._team_of[namespace] = after
         if not after:
             del self._team_of[namespace]
-        self._moved(namespace)
+        self._moved(namespace, *filter(None, (before, after)))
 
     def _place(self, team: str, namespace: str, *, has: bool) -> None:
         """Add a namespace to the sorted ones of a team, or remove it. Another one may then be beyond MAX_NAMESPACES, or not."""
