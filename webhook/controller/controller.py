@@ -248,12 +248,7 @@ class Controller:
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""
-        unlisted = [
-            name
-            for name, informer in self.informers().items()
-            # An API server without ClusterGPUQuota has no teams: its CRDs are of an earlier version.
-            if not informer.synced and not (informer is self.teams.informer and informer.is_missing)
-        ]
+        unlisted = [name for name, informer in self.informers().items() if not informer.synced]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:
