@@ -37,7 +37,7 @@ def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
 
 
 def install_quota_kind(client: Client) -> None:
-    install_kinds(client, PLURAL, TEAM_PLURAL, ledger_objects.PLURAL)
+    install_kinds(client, PLURAL, ledger_objects.PLURAL, TEAM_PLURAL)
 
 
 def install_kinds(client: Client, *plurals: str) -> None:
