@@ -21,7 +21,7 @@ POLICY = "gpu-admission-teams"
 HOME = "team-accounts"
 OF_NAMESPACES = ("namespaces", "namespaces/status", "namespaces/finalize")
 LABELLER, LEAD = "labeller", "vision-lead"
-TEAMS = {
+TEAMS: dict[str, dict[str, Any]] = {
     "team-vision": {"namespaces": {"names": ["vision-*", "ocr", "lab-?"]}, "contact": "#vision-leads"},
     "team-audio": {
         "namespaces": {
@@ -209,7 +209,7 @@ def test_while_the_kind_is_missing_no_namespace_changes(
     policies[0]["spec"]["paramKind"]["kind"] = "MissingQuota"
     policies[1]["spec"]["policyName"] = "missing-kind"
     attempt = Attempt("other", account="admin")
-    apply_strictly(plane, yaml.safe_dump_all(policies))
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(policies))
     try:
         assert eventually(
             lambda: "failed to find resource referenced by paramKind" in attempt.message(clients)
