@@ -143,3 +143,24 @@ def test_pods_end_while_replacements_are_looked_for(world: World) -> None:
         return {"gpus": Fraction(1)}
 
     assert world.line._replacements("team", [member("a", waits=True)], demand_of) == {"a"}
+
+
+def owned(uid: str, kind: str, *, waits: bool = False) -> PodRecord:
+    return msgspec.structs.replace(
+        member(uid, "" if waits else "Succeeded", waits=waits), holder=f"{kind}/app"
+    )
+
+
+@cases(
+    ("kind", "in_team", "want"),
+    of_a_deployment=("Deployment", True, {"a"}),
+    of_a_job_whose_pods_would_keep_other_namespaces_out=("Job", True, set()),
+    of_a_job_beside_nobody_else=("Job", False, {"a"}),
+)
+def test_who_replaces_a_pod_in_a_team(kind: str, in_team: bool, want: set[str], world: World) -> None:
+    world.line.ended(owned("ended", kind))
+
+    found = world.line._replacements(
+        "team", [owned("a", kind, waits=True)], lambda _: {"gpus": Fraction(1)}, in_team=in_team
+    )
+    assert found == want
