@@ -149,7 +149,7 @@ class TeamReconciler:
             if isinstance(counting.result, Refused):
                 continue
             counted = counting.result.ledger
-            # What it holds is counted anew, too.
+            # `share` includes its own count, too.
             beside = after.with_ledger(namespace, counted)
             turn = self._quotas.take_turn(namespace, replace(counted, team=beside.share(namespace)))
             lifts[namespace] = turn.lifts
