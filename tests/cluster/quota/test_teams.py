@@ -17,6 +17,7 @@ from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
 from webhook.configuration.documents import API_VERSION, TEAM
+from webhook.controller.moves import returned_ledger
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 
@@ -177,10 +178,12 @@ def test_changed_limits_of_a_team_are_in_force_at_once(team: Team) -> None:
     assert eventually(lambda: team.uses(6))
 
 
-@pytest.mark.parametrize("step", ["J1", "L1", "L2"])
-def test_another_controller_ends_a_move(served: ControlPlane, step: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "hard"), [("J1", 8), ("L1", 8), ("L2", 8), pytest.param("J1", None, id="J1-without-a-quota")]
+)
+def test_another_controller_ends_a_move(served: ControlPlane, step: str, hard: int | None) -> None:
     team = Team(served)
-    cv = team.namespace("cv", hard=8)
+    cv = team.namespace("cv", hard=hard)
     with Running(served, expiry=EXPIRY):
         team.grant(4)
         assert eventually(lambda: team.has(cv))
@@ -207,7 +210,7 @@ def _stopped_at(team: Team, namespace: Namespace, last: str) -> None:
         return
     own = store.read_own(namespace.name, seconds)
     assert own is not None
-    ledger = replace(frozen.team_ledgers.ledgers[namespace.name], moved_to="")
+    ledger = returned_ledger(frozen.team_ledgers.ledgers[namespace.name])
     own = store.compare_and_swap(namespace.name, own, ledger, seconds)
     if last == "L2":
         return
