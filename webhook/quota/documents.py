@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.quota.amounts import Vector, format_amount, parse_amount
+from policies.quota.amounts import NOTHING, Vector, format_amount, parse_amount
 from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, LimitsSpec, QuotaSpec
@@ -128,6 +128,24 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured: str = ""
 
 
+class ShareStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the quota of a namespace shows of its team: the ClusterGPUQuota, its limits, and what of them it could use now."""
+
+    name: str
+    hard: Vector
+    free: Vector
+
+    @classmethod
+    def of(cls, ledger: QuotaLedger) -> "ShareStatus | None":
+        """Return the share of a ledger. None without a team."""
+        if (share := ledger.team) is None:
+            return None
+        used, reserved = ledger.used or {}, ledger.reserved
+        held = {key: used.get(key, NOTHING) + reserved.get(key, NOTHING) for key in share.team.hard}
+        free = {key: max(NOTHING, share.free(key, amount)) for key, amount in held.items()}
+        return cls(name=share.team.name, hard=share.team.hard, free=free)
+
+
 class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the statuses of GPUQuota and ClusterGPUQuota share: a copy of ledgers for people, some seconds old at most.
 
@@ -154,6 +172,7 @@ class QuotaStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_
     holders: Mapping[str, tuple[Holder, ...]] = {}
     budget: BudgetStatus | None = None
     idle: IdleGPUs | None = None
+    team: ShareStatus | None = None
 
 
 class LimitsRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from time import process_time
 import msgspec
 import pytest
 
+from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.team_spec import (
     MAX_NAMESPACES,
@@ -31,7 +32,7 @@ def spec(namespaces: JSON | None = None, **fields: object) -> TeamSpec:
 
 def team(name: str, *names: str, **labels: str) -> NamedTeam:
     selector = {"selector": {"matchLabels": labels}} if labels else {}
-    return NamedTeam(name, spec({"names": names, **selector}))
+    return NamedTeam(name, spec({"names": names, **selector}).namespaces)
 
 
 @cases(
@@ -214,7 +215,8 @@ def test_the_stricter_of_two(one: UnclassifiedPods, other: UnclassifiedPods, wan
     ),
 )  # fmt: skip
 def test_who_shares_namespaces_is_told_whose_they_are(own: NamedTeam, want: list[str]) -> None:
-    assert [f"{path}: {message}" for path, message in team_warnings(own, ALL)] == want
+    whole = TeamSpec(namespaces=own.namespaces, hard=Hard(gpus=1))
+    assert [f"{path}: {message}" for path, message in team_warnings(own.name, whole, ALL)] == want
 
 
 @cases(
@@ -233,7 +235,7 @@ def test_who_shares_namespaces_is_told_whose_they_are(own: NamedTeam, want: list
     a_forbidding_total=({"hard": {"gpus": 0}}, []),
 )
 def test_what_may_not_be_meant(fields: JSON, want: list[str]) -> None:
-    found = team_warnings(NamedTeam("t", spec(**fields)), ())
+    found = team_warnings("t", spec(**fields), ())
     assert [f"{path}: {message}" for path, message in found] == want
 
 

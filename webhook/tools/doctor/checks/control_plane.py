@@ -125,6 +125,7 @@ def needed(
     return {
         WEBHOOK: [
             *_permissions("get", ["gpuquotas"], OURS),
+            *_permissions("list", ["clustergpuquotas"], OURS),
             *both,
             *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
             *_permissions("list watch", ["limitranges"]),
@@ -136,8 +137,8 @@ def needed(
             *configurations,
         ],
         CONTROLLER: [
-            *_permissions(READING, ["gpuquotas"], OURS),
-            *_permissions("update", ["gpuquotas/status"], OURS),
+            *_permissions(READING, ["gpuquotas", "clustergpuquotas"], OURS),
+            *_permissions("update", ["gpuquotas/status", "clustergpuquotas/status"], OURS),
             *_permissions("list watch create delete", ["gpuquotaledgers"], OURS, own),
             *both,
             *_permissions("patch", [f"{plural}/status" for plural in ours], OURS),
