@@ -122,15 +122,16 @@ class WaitingLine:
         self._reports.turn(namespace, waiting.pods, waiting.demands, turn)
         return turn
 
-    def take_team_turn(self, team_ledgers: TeamLedgers) -> TeamTurn:
-        """Return the ledgers of a team with what is held for the next pods in line of all its namespaces.
+    def take_team_turn(self, team_ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
+        """Return the ledgers of a team with what is held for the next pods in line.
 
-        The ledger of each namespace in which pods wait was just counted.
+        `namespaces` were just counted. Others take no part.
         """
         found = {
             namespace: waiting
-            for namespace, ledger in team_ledgers.ledgers.items()
-            if (waiting := self._waiting(namespace, ledger, in_team=True)) is not None
+            for namespace in namespaces
+            if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
+            is not None
         }
         lines = {namespace: waiting.line for namespace, waiting in found.items()}
         team_turn = take_team_turn(team_ledgers, lines, _starved_before())
