@@ -298,6 +298,8 @@ class NamespaceLine:
         self._blocked, self._behind_team = False, False
         self._number = 0
         self._never: dict[int, Standing | None] = {}
+        self._waits: dict[int, Standing] = {}
+        """By identity of a demand: how a head that needed it waits for the team."""
         self._held: list[Reservation] = []
         self._places: dict[str, Place] = {}
         self._find_head()
@@ -313,7 +315,9 @@ class NamespaceLine:
 
     def wait_for_team(self, standing: Standing) -> bool:
         """Let the head wait for the quota of the team: NEXT or BEHIND. Return whether nobody may pass it."""
-        blocks = self._stand(self._units.pop(), standing, for_team=True)
+        # Nothing becomes free during a turn, so pods of equal demand behind it have to wait, too.
+        self._waits[id(self._units[-1].demand)] = standing
+        blocks = self._stand(self._units.pop(), standing)
         self._behind_team |= blocks
         self._find_head()
         return blocks
@@ -336,14 +340,14 @@ class NamespaceLine:
             else:
                 self._stand(self._units.pop(), found)
 
-    def _stand(self, unit: Unit, standing: Standing, *, for_team: bool = False) -> bool:
+    def _stand(self, unit: Unit, standing: Standing) -> bool:
         """Give the unit its place. Return whether nobody may pass it."""
-        number, blocks = 0, False
+        number, blocks, for_team = 0, False, False
         if standing in {Standing.NEXT, Standing.BEHIND}:
             self._number = number = self._number + 1
             is_starved = unit.since < self._starved_before
             blocks = self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.continues_gang
-            for_team |= self._behind_team
+            for_team = self._behind_team or (not self._blocked and id(unit.demand) in self._waits)
         self._blocked |= blocks
         held = self._reservations(unit.waiters) if standing is Standing.TOO_MANY else None
         most = self._limit * len(held) // held.size if held else 0
@@ -372,6 +376,8 @@ class NamespaceLine:
             found = Standing.BUDGET_SPENT
         elif self._blocked:
             found = Standing.BEHIND
+        elif (waits := self._waits.get(id(unit.demand))) is not None:
+            found = waits
         else:
             found = self._head(unit, lacking) or Standing.NEXT
         return found
