@@ -64,7 +64,7 @@ class Team:
 
 
 @pytest.fixture
-def teams(running: Running, plane: ControlPlane) -> Iterator[list[Team]]:
+def teams(running: Running) -> Iterator[list[Team]]:
     assert not running.controller.unready()
     made: list[Team] = []
     yield made
