@@ -101,8 +101,10 @@ class TeamMoves:
         If the ClusterGPUQuota cannot be read, what is in force stays.
         """
         team = self._membership.team_of(namespace)
+        if not team:
+            return None
         known = self._observed.team(team_object_name(team))
-        return self._membership.granted(team) or (known.team_ledgers.team if team and known else None)
+        return self._membership.granted(team) or (known.team_ledgers.team if known else None)
 
     def read(self, namespace: str, place: str) -> tuple[VersionedLedger | None, VersionedTeam | None]:
         """Return the own object and the team's: the own one did not change before the other was read. Raises LedgerError."""
