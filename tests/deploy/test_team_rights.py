@@ -65,3 +65,4 @@ def test_membership_is_protected_unless_the_values_say_otherwise() -> None:
 
     assert kinds() == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
     assert kinds("--set", "teams.protectMembership=false") == []
+    assert kinds("--set", "admissionPolicy.enabled=false") == []

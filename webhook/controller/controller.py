@@ -114,7 +114,7 @@ class Controller:
             began=self._began,
             ended=self._ended,
             # Users may wait for quota that is freed where all is used up.
-            awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
+            awaited=self._full_namespaces,
             idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
             clock=clock,
@@ -248,12 +248,7 @@ class Controller:
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""
-        unlisted = [
-            name
-            for name, informer in self.informers().items()
-            # An API server without ClusterGPUQuota has no teams: its CRDs are of an earlier version.
-            if not informer.synced and not (informer is self.teams.informer and informer.is_missing)
-        ]
+        unlisted = [name for name, informer in self.informers().items() if not informer.synced]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:
@@ -277,8 +272,12 @@ class Controller:
 
     def _idle_changed(self, namespace: str) -> None:
         self._statuses.changed(namespace)
-        if self.observed.get(namespace) is not None:
+        if self.observed.knows(namespace):
             self._queue.add(namespace)
+
+    def _full_namespaces(self) -> list[str]:
+        found = ((name, self.observed.get(name)) for name in self.observed.ledgers())
+        return [name for name, ledger_object in found if ledger_object and ledger_object.ledger.is_full]
 
     def _granted(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
@@ -332,7 +331,7 @@ class Controller:
             self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self.observed.get(namespace) is None and not self.usage_cache.own.has_waiting(namespace):
+        if not self.observed.knows(namespace) and not self.usage_cache.own.has_waiting(namespace):
             return
         if frees:  # a user or a pod may wait for it
             self._queue.hurry(namespace)

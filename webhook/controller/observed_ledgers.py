@@ -55,6 +55,10 @@ class ObservedLedgers:
         ledger = team.team_ledgers.of(namespace) if team else None
         return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
 
+    def knows(self, namespace: str) -> bool:
+        """Whether a ledger of the namespace was observed, wherever it is now."""
+        return namespace in self._observed
+
     def place(self, name: str) -> str:
         """Return the name of the object that has the ledger of a namespace: its own name, if none or no other has it."""
         observed = self._observed.get(name)

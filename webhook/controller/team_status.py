@@ -106,7 +106,7 @@ class TeamStatusWriter(StatusWriter):
         keys = {*spec.hard, GPUS}
         counted = [each for each in ledgers.ledgers.values() if each.used is not None]
         amounts = {
-            "used": total(_only(each.used or {}, keys) for each in counted),
+            "used": _at(total(each.used or {} for each in counted), keys),
             "reserved": total(_only(each.reserved, keys) for each in ledgers.ledgers.values()),
             "guaranteedIdle": _idle(ledgers),
             "granted": total(self._granted(namespace, keys) for namespace in members),
@@ -142,6 +142,10 @@ class TeamStatusWriter(StatusWriter):
         return _only(quota.hard, keys) if quota else {}
 
 
+def _at(vector: Vector, keys: set[str]) -> Vector:
+    return {key: vector.get(key, NOTHING) for key in sorted(keys)}
+
+
 def _only(vector: Vector, keys: set[str]) -> Vector:
     return {key: amount for key, amount in vector.items() if key in keys}
 
@@ -165,7 +169,7 @@ def _largest(ledgers: TeamLedgers, members: Sequence[str], keys: set[str]) -> tu
     found = []
     for namespace in members:
         ledger = ledgers.ledgers.get(namespace)
-        used = None if ledger is None or ledger.used is None else _only(held_by(ledger), keys)
+        used = None if ledger is None or ledger.used is None else _at(held_by(ledger), keys)
         found.append(Member(name=namespace, used=used, guaranteed=guaranteed.get(namespace, {})))
     found.sort(key=lambda each: (-_gpus(each.used or {}), -_gpus(each.guaranteed), each.name))
     return tuple(found[:LARGEST])

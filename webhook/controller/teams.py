@@ -48,8 +48,8 @@ class TeamMembership:
 
     @property
     def synced(self) -> bool:
-        """Whether everything was listed once. Without the kind there are no teams."""
-        return (self.informer.synced or self.informer.is_missing) and self._namespaces.informer.synced
+        """Whether everything was listed once."""
+        return self.informer.synced and self._namespaces.informer.synced
 
     def record(self, team: str) -> TeamRecord | None:
         return self._records.get(team)

@@ -315,8 +315,8 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. If there
-        is none of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
+        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. Without
+        any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
         """
         if (place := self._places.get(namespace)) is not None and (
             there := self._in_team(namespace, place, seconds)

@@ -213,6 +213,8 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         update namespaces default
         update gpu:gpuquotas -n default
         create gpu:gpuquotas -n default
+        update gpu:clustergpuquotas
+        create gpu:clustergpuquotas
         update gpu:gpupolicies
         update gpu:{LEDGERS} -n {TEAM}
         get gpu:{LEDGERS} -n {TEAM}
@@ -228,6 +230,8 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
     """,
     (WEBHOOK,): f"""
         update gpu:gpuquotas/status
+        update gpu:clustergpuquotas/status
+        watch gpu:clustergpuquotas
         list gpu:gpuquotas
         create gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
         delete gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
@@ -261,6 +265,7 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
 }
 ALLOWED: dict[tuple[str, ...], str] = {
     (WEBHOOK,): f"""
+        list gpu:clustergpuquotas
         watch secrets -n {NAMESPACE} gpu-admission-certificates
         get configmaps -n {NAMESPACE} gpu-admission-catalogues
         get coordination:leases -n {NAMESPACE} {CONTROLLER}
@@ -276,6 +281,8 @@ ALLOWED: dict[tuple[str, ...], str] = {
         create events -n default
         delete gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
         update gpu:gpuquotas/status
+        update gpu:clustergpuquotas/status
+        watch gpu:clustergpuquotas
     """,
 }
 
@@ -328,6 +335,24 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(plane: Control
         for namespace in (TEAM, NAMESPACE)
     )
     assert not any(user_may(plane, user, what) for what in rows)
+
+
+@pytest.mark.usefixtures("running")
+def test_a_lead_writes_the_quotas_of_the_namespaces_where_it_is_bound(plane: ControlPlane) -> None:
+    role = ("--clusterrole=gpu-admission-team-lead", "--user=lead", "-n", TEAM)
+    plane.kubectl("create", "rolebinding", "lead", *role)
+
+    def may(what: str) -> bool:
+        return user_may(plane, "lead", attributes(what))
+
+    written = [f"{verb} gpu:gpuquotas" for verb in ("create", "update", "patch", "delete")]
+    assert eventually(lambda: all(may(f"{each} -n {TEAM}") for each in written))
+    others = [
+        "update gpu:clustergpuquotas",
+        f"update gpu:gpuquotas/status -n {TEAM}",
+        f"update gpu:{LEDGERS} -n {NAMESPACE}",
+    ]
+    assert not any(map(may, (*(f"{each} -n default" for each in written), *others)))
 
 
 @pytest.mark.parametrize("resource", ["gpuclasses", "gpupolicies", "gpuresourcemappings"])

@@ -15,6 +15,7 @@ from webhook.configuration.documents import Document
 from webhook.quota.team_documents import team_path
 
 NAMESPACES = "/api/v1/namespaces"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICY = "gpu-admission-teams"
 HOME = "team-accounts"
@@ -100,7 +101,7 @@ def clients(plane: ControlPlane) -> Iterator[dict[str, Client]]:
     }
     yield {**connected, "admin": client}
     for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-        client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/{POLICY}")
+        client.delete(f"{REGISTRATION}/{kind}/{POLICY}")
     client.delete(team_path())
     for name in (HOME, *STORED):
         client.delete(f"{NAMESPACES}/{name}")
@@ -197,3 +198,23 @@ def test_deletion_and_what_changes_no_label_are_not_asked_about(teams: dict[str,
 
     assert client.delete(f"{NAMESPACES}/vision-prod", query=dry)[0] == 200
     assert client.patch(f"{NAMESPACES}/songs", annotated, dry)[0] == 200
+
+
+def test_while_the_kind_is_missing_no_namespace_changes(
+    plane: ControlPlane, clients: dict[str, Client]
+) -> None:
+    policies = [each for each in strict_manifests() if each["metadata"]["name"] == POLICY]
+    for each in policies:
+        each["metadata"]["name"] = "missing-kind"
+    policies[0]["spec"]["paramKind"]["kind"] = "MissingQuota"
+    policies[1]["spec"]["policyName"] = "missing-kind"
+    attempt = Attempt("other", account="admin")
+    apply_strictly(plane, yaml.safe_dump_all(policies))
+    try:
+        assert eventually(
+            lambda: "failed to find resource referenced by paramKind" in attempt.message(clients)
+        )
+    finally:
+        for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            clients["admin"].delete(f"{REGISTRATION}/{kind}/missing-kind")
+    assert eventually(lambda: attempt.message(clients) == "")

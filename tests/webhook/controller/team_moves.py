@@ -235,7 +235,7 @@ class Controller:
         )
         self.quotas.count, self.quotas.written = self._count, lambda *_: None
         self.quotas.next = lambda *_: None
-        self._teams = TeamReconciler(store, self.observed, membership, self.moves, self.quotas)
+        self.teams = TeamReconciler(store, self.observed, membership, self.moves, self.quotas)
 
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""
@@ -244,7 +244,7 @@ class Controller:
             try:
                 in_team = is_team_object(place)
                 outcome = (
-                    self._teams.reconcile(place, (name,))[name] if in_team else self.quotas.reconcile(name)
+                    self.teams.reconcile(place, (name,))[name] if in_team else self.quotas.reconcile(name)
                 )
             except (LedgerError, LedgerConflict) as error:
                 outcome = error

@@ -231,8 +231,8 @@ def quota_findings(
         problems += [(problem.path, problem.message) for problem, _ in checked]
     if not problems:
         for name, team in read.teams.items():
-            told = team_warnings(name, team, teams)
-            problems += [(f"spec.{path}", message) for path, message in told]
+            warnings = team_warnings(name, team, teams)
+            problems += [(f"spec.{path}", message) for path, message in warnings]
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     return (warning(path=path, message=message) for path, message in problems)
 
