@@ -3,11 +3,12 @@
 import itertools
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from tests.cluster.controllers import Running, eventually
+from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import create, job, member
 from tests.cluster.waiting.line import POLICY, Line
@@ -79,7 +80,7 @@ def test_a_gang_that_its_team_has_no_room_for_keeps_what_is_free(
     teams.append(team := Team(plane, 4, "cv", "prod", "denies", prod=1))
     cv, prod, denies = team.lines.values()
     cv.pod("holder", 2)
-    assert eventually(lambda: cv.ledger_object().used == {"gpus": 2})
+    assert uses(cv, 2)
     metadata = member(create(plane, cv, job("train", 2)))
     for name in ("gang-0", "gang-1"):
         cv.pod(name, metadata=metadata)
@@ -136,7 +137,7 @@ def test_a_namespace_whose_own_quota_has_no_room_lets_the_others_pass(
     teams.append(team := Team(plane, 4, "small", "other"))
     small, other = team.lines.values()
     small.quota({"gpus": "1"})
-    assert eventually(lambda: small.ledger_object().hard == {"gpus": 1})
+    assert eventually(lambda: small.ledger_object().hard == {"gpus": Fraction(1)})
     small.pod("holder")
     small.pod("next")
     assert small.waits("next")

@@ -38,7 +38,7 @@ def of_team(hard: int, guaranteed: Amounts | None = None, **ledgers: QuotaLedger
     return TeamLedgers(team, ledgers)
 
 
-def turn(before: TeamLedgers, starved_before: str = "", **in_line: InLine | list[Waiter]) -> TeamTurn:
+def turn(before: TeamLedgers, starved_before: str = "", /, **in_line: InLine | list[Waiter]) -> TeamTurn:
     lines = {
         namespace: each if isinstance(each, InLine) else InLine(each, {"gang": Gang(2)})
         for namespace, each in in_line.items()
