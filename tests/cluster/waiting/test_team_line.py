@@ -55,10 +55,9 @@ class Team:
         assert eventually(lambda: all(map(self._has, self.lines.values())), seconds=60)
 
     def _has(self, line: Line) -> bool:
-        versioned = line.store.read(line.name, 10)
-        return (
-            versioned is not None and versioned.team_ledgers is not None and versioned.ledger.used is not None
-        )
+        found = line.store.read_team(self.name, 10)
+        ledger = found and found.team_ledgers.of(line.name)
+        return ledger is not None and ledger.used is not None
 
     def delete(self) -> None:
         accepted(self._client.delete(self._path))
