@@ -123,7 +123,12 @@ def test_kubectl_shows_used_hard_namespaces_and_status(teams: ControlPlane) -> N
         reserved={"gpus": Fraction(2)},
         granted={"gpus": Fraction(120)},
         guaranteed_idle={"gpus": Fraction(6)},
-        shown={"used": {"gpus": "13.14"}, "granted": {"gpus": "120"}, "guaranteedIdle": {"gpus": "6"}},
+        shown={
+            "used": {"gpus": "13.14"},
+            "reserved": {"gpus": "2"},
+            "granted": {"gpus": "120"},
+            "guaranteedIdle": {"gpus": "6"},
+        },
         namespaces=Members(
             count=11,
             largest=(
@@ -145,5 +150,5 @@ def test_kubectl_shows_used_hard_namespaces_and_status(teams: ControlPlane) -> N
 
     assert shown[0].split() == ["NAME", "USED", "HARD", "NAMESPACES", "STATUS", "AGE"]
     assert shown[1].split()[:5] == [NAME, "13.14", "64", "11", "Ready"]
-    assert wide[1].split()[6:8] == ["6", "120"]
+    assert wide[1].split()[5:8] == ["2", "6", "120"]
     assert "#crd-leads" in wide[1]

@@ -81,7 +81,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def held(self) -> dict[str, Vector]:
-        """What each namespace holds or is guaranteed, also one that is not in the team yet."""
+        """What each namespace holds or is guaranteed, also one that comes into the team later."""
         return {name: self._held_of(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
 
     @cached_property
