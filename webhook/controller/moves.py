@@ -122,7 +122,7 @@ class TeamMoves:
         None if it is there, or another ledger of the namespace had to be removed there first. Raises LedgerError.
         """
         own, found = self.read(namespace, place)
-        step = next_step(namespace, place, own, found and found.team_ledgers, belongs=True)
+        step = next_step(namespace, place, own, found.team_ledgers if found else None, belongs=True)
         if step in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
             self.leave(namespace, place)
             return None
@@ -157,7 +157,7 @@ class TeamMoves:
         until = monotonic() + MOVE_SECONDS
         while monotonic() < until:
             own, team = self.read(namespace, place)
-            step = next_step(namespace, place, own, team and team.team_ledgers, belongs=False)
+            step = next_step(namespace, place, own, team.team_ledgers if team else None, belongs=False)
             if team is None or step not in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
                 self._find(namespace, own)
                 return

@@ -49,8 +49,10 @@ class ObservedLedgers:
     def get(self, namespace: str) -> VersionedLedger | None:
         """Return the newest observed version. A swap shows whether it still is the newest. None while it moves."""
         observed = self._observed.get(namespace)
-        if observed is None or observed.place == namespace:
-            return observed and VersionedLedger(observed.ledger, str(observed.version))
+        if observed is None:
+            return None
+        if observed.place == namespace:
+            return VersionedLedger(observed.ledger, str(observed.version))
         team = self._teams.get(observed.place)
         ledger = team.team_ledgers.of(namespace) if team else None
         return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None

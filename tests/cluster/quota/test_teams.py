@@ -68,7 +68,7 @@ class Team:
 
     def ledgers(self, namespace: Namespace) -> TeamLedgers | None:
         found = namespace.store.read_team(self.name, 10)
-        return found and found.team_ledgers
+        return found.team_ledgers if found else None
 
     def has(self, *namespaces: Namespace) -> bool:
         """Whether the ledgers of exactly these namespaces are in the team's object, counted."""
@@ -114,7 +114,7 @@ def test_a_team_bounds_all_its_namespaces_and_keeps_what_is_guaranteed(team: Tea
     assert create(cv, "above-its-own", 3) != ""
     assert eventually(lambda: team.uses(10))
     status = team.record().status
-    assert (status.hard, status.granted) == ({GPUS: 10}, {GPUS: 28})
+    assert [status.hard[GPUS], status.granted[GPUS]] == [10, 28]
     assert [each.name for each in status.namespaces.largest] == [cv.name, prod.name, nlp.name]
     assert [each.status for each in status.conditions if each.type == "Ready"] == ["True"]
     assert eventually(lambda: (share := cv.status().team) and share.free == {GPUS: 0})

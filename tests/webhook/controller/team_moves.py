@@ -220,7 +220,7 @@ class Controller:
         events: Any = SimpleNamespace(put=lambda _record: None)
         self.moves = TeamMoves(store, self.observed, metrics, membership, events)
         notes: Any = SimpleNamespace(put=lambda *_: None)
-        self.quotas: Any = QuotaReconciler(
+        quotas: Any = QuotaReconciler(
             store,
             self._granted,
             nothing,
@@ -233,8 +233,8 @@ class Controller:
             nothing,
             self.moves,
         )
-        self.quotas.count, self.quotas.written = self._count, lambda *_: None
-        self.quotas.next = lambda *_: None
+        quotas.count, quotas.written, quotas.next = self._count, lambda *_: None, lambda *_: None
+        self.quotas = quotas
         self.teams = TeamReconciler(store, self.observed, membership, self.moves, self.quotas)
 
     def reconcile(self, name: str) -> None:

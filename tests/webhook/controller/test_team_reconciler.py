@@ -47,9 +47,8 @@ class Scene:
         if namespace in self.fails:
             raise self.fails[namespace]
         counted = self._count(namespace, ledger, begun)
-        return replace(
-            counted, result=replace(counted.result, ledger=replace(counted.result.ledger, waiting=7))
-        )
+        waiting = replace(counted.result.ledger, waiting=7)
+        return Counting(counted.plan, replace(counted.result, ledger=waiting))
 
     def reconcile(self, *names: str) -> dict[str, Any]:
         return dict(self.controller.teams.reconcile(PLACE, names))

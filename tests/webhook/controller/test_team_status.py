@@ -36,7 +36,7 @@ def ledger(gpus: int | None, *reserved: int) -> QuotaLedger:
 class World:
     """A ClusterGPUQuota, its object, and an API server that stores its status."""
 
-    def __init__(self, hard: int = 10, **ledgers: QuotaLedger) -> None:
+    def __init__(self, ledgers: dict[str, QuotaLedger], hard: int = 10) -> None:
         metadata = {"name": "vision", "uid": "u", "resourceVersion": "1", "generation": 2}
         guaranteed = {"vision-prod": {"gpus": 4}}
         spec = {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": hard}, "guaranteed": guaranteed}
@@ -90,7 +90,7 @@ ALL = {"cv": ledger(5, 1), "nlp": ledger(0), "prod": ledger(1)}
 
 
 def test_the_status_sums_up_the_namespaces() -> None:
-    shown = World(**ALL).show()
+    shown = World(ALL).show()
 
     assert {key: shown[key] for key in ("hard", "used", "reserved", "granted", "guaranteedIdle")} == {
         "hard": {"gpus": "10"},
@@ -132,12 +132,12 @@ COUNTED = "every stored pod and claim of its namespaces is counted"
 def test_ready_says_whether_all_are_counted_and_what_is_wrong(
     hard: int, ledgers: dict[str, QuotaLedger], want: tuple[str, str, str]
 ) -> None:
-    assert World(hard, **ledgers).conditions()["Ready"] == want
+    assert World(ledgers, hard).conditions()["Ready"] == want
 
 
 def test_namespaces_beyond_the_most_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(team_status, "MAX_NAMESPACES", 2)
-    world = World(cv=ledger(1), nlp=ledger(1))
+    world = World({"cv": ledger(1), "nlp": ledger(1)})
 
     why = "3 namespaces belong to it, and a team has at most 2: all GPUs are denied in vision-prod"
     assert world.conditions()["TooManyNamespaces"] == ("True", "BeyondLimit", why)
@@ -146,14 +146,14 @@ def test_namespaces_beyond_the_most_are_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_team_without_namespaces_says_so() -> None:
-    world = World()
+    world = World({})
     world.members = []
     assert world.conditions()["Ready"] == ("True", "Ready", "no namespace belongs to it")
     assert world.show()["used"] == {"gpus": "0"}
 
 
 def test_a_status_is_written_only_if_it_differs_and_limits_in_force_are_told_once() -> None:
-    world = World(**ALL)
+    world = World(ALL)
     for _ in range(3):
         world.show()
 
@@ -162,7 +162,7 @@ def test_a_status_is_written_only_if_it_differs_and_limits_in_force_are_told_onc
 
 
 def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
-    world = World(**ALL)
+    world = World(ALL)
     before = world.show()
     world.ledger_object = LedgerRecord("o", PLACE, problem="the GPUQuotaLedger of a team cannot be read")
 
@@ -171,7 +171,7 @@ def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
 
 
 def test_ledgers_of_the_one_before_say_nothing_of_this_one() -> None:
-    world = World(**ALL)
+    world = World(ALL)
     world.document["metadata"]["uid"] = "another"
 
     assert not world.writer.write("vision")
@@ -179,7 +179,7 @@ def test_ledgers_of_the_one_before_say_nothing_of_this_one() -> None:
 
 
 def test_a_team_that_was_deleted_has_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(**ALL)
+    world = World(ALL)
 
     def gone(*_: Any, **__: Any) -> None:
         raise errors.NotFound("it is gone")
@@ -191,7 +191,7 @@ def test_a_team_that_was_deleted_has_no_status(monkeypatch: pytest.MonkeyPatch) 
 
 def test_limits_and_usage_of_teams_are_series() -> None:
     registry = CollectorRegistry()
-    world = World(**ALL)
+    world = World(ALL)
     classes = replace(world.ledgers.team, hard={**world.ledgers.team.hard, "classes/nvidia-t4": Fraction(2)})
     registry.register(TeamCollector(lambda: {"vision": world.ledgers.with_team(classes)}))
 

@@ -15,7 +15,7 @@ TEAM = Turn("team", ("team",))
 def names(queue: WorkQueue, turns: int, seconds: float = 0.0) -> list[str | None]:
     """Return the names of so many turns that have one name each."""
     taken = (queue.take(seconds) for _ in range(turns))
-    return [turn and "+".join(turn.names) for turn in taken]
+    return ["+".join(turn.names) if turn else None for turn in taken]
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ def keeper(
 ) -> QuotaReconciler:
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
-    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[nothing] * 6, NO_TEAMS)
+    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS])
 
 
 class Keeping:
