@@ -56,7 +56,7 @@ class Team:
 
     def _has(self, line: Line) -> bool:
         found = line.store.read_team(self.name, 10)
-        ledger = found and found.team_ledgers.of(line.name)
+        ledger = found.team_ledgers.of(line.name) if found else None
         return ledger is not None and ledger.used is not None
 
     def delete(self) -> None:
