@@ -153,13 +153,17 @@ class TeamMoves:
         return written
 
     def leave(self, namespace: str, place: str) -> None:
-        """Move a ledger from the team's object into its own. Raises LedgerError."""
+        """Move a ledger from the team's object into its own, unless it belongs there and does not leave it yet.
+
+        Raises LedgerError.
+        """
         until = monotonic() + MOVE_SECONDS
         while monotonic() < until:
             own, team = self.read(namespace, place)
-            step = next_step(namespace, place, own, team.team_ledgers if team else None, belongs=False)
+            belongs = self.place_of(namespace) == place
+            step = next_step(namespace, place, own, team.team_ledgers if team else None, belongs=belongs)
             if team is None or step not in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
-                self._find(namespace, own)
+                self._find(namespace, own, team)
                 return
             try:
                 self._leave(namespace, step, own, team)
@@ -177,10 +181,12 @@ class TeamMoves:
             )
             self._events.put(event)
 
-    def _find(self, namespace: str, own: VersionedLedger | None) -> None:
-        """Record that the ledger is where its own object says: that is read again if it is in another team's object."""
+    def _find(self, namespace: str, own: VersionedLedger | None, team: VersionedTeam | None) -> None:
+        """Record where the ledger is. If that is neither here nor its own object, it is read again."""
         if own is not None and not own.ledger.moved_to:
             self._observed.observe(namespace, own)
+        elif team is not None and team.team_ledgers.has(namespace):
+            self._observed.observe_team(team)
         else:
             known = self._observed.ledgers().get(namespace)
             self._observed.forget(namespace, known.ledger_uid if known else "")

@@ -170,7 +170,7 @@ def test_changed_limits_of_a_team_are_in_force_at_once(team: Team) -> None:
     assert eventually(lambda: team.has(cv, nlp))
     assert create(cv, "first", 4) == ""
 
-    team.change(hard={"gpus": 6, "classes": {"nvidia-a100": 2}})
+    team.change(hard={"gpus": 6, "classes": {"nvidia-a100": 2}}, unclassifiedPods="TotalOnly")
     assert eventually(lambda: team.record().status.observed_generation == 2)
     assert eventually(lambda: create(nlp, "more", 2) == "")
     assert create(nlp, "too-much", 1) != ""

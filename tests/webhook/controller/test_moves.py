@@ -174,6 +174,21 @@ def test_a_step_that_comes_late_is_not_taken(
     assert "meanwhile-0" in world.admitted["own"]
 
 
+def test_what_belongs_to_a_team_stays_there_though_a_controller_believed_it_on_its_way_out() -> None:
+    world = World(0, crash=0.0, quotas={"own": True})
+    history = Late(world)
+
+    def run() -> None:
+        history.joins()
+        world.api.writes.clear()
+        history.leaves_late()
+
+    world.turns.run(run)
+
+    assert world.api.writes == {}
+    assert world.decides("own") == history.place
+
+
 def test_many_are_admitted_while_ledgers_move() -> None:
     """So the law above is one about something."""
     admitted = moved = 0
