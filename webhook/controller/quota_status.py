@@ -119,8 +119,8 @@ class QuotaStatusWriter(StatusWriter):
             },
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
-            team=ShareStatus.of(ledger),
             idle=idle,
+            team=ShareStatus.of(ledger),
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
             ),

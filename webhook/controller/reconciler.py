@@ -422,7 +422,7 @@ def with_spec_of(ledger: QuotaLedger, granted: QuotaLedger) -> QuotaLedger:
 
 
 def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
-    """Whether a count has to be written. The protocol only needs that revisions never go back, so newer ones are no news."""
+    """Whether a count has to be written. Newer revisions alone need no write: they only must not go back."""
     same = msgspec.structs.replace(after, revisions=before.revisions, team=before.team)
     if not _is_spending_news(before, after):
         same = msgspec.structs.replace(same, spending=before.spending)

@@ -99,9 +99,13 @@ class Shortfall(msgspec.Struct, frozen=True):
     guaranteed_to_others: Fraction = NOTHING
 
     @property
+    def most(self) -> Fraction:
+        """What the namespace can have at most."""
+        return self.hard - self.guaranteed_to_others
+
+    @property
     def can_never_fit(self) -> bool:
-        """Whether the request is larger than what the namespace can have at most."""
-        return self.requested > self.hard - self.guaranteed_to_others
+        return self.requested > self.most
 
 
 class ReservationVerdict(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from policies.pods.field_paths import value_at
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
-from policies.quota.amounts import NOTHING, Vector, positive_difference, total
+from policies.quota.amounts import Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
@@ -164,9 +164,8 @@ class RunQuota(msgspec.Struct, frozen=True):
     def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
         """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
         grant = self.grant()
-        used = positive_difference(grant.held or {}, held)
-        free = {key: max(hard - used.get(key, NOTHING), NOTHING) for key, hard in grant.hard.items()}
-        return positive_difference(starting(able_to_start(requested, grant.hard), free), held)
+        grant = replace(grant, held=positive_difference(grant.held or {}, held))
+        return positive_difference(starting(able_to_start(requested, grant.most), grant.free), held)
 
     def grant(self) -> QuotaGrant:
         others = total(demand for other, demand in self.requested.items() if other != self.key)
@@ -195,8 +194,8 @@ def run_quotas(
     def quota_of(namespace: str) -> RunQuota | None:
         in_force = cluster.quota(namespace) if cluster else None
         granted = written.get(namespace) or in_force or configured.get(namespace)
-        held, waiting = (in_force.held, in_force.waiting) if in_force else (None, 0)
-        granted = granted and replace(granted, held=held, waiting=waiting)
+        if granted and in_force:
+            granted = replace(granted, held=in_force.held, waiting=in_force.waiting, team=in_force.team)
         return RunQuota(granted, configuration, {}) if granted else None
 
     return quota_of
