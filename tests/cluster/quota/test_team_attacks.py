@@ -254,7 +254,11 @@ ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
     "a slice": ("tenant", pod(1, SLICE), FULL),
     "a time-sliced share": ("tenant", pod(1, "nvidia.com/gpu.shared"), FULL),
     "a part by annotation": ("tenant", annotated({"gpu-fraction": "0.5"}), FULL),
-    "a mirror pod": ("tenant", pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), FULL),
+    "a mirror pod": (
+        "tenant",
+        pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}, nodeName="gpu-node"),
+        FULL,
+    ),
     "a pod that says that it was reviewed": (
         "tenant",
         pod(metadata={"annotations": {"gpu-admission.dev/injected": "gpu-quota: reserved"}}),
