@@ -26,7 +26,7 @@ from policies.quota.waiting import MAX_WAITING
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, Identified, Identity, api_path
 from webhook.configuration.documents import API_VERSION, GROUP
-from webhook.quota import documents
+from webhook.quota import documents, team_documents
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -100,6 +100,14 @@ class _TeamLedgers(msgspec.Struct, frozen=True, rename="camel", kw_only=True, om
     leaving: tuple[str, ...] = ()
 
 
+class _ReadTeamLedgers(msgspec.Struct, frozen=True):
+    """The same, with each ledger as its text."""
+
+    team: _TeamSpec
+    ledgers: dict[str, msgspec.Raw] = {}
+    leaving: tuple[str, ...] = ()
+
+
 class _Object(Identified, frozen=True):
     """`ledger` is empty in the answer to a write, which has only the metadata."""
 
@@ -108,7 +116,7 @@ class _Object(Identified, frozen=True):
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _LEDGER = msgspec.json.Decoder(_Ledger)
-_TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
+_TEAM_LEDGERS = msgspec.json.Decoder(_ReadTeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
@@ -120,6 +128,11 @@ cannot be written never frees quota."""
 def team_object_name(team: str) -> str:
     """Return the name of the object with the ledgers of a team: no namespace has a dot in its name."""
     return f"{TEAM_OBJECT}{team}"
+
+
+def team_name(name: str) -> str:
+    """Return the name of the team whose ledgers are in the object of that name."""
+    return name.removeprefix(TEAM_OBJECT)
 
 
 def is_team_object(name: str) -> bool:
@@ -165,8 +178,16 @@ def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
     )
 
 
-def decode_team_object(document: bytes | msgspec.Raw) -> VersionedTeam:
-    """Return the ledgers in the object of a team. Raises LedgerObjectError."""
+KnownLedgers = dict[str, tuple[bytes, QuotaLedger]]
+"""Ledgers of a team by namespace, and their text in the team's object."""
+
+
+def decode_team_object(document: bytes | msgspec.Raw, known: KnownLedgers | None = None) -> VersionedTeam:
+    """Return the ledgers in the object of a team. Raises LedgerObjectError.
+
+    Most versions change one ledger. So those of `known` that have the same text are returned as they are; then it has the others.
+    """
+    found: KnownLedgers = {}
     try:
         read = _OBJECT.decode(document)
         metadata, written = read.metadata, _TEAM_LEDGERS.decode(read.ledger)
@@ -180,11 +201,21 @@ def decode_team_object(document: bytes | msgspec.Raw) -> VersionedTeam:
             unclassified_pods=spec.unclassified_pods,
             contact=spec.contact,
         )
-        ledgers = {namespace: _read(each, each.ledger_uid) for namespace, each in written.ledgers.items()}
+        for namespace, raw in written.ledgers.items():
+            text = bytes(raw)
+            same = known.get(namespace) if known else None
+            if same is None or same[0] != text:
+                each = _LEDGER.decode(text)
+                same = text, _read(each, each.ledger_uid)
+            found[namespace] = same
     except ValueError as error:  # of msgspec, amounts and numbers
         raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
-    found = TeamLedgers(team, ledgers, frozenset(written.leaving))
-    return VersionedTeam(found, metadata.resource_version, metadata.uid)
+    if known is not None:  # several threads may read versions of one object
+        known.clear()
+        known.update(found)
+    ledgers = {namespace: ledger for namespace, (_, ledger) in found.items()}
+    team_ledgers = TeamLedgers(team, ledgers, frozenset(written.leaving))
+    return VersionedTeam(team_ledgers, metadata.resource_version, metadata.uid)
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> Identity:
@@ -337,6 +368,17 @@ class ClusterStore:
         if quota.granted is None:
             raise LedgerError(quota.problem, transient=False)
         return quota.granted
+
+    def granted_team(self, name: str, seconds: float) -> Team | None:
+        """Return what the ClusterGPUQuota grants. None without one."""
+        with _as_ledger_errors("read"):
+            found = self._get(team_documents.team_path(name), team_documents.TEAM_PLURAL, seconds)
+            record = None if found is None else team_documents.decode_team(found)
+        if record is None:
+            return None
+        if record.granted is None:
+            raise LedgerError(record.problem, transient=False)
+        return record.granted
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float

@@ -12,6 +12,7 @@ from policies.quota.ledger.team import Team
 from policies.quota.team_spec import NamedTeam, TeamNamespaces, TeamSpec
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.collection import CLUSTER
 from webhook.cluster.events import Regarding
 from webhook.configuration.documents import API_VERSION, TEAM
 from webhook.quota.documents import (
@@ -77,6 +78,11 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
     def named(self) -> NamedTeam | None:
         """What decides membership. None if that cannot be read."""
         return NamedTeam(self.name, self.namespaces) if self.namespaces else None
+
+    @property
+    def namespace(self) -> str:
+        """Where informers keep it: it is cluster-scoped."""
+        return CLUSTER
 
     @property
     def granted(self) -> Team | None:

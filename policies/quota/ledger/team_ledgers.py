@@ -29,9 +29,13 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     ledgers: Mapping[str, QuotaLedger] = {}
     leaving: frozenset[str] = frozenset()
 
+    def has(self, namespace: str) -> bool:
+        """Whether this object decides about the namespace."""
+        return namespace in self.ledgers and namespace not in self.leaving
+
     def of(self, namespace: str) -> QuotaLedger | None:
         """Return the ledger of a namespace, with its share of the team. None if it is not decided by this object."""
-        if namespace not in self.ledgers or namespace in self.leaving:
+        if not self.has(namespace):
             return None
         return replace(self.ledgers[namespace], team=self.share(namespace))
 

@@ -142,12 +142,16 @@ NO_LINE: Any = SimpleNamespace(
 """A line in which nobody waits."""
 
 
+NO_TEAMS: Any = SimpleNamespace(granted=lambda _: None, place_of=lambda _: "", is_beyond=lambda _: False)
+"""A cluster without ClusterGPUQuotas."""
+
+
 def keeper(
     store: ClusterStore, observed: ObservedLedgers, watched: QuotaLedger | None = None
 ) -> QuotaReconciler:
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
-    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[nothing] * 6)
+    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS])
 
 
 class Keeping:
