@@ -143,11 +143,6 @@ class Teams:
         return bool(self._selectors)
 
 
-def team_of(namespace: str, labels: Mapping[str, str], teams: Iterable[NamedTeam]) -> NamedTeam | None:
-    """Return the team to which one namespace belongs. For many namespaces make `Teams` once."""
-    return Teams(teams).of(namespace, labels)
-
-
 def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods:
     """Return what holds in a namespace with a GPUQuota and a team: Deny before MostExpensive before TotalOnly."""
     return max(one, other, key=_STRICTNESS.index)

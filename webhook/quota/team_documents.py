@@ -100,8 +100,12 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
         )
 
 
+class _Namespaces(TeamNamespaces, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What can be read of them."""
+
+
 class _Membership(msgspec.Struct, frozen=True):
-    namespaces: TeamNamespaces
+    namespaces: _Namespaces
 
 
 _SPEC = msgspec.json.Decoder(TeamSpec)

@@ -14,7 +14,6 @@ from policies.quota.team_spec import (
     Teams,
     TeamSpec,
     stricter,
-    team_of,
     team_warnings,
 )
 from tests.builders import JSON
@@ -167,7 +166,7 @@ ALL = [
 )
 def test_a_namespace_belongs_to_one_team(namespace: str, labels: dict[str, str], want: str | None) -> None:
     for teams in (ALL, ALL[::-1]):
-        found = team_of(namespace, labels, teams)
+        found = Teams(teams).of(namespace, labels)
         assert (found and found.name) == want
 
 

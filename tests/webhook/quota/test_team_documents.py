@@ -88,7 +88,12 @@ def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: st
     of_one_with_a_mistyped_limit=({"hard": {"gpu": 1}}, ("vision-*",)),
     of_one_without_limits=({"hard": None}, ("vision-*",)),
     of_one_that_guarantees_too_much=({"hard": {"gpus": 8}}, ("vision-*",)),
-    of_one_that_names_none=({"namespaces": {"name": ["vision-*"]}}, None),
+    of_one_with_a_mistyped_field_beside_them=(
+        {"namespaces": {"names": ["vision-*"], "label": {}}},
+        ("vision-*",),
+    ),
+    of_one_that_names_none=({"namespaces": {"name": ["vision-*"]}}, ()),
+    of_one_without_any=({"namespaces": None}, None),
 )
 def test_its_namespaces_stay_in_it_whatever_else_cannot_be_read(change: Any, names: Any) -> None:
     named = decode_team(stored({**SPEC, **change})).named

@@ -125,3 +125,25 @@ def test_whether_the_nodes_have_what_teams_are_granted(
 ) -> None:
     nodes = [node("a", A100), node("b", {})]
     assert_found("team-capacity", {TEAMS: teams, NODES: nodes}, want, tmp_path)
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+IN_FORCE: JSON = {f"{ADMISSION}ies/gpu-admission-teams": {"spec": {}}}
+UNPROTECTED = [
+    "membership-unprotected: ValidatingAdmissionPolicy/gpu-admission-teams must exist, with a binding that denies: without it, "
+    "whoever may label a namespace takes it out of its team"
+]
+
+
+@cases(
+    ("objects", "action", "want"),
+    protected=({**installed(team()), **IN_FORCE}, "Deny", []),
+    only_audited=({**installed(team()), **IN_FORCE}, "Audit", UNPROTECTED),
+    without_the_policy=(installed(team()), "Deny", UNPROTECTED),
+    without_teams=(installed(), "Audit", []),
+)
+def test_who_changes_the_namespaces_of_a_team(
+    objects: JSON, action: str, want: list[str], tmp_path: Path
+) -> None:
+    binding = {f"{ADMISSION}ybindings/gpu-admission-teams": {"spec": {"validationActions": [action]}}}
+    assert_found("team-membership", {**binding, **objects}, want, tmp_path)

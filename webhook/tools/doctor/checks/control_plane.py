@@ -179,6 +179,13 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("right-missing", where, message, f"{APPLY}, which has its ClusterRole and Role")
 
 
+def denies(cluster: InstalledCluster, name: str) -> bool:
+    """Whether there is an admission policy of this name, with a binding that denies."""
+    policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{name}") for kind in POLICY_KINDS)
+    bound = (binding or {}).get("spec", {}).get("validationActions") or ()
+    return policy is not None and "Deny" in bound
+
+
 @doctor_check(
     "controller-policy",
     "Admission policies bound what the controller may write",
@@ -186,9 +193,7 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
 )
 def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, otherwise in BOUNDS.items():
-        policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{name}") for kind in POLICY_KINDS)
-        denies = binding is not None and "Deny" in (binding["spec"].get("validationActions") or ())
-        if policy is None or not denies:
+        if not denies(cluster, name):
             where = f"ValidatingAdmissionPolicy/{name}"
             message = f"must exist, with a binding that denies: without it the controller may {otherwise}"
             remedy = f"{APPLY}, with admissionPolicy.enabled of the chart"

@@ -10,11 +10,14 @@ from policies.quota.shortage import amounts_in_words
 from webhook.controller.quota_status import TRUE
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP
+from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
 from webhook.tools.doctor.checks.documents import WAIT
 from webhook.tools.doctor.checks.nodes import READ
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.status.capacity import GPUNode, gpu_node
 
+POLICY = "gpu-admission-teams"
 READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
 
 
@@ -110,4 +113,17 @@ def _cards(key: str, nodes: Sequence[GPUNode]) -> Fraction | None:
     return sum((node.cards(node.allocatable) for node in of), NOTHING)
 
 
-CHECKS = (_teams, _capacity)
+@doctor_check(
+    "team-membership",
+    "Only who may update a ClusterGPUQuota changes which namespaces it has",
+    READ_TEAMS,
+    *(Permission("get", kind, GROUP, name=POLICY) for kind in POLICY_KINDS),
+)
+def _membership(cluster: InstalledCluster) -> Iterator[Observation]:
+    if cluster.teams and not denies(cluster, POLICY):
+        message = "must exist, with a binding that denies: without it, whoever may label a namespace takes it out of its team"
+        remedy = f"{APPLY}, with admissionPolicy.enabled and teams.protectMembership of the chart"
+        yield warning("membership-unprotected", f"ValidatingAdmissionPolicy/{POLICY}", message, remedy)
+
+
+CHECKS = (_teams, _capacity, _membership)
