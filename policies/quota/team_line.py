@@ -32,6 +32,10 @@ class TeamTurn(msgspec.Struct, frozen=True):
     team_ledgers: TeamLedgers
     turns: Mapping[str, Turn]
 
+    def lifts(self, namespace: str) -> tuple[str, ...]:
+        """Return the uids of the pods of a namespace whose gates may be removed."""
+        return self.turns[namespace].lifts if namespace in self.turns else ()
+
 
 def take_team_turn(
     team_ledgers: TeamLedgers, in_line: Mapping[str, InLine], starved_before: str = ""

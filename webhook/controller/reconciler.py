@@ -165,7 +165,9 @@ class QuotaReconciler:
 
     def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
         """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
-        return self.line.take_turn(namespace, ledger) or Turn(ledger, (), {})
+        # A ledger that joins a team has its turn there, with the others.
+        turn = None if ledger.team else self.line.take_turn(namespace, ledger)
+        return turn or Turn(ledger, (), {})
 
     def start(self, namespace: str, lifts: tuple[str, ...]) -> None:
         """Remove the gates of the pods whose turn it is; of all, where the quota denies nothing."""

@@ -56,12 +56,13 @@ class TeamReconciler:
     def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
 
-        Raises LedgerError, `errors.ApiError`.
+        A namespace in which pods wait has its turn with any other, so it is counted, too. Raises LedgerError, `errors.ApiError`.
         """
-        outcomes: dict[str, Outcome] = dict.fromkeys(names)
         team = self._observed.team(place)
         leaving = team.team_ledgers.leaving if team and place in names else ()
-        due = [*dict.fromkeys([*names, *leaving])]
+        waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
+        outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
+        due = list(outcomes)
         for namespace in due:
             if namespace != place and (namespace in leaving or self._moves.place_of(namespace) != place):
                 self._leave(place, namespace, outcomes)
@@ -143,23 +144,19 @@ class TeamReconciler:
 
     def _write(self, team: VersionedTeam, known: Mapping[str, _Known], outcomes: dict[str, Outcome]) -> None:
         """Write the counts in one swap, each with what is held for its pods in line beside that of the others."""
-        before = after = team.team_ledgers
-        lifts: dict[str, tuple[str, ...]] = {}
-        for namespace, (former, counting) in known.items():
-            if isinstance(counting.result, Refused):
-                continue
-            counted = counting.result.ledger
-            # `share` includes its own count, too.
-            beside = after.with_ledger(namespace, counted)
-            turn = self._quotas.take_turn(namespace, replace(counted, team=beside.share(namespace)))
-            lifts[namespace] = turn.lifts
-            if is_news(former, replace(turn.ledger, team=None)):
-                after = after.with_ledger(namespace, turn.ledger)
+        before = counted = after = team.team_ledgers
+        for namespace, (_, counting) in known.items():
+            if not isinstance(counting.result, Refused):
+                counted = counted.with_ledger(namespace, counting.result.ledger)
+        turn = self._quotas.line.take_team_turn(counted, known)
+        for namespace, (former, _) in known.items():
+            if is_news(former, turn.team_ledgers.ledgers[namespace]):
+                after = after.with_ledger(namespace, turn.team_ledgers.ledgers[namespace])
         if after is not before:
             self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
         for namespace, (former, counting) in known.items():
             self._quotas.written(namespace, former, counting)
-            self._quotas.start(namespace, lifts.get(namespace, ()))
+            self._quotas.start(namespace, turn.lifts(namespace))
             outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
 
     def _current(self, place: str, *, fresh: bool) -> VersionedTeam | None:

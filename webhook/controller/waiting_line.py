@@ -122,15 +122,18 @@ class WaitingLine:
         self._reports.turn(namespace, waiting.pods, waiting.demands, turn)
         return turn
 
-    def take_team_turn(self, team_ledgers: TeamLedgers) -> TeamTurn:
-        """Return the ledgers of a team with what is held for the next pods in line of all its namespaces.
+    def take_team_turn(self, team_ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
+        """Return the ledgers of a team with what is held for the next pods in line.
 
-        The ledger of each namespace in which pods wait was just counted.
+        `namespaces` were just counted. Others take no part, but quota is kept for the replacements of their pods.
         """
+        with self._lock:
+            ended = [each for each in self._ended if each in team_ledgers.ledgers]
         found = {
             namespace: waiting
-            for namespace, ledger in team_ledgers.ledgers.items()
-            if (waiting := self._waiting(namespace, ledger, in_team=True)) is not None
+            for namespace in {*namespaces, *(each for each in ended if not self.has_waiting(each))}
+            if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
+            is not None
         }
         lines = {namespace: waiting.line for namespace, waiting in found.items()}
         team_turn = take_team_turn(team_ledgers, lines, _starved_before())
@@ -142,7 +145,8 @@ class WaitingLine:
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
         stored = self._usage_cache.own.waiting_pods(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
-        if ledger.class_catalogue is None or not (pods or ledger.reservations.lifts):
+        is_needed = pods or ledger.reservations.lifts or (in_team and namespace in self._ended)
+        if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
             return None

@@ -21,7 +21,7 @@ from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.line import Place, Standing, Turn
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventRecord, Regarding
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.records import PodRecord
@@ -253,7 +253,7 @@ def _for_team(needed: Vector, ledger: QuotaLedger, share: TeamShare) -> str:
     if not needed:
         return ""
     key = _scarcest(needed, free)
-    largest = ", ".join(f"{name} {format_amount(each)}" for name, each in share.largest(key)[:HOLDERS_NAMED])
+    largest = largest_namespaces(share, key, HOLDERS_NAMED)
     before = "; another namespace goes first" if needed[key] <= free[key] else ""
     who = f"; largest namespaces: {largest}" if largest else ""
     of = f"{_free(key, free, hard)} of {team_title(share.team.name)}"

@@ -103,9 +103,9 @@ def test_a_gang_that_exceeds_its_guarantee_has_no_precedence(hard: int, want: se
 
 def test_a_priority_counts_within_its_namespace_only() -> None:
     urgent = [waiter("b1", since="2", priority=9), waiter("b2", since="1")]
-    found = turn(of_team(2, a=ledger(), b=ledger()), a=[waiter("a", since="1.5")], b=urgent)
+    found = turn(of_team(1, a=ledger(), b=ledger()), a=[waiter("a", since="1.5")], b=urgent)
 
-    assert lifts(found) == {"a", "b1"}
+    assert standings(found) == {"a": S.STARTING, "b1": S.NEXT, "b2": S.BEHIND}
 
 
 @cases(

@@ -6,8 +6,7 @@ One namespace may have a guarantee, and each a GPUQuota. `hard` of both and guar
   - nobody comes without the gate beyond a guarantee while somebody waits for the team;
   - each of the laws of one namespace holds: gangs are held whole, and keep it once they have started.
 
-At the end, whoever fits runs, and nothing else is reserved. And whoever waits for the team starts at some time, however many come
-after it in all namespaces, if what runs ends.
+At the end, whoever fits runs, and nothing else is reserved.
 """
 
 from collections.abc import Mapping
@@ -27,7 +26,6 @@ from policies.quota.team_line import take_team_turn
 from tests.policies.quota.test_line_histories import A100, HISTORIES, STEPS, Listed, Pod, World, check_held
 
 NAMES = ("cv", "nlp", "prod")
-ROUNDS = 60
 
 
 class Namespace(World):
@@ -181,10 +179,10 @@ class TeamWorld:
         assert not behind or any(place.standing is Standing.NEXT and place.for_team for _, place in places)
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", range(5))
 def test_the_lines_of_a_team_in_random_histories(part: int) -> None:
     started = waited = 0
-    for seed in range(part, HISTORIES // 2, 10):
+    for seed in range(part, HISTORIES // 4, 5):
         world = TeamWorld(seed)
         for _ in range(STEPS):
             world.step()
@@ -194,35 +192,3 @@ def test_the_lines_of_a_team_in_random_histories(part: int) -> None:
         waited += sum(place.for_team for turn in turns.values() for place in turn.places.values())
     assert started > HISTORIES / 40
     assert waited
-
-
-@pytest.mark.parametrize("part", range(10))
-def test_nobody_starves_while_what_runs_ends(part: int) -> None:
-    for seed in range(part, HISTORIES // 4, 10):
-        world = TeamWorld(seed)
-        for _ in range(STEPS):
-            world.step()
-        world.change(gpus=(8, 12))
-        for each in world.namespaces.values():
-            each.ledger = replace(each.ledger, hard={})
-        waiting = {
-            uid
-            for turn in world.come_to_rest().values()
-            for uid, place in turn.places.items()
-            if place.standing in {Standing.NEXT, Standing.BEHIND}
-        }
-        for _ in range(ROUNDS):
-            for each in world.namespaces.values():
-                for uid in [uid for uid, pod in each.pods.items() if not pod.waits]:
-                    if world.draw.random() < 0.5:
-                        each.gone.add(each.pods.pop(uid).uid)
-                        each.revision += 1
-                each.come()
-                each.store(failures=0)
-            for name, turn in world.turn_now().items():
-                each = world.namespaces[name]
-                for uid in turn.lifts:
-                    each.lift(each.pods[uid])
-                each.store(failures=0)
-        left = {uid for each in world.namespaces.values() for uid, pod in each.pods.items() if pod.waits}
-        assert not waiting & left

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.team_line import TeamTurn
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, ApiClient
 from webhook.configuration.documents import GROUP
@@ -137,7 +138,11 @@ class QuotaAndLedger:
 
 
 NO_LINE: Any = SimpleNamespace(
-    take_turn=lambda *_: None, has_waiting=lambda _: False, start=lambda *_: None, start_all=lambda _: None
+    take_turn=lambda *_: None,
+    take_team_turn=lambda team_ledgers, _: TeamTurn(team_ledgers, {}),
+    has_waiting=lambda _: False,
+    start=lambda *_: None,
+    start_all=lambda _: None,
 )
 """A line in which nobody waits."""
 
