@@ -53,6 +53,7 @@ from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
+from webhook.quota.team_lookup import TeamLookup
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
 
 log = logging.getLogger("gpu_admission.controller")
@@ -120,7 +121,11 @@ class Controller:
             clock=clock,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
-        self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
+        self._usage = (
+            UsageLog(write_usage, self._leads, replica=gethostname(), team_of=self._team_of)
+            if write_usage
+            else None
+        )
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self.gpu_use: GPUUse | None = self._gpu_use(measuring) if measuring else None
         self._reports = WaitingReports(
@@ -154,7 +159,8 @@ class Controller:
             self._queue_of,
             self._queue.add,
         )
-        store = ClusterStore(api, namespace)
+        # A TeamLookup of its own lists anew.
+        store = ClusterStore(api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds))
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
@@ -316,6 +322,9 @@ class Controller:
         # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
         if before is None or after is None or before.generation != after.generation:
             self._queue.add(changed.namespace)
+
+    def _team_of(self, namespace: str) -> str:
+        return self.teams.team_of(namespace)
 
     def _membership_changed(self, namespace: str, *teams: str) -> None:
         self._queue.add(namespace)

@@ -394,9 +394,14 @@ class QuotaReconciler:
         return granted_in(self.store.granted(namespace, CALL_SECONDS), self.teams.granted(namespace))
 
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
-        """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None."""
+        """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
+
+        What shows that there is neither is read after the ledger.
+        """
         granted, ledger = self._read_granted(namespace), ledger_object.ledger
         if granted is None:
+            if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
+                raise LedgerError("the watch does not show its ClusterGPUQuota yet", transient=True)
             self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)

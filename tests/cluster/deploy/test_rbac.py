@@ -117,6 +117,28 @@ def test_policies_of_the_cluster_are_in_force(
     assert not forbidden(audit_log)
 
 
+def test_a_team_is_reviewed_together_with_the_others(
+    plane: ControlPlane, running: Installed, audit_log: Path
+) -> None:
+    def applied(name: str, names: list[str], **spec: Any) -> str:
+        document = Document(
+            "ClusterGPUQuota", name, {"namespaces": {"names": names}, "hard": {"gpus": 8}, **spec}
+        )
+        return plane.kubectl("apply", "-f", "-", stdin=json.dumps(document.data), check=False).stderr
+
+    assert applied("a", ["vision-*"], contact="#vision-leads") == ""
+    warned = applied("b", ["vision-prod"])
+    refused = applied("c", ["ocr"], guaranteed={"ocr": {"gpus": 9}})
+    plane.kubectl("delete", "cgpuq", "a", "b")
+
+    assert "overlaps vision-* of ClusterGPUQuota a: a namespace that both match belongs to b" in warned, (
+        running
+    )
+    assert "spec.guaranteed: must be at most hard in sum: 9 of gpus exceed 8" in refused
+    assert (WEBHOOK, "list", "clustergpuquotas") in {request[:3] for request in requested(audit_log)}
+    assert not forbidden(audit_log)
+
+
 def test_doctor_misses_nothing_but_pods(plane: ControlPlane, running: Installed) -> None:
     del running
     reported = CliRunner().invoke(doctor, ["--kubeconfig", str(plane.kubeconfig()), "-o", "json"]).output
