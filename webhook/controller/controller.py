@@ -22,7 +22,9 @@ from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, timestamp
+from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
+from webhook.controller.class_capacity import CapacityWriter
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.metrics import ControllerMetrics
@@ -153,6 +155,13 @@ class Controller:
             BudgetNotes(api, namespace),
             clock,
         )
+        self._capacity = CapacityWriter(
+            api,
+            namespace,
+            counter=lambda: self.usage_cache.own,
+            documented=lambda: [each.name for each in self._configuration.documents if each.kind == CLASS],
+            leads=self._leads,
+        )
         self._verify = partial(
             verify,
             self.usage_cache,
@@ -173,6 +182,7 @@ class Controller:
             **{f"reconcile {number}": self._work for number in range(WORKERS)},
             "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
+            "capacity": self._capacity.run,
             "verify": self._verify,
             "election": self._elector.run,
         }

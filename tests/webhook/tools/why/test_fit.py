@@ -11,9 +11,10 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec
 from tests.builders import JSON, gpu_container, node_affinity, view
 from tests.cases import cases
+from webhook.cluster.capacity import GPUNode
 from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
-from webhook.tools.status.capacity import GPUNode, node_index
+from webhook.tools.status.capacity import node_index
 from webhook.tools.why.fit import classes_for, idle_owner, node_fits, quota_fit, requested_of_nodes
 
 CONFIGURATION = load_directory(None)
