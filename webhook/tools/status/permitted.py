@@ -29,6 +29,8 @@ from webhook.tools.status.capacity import read_gpu_nodes
 
 T = TypeVar("T")
 
+LIST_NODES = "list nodes"
+
 
 class Permitted:
     """Reads for one report. `omitted` are the missing rights, in the words of `kubectl auth can-i`."""
@@ -84,7 +86,7 @@ class Permitted:
         return load_directory(config, device_classes=(*read_device_classes(self.api), *added))
 
     def gpu_nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...] | None:
-        nodes = self.attempt("list nodes", partial(read_gpu_nodes, self.api, catalogues))
+        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogues))
         if nodes and nodes[0].used is None:
             self.omitted.append("list pods in all namespaces")
         return nodes
@@ -94,30 +96,28 @@ class Permitted:
     ) -> tuple[GPUNode, ...] | None:
         """Return the GPU nodes; where they may not be listed, a node for each class by what the controller has published."""
         nodes = self.gpu_nodes(catalogues)
-        if (
-            nodes is None
-            and (found := self.published(now)) is not None
-            and (old_too or not found.is_old(now))
-        ):
-            return found.nodes(catalogues)
-        return nodes
+        found = self._instead_of_nodes(now) if nodes is None else None
+        return found.nodes(catalogues) if found and (old_too or not found.is_old(now)) else nodes
 
-    def _published(self, now: datetime) -> PublishedCapacity | None:
-        """Return what the controller has published of nodes. It counts by the documents of the cluster."""
+    def _instead_of_nodes(self, now: datetime) -> PublishedCapacity | None:
+        """Return what the controller has published of the nodes, which may not be listed."""
+        found = self.published()
+        if found is not None:
+            at = f"at {found.observed:%Y-%m-%d %H:%M:%S} UTC"
+            self.nodes_from = f"nodes by class as the controller counted them {at}, without taints"
+            if found.is_old(now):
+                self.nodes_from = f"the controller counted nodes last {at}: what is free now is not known"
+            if LIST_NODES in self.omitted:
+                self.omitted.remove(LIST_NODES)
+        return found
+
+    def _published(self) -> PublishedCapacity | None:
+        # The controller counts by the documents of the cluster.
         path = api_path("/api/v1", "namespaces", NAMESPACE, "configmaps", CAPACITY)
         try:
-            found = None if self._has_own_documents else decode(self.api.get(path))
+            return None if self._has_own_documents else decode(self.api.get(path))
         except (errors.Forbidden, errors.NotFound):
-            found = None
-        if found is not None:
-            at = f"{found.observed:%Y-%m-%d %H:%M:%S} UTC"
-            self.nodes_from = f"nodes by class as the controller counted them at {at}, without taints"
-            if found.is_old(now):
-                self.nodes_from = (
-                    f"the controller counted the nodes last at {at}: what is free now is not known"
-                )
-            self.omitted.remove("list nodes")
-        return found
+            return None
 
     def nodes(
         self, configuration: Configuration, now: datetime | None = None
@@ -128,10 +128,10 @@ class Permitted:
         """
         keys = keys_to_know(configuration)
         read = partial(self.api.list, WHOLE_NODES.path(), state_reader(keys))
-        listed = self.attempt("list nodes", read)
+        listed = self.attempt(LIST_NODES, read)
         pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api, keys)))
         if listed is None:
-            found = self.published(now) if now else None
+            found = self._instead_of_nodes(now) if now else None
             if found is None or pools is None or (now and found.is_old(now)):
                 return None, NO_NODES
             return found.facts(pools, configuration.classes), NO_NODES
