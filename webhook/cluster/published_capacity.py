@@ -17,7 +17,6 @@ from policies.placement.pinning import classes_of_label
 from policies.quota.amounts import NOTHING, parse_amount
 from policies.quota.demand import Catalogues
 from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode, capacity_by_class, share_by_class
-from webhook.cluster.objects import PartialObject
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""
@@ -87,7 +86,7 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         return node_facts(classes.label_keys - {HOSTNAME}, found, pools)
 
 
-class _ConfigMap(PartialObject, frozen=True):
+class _ConfigMap(msgspec.Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
