@@ -1,4 +1,4 @@
-"""A tenant who may not list nodes gets the answers of an administrator, by what the controller publishes under the chart's rights."""
+"""A tenant who may not list nodes gets an administrator's answers: the controller publishes them, by the rights of the chart."""
 
 import json
 import re
@@ -129,6 +129,12 @@ def test_the_advice_of_why_is_the_same(plane: ControlPlane, name: str, remedies:
     assert [(source, remedy) for source, _, remedy in of_tenant[-1]] == [
         (source, remedy) for source, _, remedy in of_admin[-1]
     ]
+
+
+@pytest.mark.usefixtures("_counted")
+def test_of_the_node_of_a_pod_a_tenant_knows_the_name_alone(plane: ControlPlane) -> None:
+    found = shown(tenant(plane), "why", "pod/first", "-n", TEAM)
+    assert (found["nodes"], found["pods"][0]["node"]) == (None, "a100-0")
 
 
 @pytest.mark.usefixtures("_counted")

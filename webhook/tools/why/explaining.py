@@ -221,7 +221,8 @@ class _Case:
         classes = classes_for(pod, self.index, configuration)
         fits, rule_denials = None, None
         no_node: tuple[Finding, ...] = ()
-        if self.nodes is not None and requested:
+        is_on_unknown_node = bool(pod.spec.node_name and self.reader.nodes_from)
+        if self.nodes is not None and requested and not is_on_unknown_node:
             of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
             fits = node_fits(pod, of_classes, requested)
         if evaluation is not None:
