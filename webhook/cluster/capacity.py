@@ -192,11 +192,12 @@ def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], Count
     read_named = node_reader(catalogues.classes.label_keys)
 
     def read(raw: msgspec.Raw) -> CountedNode:
-        named, gpus = read_named(raw), None
+        named = read_named(raw)
         try:
             gpus = gpu_node(raw, catalogues)
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
             log.exception("node %s: its GPUs cannot be read", named.name)
+            gpus = None
         if gpus is not None:
             gpus = msgspec.structs.replace(gpus, labels={}, taints=())
         return CountedNode(named.uid, named.name, named.hostname, named.labels, gpus=gpus)

@@ -4,6 +4,7 @@ A ConfigMap has it by class; by family where labels of nodes name only that, and
 object, because most classes are built in, and no GPUClass of theirs has a status.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -16,7 +17,14 @@ from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.placement.pinning import classes_of_label
 from policies.quota.amounts import NOTHING, parse_amount
 from policies.quota.demand import Catalogues
-from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode, capacity_by_class, share_by_class
+from webhook.cluster.capacity import (
+    NO_CAPACITY,
+    ClassCapacity,
+    ClassTotals,
+    GPUNode,
+    capacity_by_class,
+    share_by_class,
+)
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""
@@ -113,31 +121,30 @@ def published_classes(
     nodes: Iterable[tuple[GPUNode, Labels]], pending: Mapping[str, Fraction], classes: ClassCatalogue
 ) -> dict[str, PublishedClass]:
     """Return what to publish of nodes with these labels. `pending`: GPUs of pods without a node by the class that they pin."""
-    pairs = list(nodes)
-    members, labels = dict[str, list[GPUNode]](), dict[str, set[Labels]]()
-    for node, of_node in pairs:
-        members.setdefault(node.kind, []).append(node)
-        labels.setdefault(node.kind, set()).add(tuple(_of_classes(of_node, classes)))
-    found = capacity_by_class(node for node, _ in pairs)
-    shares = share_by_class(node for node, _ in pairs)
-    waited_for = {name for name in pending if classes.get(name) is not None}
-    return {
-        kind: PublishedClass(
+    members, labels = defaultdict[str, list[GPUNode]](list), defaultdict[str, set[Labels]](set)
+    for node, of_node in nodes:
+        members[node.kind].append(node)
+        labels[node.kind].add(tuple(_of_classes(of_node, classes)))
+    everything = [node for of_kind in members.values() for node in of_kind]
+    capacities, shares = capacity_by_class(everything), share_by_class(everything)
+    waited_for = {name: amount for name, amount in pending.items() if classes.get(name) is not None}
+    found = {}
+    for kind in sorted(capacities.keys() | waited_for.keys()):
+        capacity = capacities.get(kind, NO_CAPACITY)
+        found[kind] = PublishedClass(
             nodes=capacity.nodes,
             nodes_taking_pods=capacity.nodes_taking_pods,
             gpus=capacity.gpus,
             free=capacity.free or NOTHING,
-            pending=pending.get(kind, NOTHING) if kind in waited_for else NOTHING,
+            pending=waited_for.get(kind, NOTHING),
             resources={
-                name: _resource(name, has, free or NOTHING, members.get(kind, ()))
+                name: _resource(name, has, free or NOTHING, members[kind])
                 for name, (has, free) in capacity.resources.items()
             },
-            labels=tuple(sorted(labels.get(kind, ()))),
+            labels=tuple(sorted(labels[kind])),
             share=shares.get(kind),
         )
-        for kind in sorted(found.keys() | waited_for)
-        for capacity in (found.get(kind, ClassCapacity()),)
-    }
+    return found
 
 
 def _of_classes(labels: Labels, classes: ClassCatalogue) -> Iterator[tuple[str, str]]:

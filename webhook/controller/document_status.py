@@ -79,10 +79,12 @@ def status_patch(before: DocumentStatus, after: DocumentStatus) -> list[dict[str
     """Return the operations that make one status the other, and leave alone the capacity of a class."""
     if before == DocumentStatus():
         return [{"op": "add", "path": "/status", "value": after}]
-    fields = {"observedGeneration": after.observed_generation, "conditions": after.conditions}
+    fields: dict[str, Any] = {"observedGeneration": after.observed_generation, "conditions": after.conditions}
     if after.accepted is not None:
         fields["accepted"] = after.accepted
-    gone = [{"op": "remove", "path": "/status/accepted"}] if before.accepted and not after.accepted else []
+    gone: list[dict[str, Any]] = (
+        [{"op": "remove", "path": "/status/accepted"}] if before.accepted and not after.accepted else []
+    )
     return [
         *gone,
         *({"op": "add", "path": f"/status/{name}", "value": each} for name, each in fields.items()),
