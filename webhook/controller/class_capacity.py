@@ -32,7 +32,7 @@ from webhook.controller.records import PodRecord
 from webhook.controller.usage_counter import UsageCounter
 
 EVERY_SECONDS = 10.0
-"""Between two counts: so often at most each object is written. A count of 2,000 nodes and 20,000 pods takes some 60 ms."""
+"""Between two counts: so often at most each object is written. A count of 2,000 nodes and 20,000 pods takes some 0.1 s of CPU."""
 CALL_SECONDS = 10.0
 
 log = logging.getLogger("gpu_admission.controller")
