@@ -20,7 +20,7 @@ from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
 from policies.quota.amounts import NOTHING
 from policies.quota.demand import Catalogues
-from webhook.cluster.nodes import decode_node, node_reader
+from webhook.cluster.nodes import StoredNode, decode_node, node_reader
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -147,7 +147,11 @@ def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
 
 def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
     """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
-    node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
+    return _gpu_node(decode_node(document), catalogues)
+
+
+def _gpu_node(node: StoredNode, catalogues: Catalogues) -> GPUNode | None:
+    classes, mapping = catalogues.classes, catalogues.resource_mapping
     allocatable = {
         resource: amount
         for resource, amount in amounts(node.status.allocatable, mapping).items()
@@ -182,24 +186,35 @@ def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: C
 
 
 class CountedNode(NamedNode, frozen=True):
-    """A node of the controller's informer. `gpus`: without its labels and taints, and what is used; None without GPUs."""
+    """A node of the controller's informer.
+
+    gpus: without its labels and taints, and what is used; None without GPUs. resources: the names of the extended resources that
+    it has.
+    """
 
     gpus: GPUNode | None = None
+    resources: frozenset[str] = frozenset()
 
 
 def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], CountedNode]:
-    """Return a function that reads a node in JSON. Nodes with equal labels share them."""
+    """Return a function that reads a node in JSON. Nodes with equal labels or names of resources share them."""
     read_named = node_reader(catalogues.classes.label_keys)
+    interned: dict[frozenset[str], frozenset[str]] = {}
 
     def read(raw: msgspec.Raw) -> CountedNode:
-        named = read_named(raw)
+        named, names = read_named(raw), frozenset[str]()
+        gpus: GPUNode | None = None
         try:
-            gpus = gpu_node(raw, catalogues)
+            node = decode_node(raw)
+            gpus = _gpu_node(node, catalogues)
+            names = frozenset(name for name, amount in node.resources.items() if amount != "0")
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
-            log.exception("node %s: its GPUs cannot be read", named.name)
-            gpus = None
+            log.exception("node %s: its resources cannot be read", named.name)
         if gpus is not None:
             gpus = msgspec.structs.replace(gpus, labels={}, taints=())
-        return CountedNode(named.uid, named.name, named.hostname, named.labels, gpus=gpus)
+        resources = interned.setdefault(names, names)
+        return CountedNode(
+            named.uid, named.name, named.hostname, named.labels, gpus=gpus, resources=resources
+        )
 
     return read

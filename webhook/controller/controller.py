@@ -131,7 +131,7 @@ class Controller:
             idle=lambda namespace: self.gpu_use.shown(namespace) if self.gpu_use else None,
         )
         self.unmapped_resources = UnmappedResourcesWatch(
-            api, configuration, lambda: elector.is_leader, self._statuses.all_changed
+            lambda: self.usage_cache.own, lambda: self._configuration, self._statuses.all_changed
         )
         self._configuration = configuration
         self._namespaces = Namespaces(api, self._labels_changed)
@@ -209,7 +209,6 @@ class Controller:
             namespaces |= {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}
         for namespace in namespaces:
             self._queue.add(namespace)
-        self.unmapped_resources.configure(configuration)
 
     def statuses(self) -> dict[str, QuotaStatus]:
         return {record.namespace: record.status for record in self.quotas.all()}
