@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
+from typing import Annotated
 
 import msgspec
 
@@ -72,7 +73,7 @@ class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class PublishedCapacity(msgspec.Struct, frozen=True):
     """What was counted at one moment."""
 
-    observed: datetime
+    observed: Annotated[datetime, msgspec.Meta(tz=True)]
     classes: dict[str, PublishedClass]
 
     def is_old(self, now: datetime) -> bool:

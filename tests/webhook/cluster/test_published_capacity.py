@@ -142,6 +142,7 @@ def test_figures_that_nobody_counted_again_are_old(seconds: int, old: bool) -> N
     never_written=None,
     another_key={"other": "{}"},
     not_json={"capacity": "{"},
+    a_time_in_no_zone={"capacity": '{"observed": "2026-11-26T22:00:00", "classes": {}}'},
     an_amount_that_is_none={
         "capacity": '{"observed": "2026-11-26T22:00:00Z", "classes": {"a": {"gpus": "-1"}}}'
     },
