@@ -33,13 +33,13 @@ SECRET = "team-vision"
 
 
 def counted(
-    name: str, labels: JSON, gpus: int = 8, used: int = 0, ready: str = "True", **resources: str
+    name: str, labels: JSON, gpus: int = 8, used: int = 0, ready: str = "True", more: JSON | None = None
 ) -> tuple[GPUNode, Labels]:
     document = {
         "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, **labels}},
         "spec": {"taints": [{"key": "dedicated", "value": SECRET, "effect": "NoSchedule"}]},
         "status": {
-            "allocatable": {"cpu": "64", "memory": "512Gi", GPU: str(gpus), **resources},
+            "allocatable": {"cpu": "64", "memory": "512Gi", GPU: str(gpus), **(more or {})},
             "conditions": [{"type": "Ready", "status": ready}],
         },
     }
@@ -66,7 +66,7 @@ FULL_AND_EMPTY = [counted("a", of(A100), used=8), counted("b", of(A100), used=5)
     one_is_away=[*FULL_AND_EMPTY, counted("c", of(A100), ready="Unknown")],
     several_classes=[*FULL_AND_EMPTY, counted("t", of(T4), gpus=4, used=1)],
     a_family_and_nodes_of_no_class=[counted("f", of("nvidia-a100")), counted("x", {}, gpus=2)],
-    slices=[counted("s", of(A100), gpus=0, **{SLICE: "16"})],
+    slices=[counted("s", of(A100), gpus=0, more={SLICE: "16"})],
 )
 def test_the_classes_are_those_of_the_nodes(nodes: list[tuple[GPUNode, Labels]]) -> None:
     text = encode(published(*nodes))

@@ -65,9 +65,6 @@ def _raw(document: JSON) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document))
 
 
-GATED = {"schedulingGates": [{"name": GATE}]}
-
-
 @cases(
     ("pods", "free", "pending"),
     none=([], 16, 0),
@@ -77,12 +74,13 @@ GATED = {"schedulingGates": [{"name": GATE}]}
     of_another_class=([pod("a", 3, of=T4)], 16, 0),
     of_no_class=([pod("a", 3)], 16, 0),
     ended=([pod("a", 3, on="x", phase="Succeeded")], 16, 0),
-    that_wait_in_line=([pod("a", 3, of=A100, **GATED)], 16, 0),
+    that_wait_in_line=([pod("a", 3, of=A100, schedulingGates=[{"name": GATE}])], 16, 0),
 )
 def test_what_is_counted(pods: list[JSON], free: int, pending: int) -> None:
     counter: Any = Counter([node("x", A100), node("y", A100), node("cpu", "")], pods)
     found = counted_classes(counter)[A100]
-    assert (found.nodes, found.gpus, found.free, found.pending) == (2, 16, free, pending)
+    assert (found.nodes, found.gpus) == (2, Fraction(16))
+    assert (found.free, found.pending) == (Fraction(free), Fraction(pending))
     assert found.resources[GPU].most_free == max(
         8 - sum(_gpus(each) for each in pods if each["spec"]["nodeName"] == "y"), 0
     )
