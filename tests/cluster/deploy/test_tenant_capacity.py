@@ -159,12 +159,7 @@ def test_the_findings_of_check_are_the_same(plane: ControlPlane) -> None:
 def test_kubectl_shows_the_class_of_a_document(plane: ControlPlane) -> None:
     def row() -> list[str]:
         head, line = plane.kubectl("get", "gpuc", OWN).stdout.splitlines()
-        names = re.split(r"\s{2,}", head.strip())
-        return [
-            each
-            for name, each in zip(names, re.split(r"\s{2,}", line.strip()), strict=True)
-            if name in COLUMNS
-        ]
+        return [line[head.index(name) :].split()[0] for name in COLUMNS]
 
     assert eventually(lambda: row() == ["1", "8", "8", "16", "True"], seconds=60), plane.kubectl(
         "get", "gpuc"
