@@ -130,7 +130,7 @@ class QuotaReconciler:
                 if isinstance(counting.result, Refused):
                     former = self.refused(namespace, counting, former, started)
                     continue
-                turn = self.take_turn(namespace, counting.result.ledger)
+                turn = self._take_turn(namespace, counting.result.ledger)
                 in_force = self._write(namespace, ledger_object, turn.ledger)
                 self.written(namespace, ledger_object.ledger, counting)
                 self.start(namespace, turn.lifts)
@@ -163,7 +163,7 @@ class QuotaReconciler:
         counting.plan.counter.refresh(namespace, since=started, nodes_since=started)
         return revisions
 
-    def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
+    def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
         """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
         # A ledger that joins a team has its turn there, with the others.
         turn = None if ledger.team else self.line.take_turn(namespace, ledger)
