@@ -55,6 +55,7 @@ from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
+from webhook.quota.team_lookup import TeamLookup
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
 
 log = logging.getLogger("gpu_admission.controller")
@@ -160,7 +161,8 @@ class Controller:
             self._queue_of,
             self._queue.add,
         )
-        store = ClusterStore(api, namespace)
+        # A TeamLookup of its own lists anew.
+        store = ClusterStore(api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds))
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,

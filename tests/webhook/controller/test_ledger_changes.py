@@ -89,7 +89,7 @@ def test_a_ledger_that_moved_is_looked_for_in_the_object_of_its_team() -> None:
     world.change(own(1), own(2, moved_to=PLACE))
 
     assert world.added == {"team": 0}
-    assert world.observed.get("team") == own(1).versioned, "until the team's object shows it"
+    assert world.observed.get("team") == own(2, moved_to=PLACE).versioned, "until the team's object shows it"
 
 
 CV, PROD = ledger("a"), ledger("b")
