@@ -113,15 +113,17 @@ more than that: teams are only asked whether they make it "never counted", which
 #define OTHERS_KEY_IS_COUNTED 1
 #endif
 
-/* ---- Instances. The last pod is of B, the others of A. Membership of A: 0 for no team. A generation of a team is what it is granted. */
+/* ---- Instances. The last of two pods is of B, if B is there; the others are of A. Membership of A: 0 for no team. A generation of a team is what it is granted. */
 
 #define A 0
 #define B 1
 #define UNLIMITED 9
 
-#ifdef MOVED             /* A leaves the team, joins it again and leaves it again; one GPU for A and B together */
+#ifdef MOVED             /* A leaves the team, joins it again and leaves it again; lists are old */
 #define CHANGES 3
 #define NEXT(member) (1 - (member))
+#define OLD_LISTS 1
+#define DELETIONS 1
 #endif
 #ifdef BETWEEN           /* A goes to another team, and back */
 #define TEAMS 2
@@ -129,40 +131,36 @@ more than that: teams are only asked whether they make it "never counted", which
 #define NEXT(member) (3 - (member))
 #endif
 #ifdef FOLLOWED          /* two pods of A; `hard` of its GPUQuota is lowered and raised while it moves */
-#define PODS 3
-#define CHANGES 1
-#define NEXT(member) (1 - (member))
-#define HARD(generation) 3
-#define QUOTA_GENERATIONS 3
-#define OWN_HARD(generation) (generation == 1 -> 1 : 2)
-#define DELETIONS 0
-#endif
-#ifdef GRANTED           /* `hard` and the guarantee of the team are lowered and raised while A leaves or joins; two pods of A, one of B */
-#define PODS 3
+#define PODS_OF_B 0
 #define CHANGES 2
 #define NEXT(member) (1 - (member))
-#define GENERATIONS 4
-#define HARD(generation) (generation == 0 || generation == 2 -> 1 : 2)
-#define GUARANTEED(generation, n) (n == B || generation == 0 -> 0 : (generation == 2 -> 1 : 2))
-#define DELETIONS 0
+#define HARD(generation) 2
+#define QUOTA_GENERATIONS 3
+#define OWN_HARD(generation) (generation == 1 -> 1 : 2)
+#endif
+#ifdef GRANTED           /* `hard` and the guarantee of the team are raised and lowered while A leaves, or leaves and joins */
+#define CHANGES 2
+#define NEXT(member) (1 - (member))
+#define GENERATIONS 3
+#define HARD(generation) (generation == 1 -> 2 : 1)
+#define GUARANTEED(generation, n) (n == B || generation == 0 -> 0 : (generation == 1 -> 2 : 1))
 #endif
 #ifdef GAINED            /* `hard` of the team gains the key; no ledger has it */
 #define GENERATIONS 2
 #define HARD(generation) (generation == 0 -> UNLIMITED : 1)
 #endif
 #ifdef DROPPED           /* the team is deleted, and created again */
-#define DROPS 3
-#define PODS 2
+#define PODS 1
 #define PODS_OF_B 0
+#define DROPS 3
 #endif
-#ifdef FOUNDED           /* A has no GPUQuota, so its own object comes and goes with membership; the team is deleted, too */
-#define PODS 2
+#ifdef FOUNDED           /* A has no GPUQuota, so its own object comes and goes with membership */
+#define PODS 1
 #define PODS_OF_B 0
 #define CHANGES 3
 #define NEXT(member) (1 - (member))
 #define FIRST_MEMBER 0
 #define HAS_QUOTA 0
-#define DELETIONS 0
 #endif
 
 #ifndef PODS
@@ -201,7 +199,10 @@ more than that: teams are only asked whether they make it "never counted", which
 #define HAS_QUOTA 1
 #endif
 #ifndef DELETIONS
-#define DELETIONS 1
+#define DELETIONS 0           /* of pods of A */
+#endif
+#ifndef OLD_LISTS
+#define OLD_LISTS 0
 #endif
 #ifndef CONTROLLERS
 #define CONTROLLERS 2
@@ -264,25 +265,36 @@ byte others_seen[PODS];
 #define DROP_OWN 9
 byte job[CONTROLLERS];
 byte to[CONTROLLERS];        /* which team, or place */
-byte target[CONTROLLERS];    /* the object that it will write, */
+byte target[CONTROLLERS];    /* the object that it will write, by place, */
 bool fresh[CONTROLLERS];     /* which is still as it was read: resourceVersion */
 byte read[CONTROLLERS];      /* which generation it has read */
 Ledger copy[CONTROLLERS];    /* what it has read in the second object */
 byte view[CONTROLLERS];      /* membership of A as its informers show it */
+#if OLD_LISTS
 typedef List { byte shown[PODS] };
 List list[CONTROLLERS];      /* of the pods of A */
+#endif
 bool crashed;
 
-#define OWN_OBJECT 8
 #define NO_OBJECT 9
 
-hidden byte i; hidden byte owner; hidden byte where; hidden byte where_held; hidden byte sum; hidden byte others; hidden bool within; hidden bool covered;
-hidden bool settled; hidden byte authorities; hidden mtype verdict;
-Ledger empty;
+hidden byte i; hidden byte owner; hidden byte where; hidden byte where_held; hidden byte sum; hidden byte others; hidden byte within; hidden byte covered;
+hidden byte settled; hidden byte authorities; hidden mtype verdict;
+Ledger no_ledger;
+
+#if PODS == 1
+#define PODS_WHERE(condition, c) (condition(c, 0) -> 1 : 0)
+#define SUM_OF_PODS(amount, c) amount(c, 0)
+#define ANY_POD(condition, c) condition(c, 0)
+#else
+#define PODS_WHERE(condition, c) ((condition(c, 0) -> 1 : 0) | (condition(c, 1) -> 2 : 0))
+#define SUM_OF_PODS(amount, c) (amount(c, 0) + amount(c, 1))
+#define ANY_POD(condition, c) (condition(c, 0) || condition(c, 1))
+#endif
 
 #define BIT(number) (1 << (number))
 #define HAS_BIT(mask, number) (((mask) >> (number)) & 1)
-#define COUNT(mask) (((mask) & 1) + (((mask) >> 1) & 1) + (((mask) >> 2) & 1))
+#define COUNT(mask) (((mask) & 1) + (((mask) >> 1) & 1))
 #define LARGER(a, b) ((a) > (b) -> (a) : (b))
 #define OF(q) (HAS_BIT(PODS_OF_B, q) -> B : A)
 #define HAS(t, m) HAS_BIT(has[t], m)
@@ -299,12 +311,8 @@ Ledger empty;
 
 /* Where the ledger is, decided on or frozen. */
 #define HELD_IN(m) (moved_to[m] && HAS(moved_to[m], m) -> moved_to[m] : OWN)
-#define IS_DEMANDED(q, m) (OF(q) == (m) && HAS_BIT(promised, q) && (pod[q] == ALLOWED || pod[q] == LIVE) -> 1 : 0)
-#if PODS == 2
-#define DEMANDED(m) (IS_DEMANDED(0, m) + IS_DEMANDED(1, m))
-#else
-#define DEMANDED(m) (IS_DEMANDED(0, m) + IS_DEMANDED(1, m) + IS_DEMANDED(2, m))
-#endif
+#define IS_DEMANDED(m, q) (OF(q) == (m) && HAS_BIT(promised, q) && (pod[q] == ALLOWED || pod[q] == LIVE) -> 1 : 0)
+#define DEMANDED(m) SUM_OF_PODS(IS_DEMANDED, m)
 #define DEMANDED_OF(t, m) (HAS(t, m) && moved_to[m] == (t) -> LARGER(DEMANDED(m), GUARANTEE(t, m)) : GUARANTEE(t, m))
 
 inline check_fits(m) {       /* S1 */
@@ -349,7 +357,7 @@ inline written(object) {
      i++
   :: else -> break
   od;
-  was_outside = (object == OWN_OBJECT -> !MEMBER : was_outside) && !HAS_QUOTA;
+  was_outside = (object == OWN -> !MEMBER : was_outside) && !HAS_QUOTA;
   check_everyone_is_covered()
 }
 
@@ -454,23 +462,13 @@ inline reviews(q) {
      pod[q] = ALLOWED;
      promised = promised | BIT(q);
      ledger[AT(where, owner)].reserved = ledger[AT(where, owner)].reserved | BIT(q);
-     written((where -> where : (owner == A -> OWN_OBJECT : NO_OBJECT)));
+     written(where);
      check_fits(OF(q))
   :: else -> pod[q] = OVER
   fi
 }
 
 /* ---- controller */
-
-#if PODS == 2
-#define PODS_WHERE(condition, c) ((condition(c, 0) -> 1 : 0) | (condition(c, 1) -> 2 : 0))
-#define SUM_OF_PODS(amount, c) (amount(c, 0) + amount(c, 1))
-#define ANY_POD(condition, c) (condition(c, 0) || condition(c, 1))
-#else
-#define PODS_WHERE(condition, c) ((condition(c, 0) -> 1 : 0) | (condition(c, 1) -> 2 : 0) | (condition(c, 2) -> 4 : 0))
-#define SUM_OF_PODS(amount, c) (amount(c, 0) + amount(c, 1) + amount(c, 2))
-#define ANY_POD(condition, c) (condition(c, 0) || condition(c, 1) || condition(c, 2))
-#endif
 
 #define SHOWN_LIVE 1
 #define SHOWN_OVER 2
@@ -480,7 +478,11 @@ inline reviews(q) {
 #define ALL_LIVE(m) (PODS_WHERE(IS_LIVE, m))
 #define ALL_OVER(m) (PODS_WHERE(IS_OVER, m))
 
+#if OLD_LISTS
 #define SHOWN(c, q) list[c].shown[q]
+#else
+#define SHOWN(c, q) SHOWS(A, q)
+#endif
 #define IS_NEWS(c, q) (SHOWN(c, q) != SHOWS(A, q))
 #define IS_SHOWN_LIVE(c, q) (SHOWN(c, q) == SHOWN_LIVE)
 #define IS_SHOWN(c, q) (SHOWN(c, q) != 0)
@@ -488,6 +490,7 @@ inline reviews(q) {
 #define ALL_SHOWN(c) (PODS_WHERE(IS_SHOWN, c))
 #define REVISION(c) (SUM_OF_PODS(SHOWN, c))       /* it rises with each event */
 
+#if OLD_LISTS
 inline lists(c) {
   i = 0;
   do
@@ -496,6 +499,7 @@ inline lists(c) {
   od;
   skip
 }
+#endif
 
 /* Where A is counted, and its GPUQuota followed: as serve decides, where it is not frozen. */
 #define NOWHERE 255
@@ -511,7 +515,7 @@ inline counts(c, at) {
   ledger[at].revision = REVISION(c);
   ledger[at].keyed = ((at) != OWN && IS_LIMITED(at));
   promised = promised | ledger[at].used;
-  written((at != OWN -> at : OWN_OBJECT))
+  written(at)
 }
 
 /* policies/quota/ledger/reconcile.py: initialise */
@@ -520,11 +524,11 @@ inline initialises() {
   ledger[OWN].used = ALL_LIVE(A);
   ledger[OWN].revision = SUM_OF_PODS(SHOWS, A);
   promised = promised | ledger[OWN].used;
-  written(OWN_OBJECT)
+  written(OWN)
 }
 
 inline looks(c, what, at, object) { job[c] = what; to[c] = at; target[c] = object; fresh[c] = true }
-inline is_done(c) { job[c] = NOTHING; to[c] = 0; target[c] = 0; fresh[c] = false; read[c] = 0; assign(copy[c], empty) }
+inline is_done(c) { job[c] = NOTHING; to[c] = 0; target[c] = 0; fresh[c] = false; read[c] = 0; assign(copy[c], no_ledger) }
 
 #define SHOULD_MOVE_OUT(c, t) (exists && ledger[OWN].counted && !moved_to[A] && view[c] == (t) && made[t] && (!HAS(t, A) || !MOVES_IN_ONCE_REMOVED))
 #define SHOULD_ADD(t) (moved_to[A] == (t) && made[t] && (!HAS(t, A) || !ADDED_IF_ABSENT))
@@ -546,7 +550,7 @@ inline moves_out(c) {        /* J1 */
      printf("step move_out"); print_before(where);
      moved_to[A] = where;
      print_after(where);
-     written(OWN_OBJECT)
+     written(OWN)
   :: else
   fi;
   is_done(c)
@@ -561,7 +565,7 @@ inline adds(c) {             /* J2 */
      assign(ledger[where], copy[c]);
      ledger[where].keyed = IS_LIMITED(where);
      ledger[where].revision = (REVISIONS_MOVE -> copy[c].revision : 0);
-     assign(ledger[OWN], empty);       /* it is void */
+     assign(ledger[OWN], no_ledger);       /* it is void */
      print_after(where);
      written(where)
   :: else
@@ -589,7 +593,7 @@ inline takes_back(c) {       /* L2 */
      :: else
      fi;
      print_after(where);
-     written(OWN_OBJECT)
+     written(OWN)
   :: else
   fi;
   is_done(c)
@@ -602,7 +606,7 @@ inline removes(c) {          /* L3 */
      printf("step remove"); print_before(where);
      has[where] = has[where] & (255 - BIT(A));
      leaving[where] = leaving[where] & (255 - BIT(A));
-     assign(ledger[where], empty);
+     assign(ledger[where], no_ledger);
      print_after(where);
      written(where)
   :: else
@@ -637,7 +641,7 @@ inline drops_team(c) {
   if
   :: made[where] && (fresh[c] || !TEAM_GOES_BY_SWAP) ->
      made[where] = false; has[where] = 0; leaving[where] = 0; in_force[where] = 0;
-     assign(ledger[where], empty);
+     assign(ledger[where], no_ledger);
      written(where)
   :: else
   fi;
@@ -667,7 +671,7 @@ inline swaps_quota_spec(c) {
   :: fresh[c] || (!QUOTA_SPEC_IS_READ_AFTER && IS_COUNTED_IN(where)) ->
      assert(read[c] >= ledger[where].quota);                              /* S1: never an older `hard` */
      ledger[where].quota = read[c];
-     written((where != OWN -> where : OWN_OBJECT))
+     written(where)
   :: else
   fi;
   is_done(c)
@@ -679,8 +683,8 @@ inline drops_own(c) {
      covered = was_outside; assert(covered);                          /* S2: what it holds is still promised */
      exists = false; moved_to[A] = 0;
      promised = promised & PODS_OF_B;
-     assign(ledger[OWN], empty);
-     written(OWN_OBJECT)
+     assign(ledger[OWN], no_ledger);
+     written(OWN)
   :: else
   fi;
   is_done(c)
@@ -688,10 +692,10 @@ inline drops_own(c) {
 
 /* webhook/controller/moves.py: */
 #define STEPS_OF_TEAM(c, t) \
-  :: d_step { !job[c] && SHOULD_MOVE_OUT(c, t) -> looks(c, MOVE_OUT, t, OWN_OBJECT) } \
+  :: d_step { !job[c] && SHOULD_MOVE_OUT(c, t) -> looks(c, MOVE_OUT, t, OWN) } \
   :: d_step { !job[c] && SHOULD_ADD(t) -> looks(c, ADD, t, t); assign(copy[c], ledger[OWN]) } \
   :: d_step { !job[c] && SHOULD_LEAVE(c, t) -> leaves(t) } \
-  :: d_step { !job[c] && SHOULD_TAKE_BACK(c, t) -> looks(c, TAKE_BACK, t, OWN_OBJECT); assign(copy[c], ledger[t]) } \
+  :: d_step { !job[c] && SHOULD_TAKE_BACK(c, t) -> looks(c, TAKE_BACK, t, OWN); assign(copy[c], ledger[t]) } \
   :: d_step { !job[c] && SHOULD_REMOVE(c, t) -> looks(c, REMOVE, t, t) } \
   :: d_step { !job[c] && SHOULD_MAKE_TEAM(t) -> looks(c, MAKE_TEAM, t, NO_OBJECT); read[c] = (!granted[t] -> NO_TEAM : (t == 1 -> generation : 0)); keeps_own(c, t) } \
   :: d_step { !job[c] && SHOULD_DROP_TEAM(t) -> looks(c, DROP_TEAM, t, t) } \
@@ -707,18 +711,20 @@ end:
   STEPS_OF_TEAM(c, 2)
 #endif
   :: d_step { COUNTS(c, OWN) -> counts(c, OWN) }
+#if OLD_LISTS
   :: d_step { ANY_POD(IS_NEWS, c) -> lists(c) }
+#endif
 #if CHANGES || DROPS
   :: d_step { view[c] != MEMBER -> view[c] = MEMBER }
 #endif
 #if QUOTA_GENERATIONS > 1
-  :: d_step { !job[c] && SHOULD_SWAP_QUOTA_SPEC(OWN) -> looks(c, SWAP_QUOTA_SPEC, OWN, OWN_OBJECT); read[c] = quota_generation }
+  :: d_step { !job[c] && SHOULD_SWAP_QUOTA_SPEC(OWN) -> looks(c, SWAP_QUOTA_SPEC, OWN, OWN); read[c] = quota_generation }
   :: d_step { job[c] == SWAP_QUOTA_SPEC -> swaps_quota_spec(c) }
 #endif
 #if HAS_QUOTA == 0
-  :: d_step { SHOULD_MAKE_OWN(c) -> exists = true; written(OWN_OBJECT) }
+  :: d_step { SHOULD_MAKE_OWN(c) -> exists = true; written(OWN) }
   :: d_step { exists && !moved_to[A] && !ledger[OWN].counted -> initialises() }
-  :: d_step { !job[c] && SHOULD_DROP_OWN(c) -> looks(c, DROP_OWN, 0, OWN_OBJECT) }
+  :: d_step { !job[c] && SHOULD_DROP_OWN(c) -> looks(c, DROP_OWN, 0, OWN) }
   :: d_step { job[c] == DROP_OWN -> drops_own(c) }
 #endif
   :: d_step { job[c] == MOVE_OUT -> moves_out(c) }
@@ -753,9 +759,8 @@ proctype World() {
 end:
   do
   ACTS(0)
+#if PODS > 1
   ACTS(1)
-#if PODS > 2
-  ACTS(2)
 #endif
   :: d_step { changes > 0 -> changes--; member = NEXT(member); was_outside = (was_outside || !MEMBER) && !HAS_QUOTA }
 #if DROPS
