@@ -185,7 +185,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
       decimal number, if the value has a suffix (0.5 for "500m").
     message: what must hold and why. fix: edits of the object that remove the finding, and bring no other.
     remedy: what to write, in words; "" if the fix says it. ask: what the people who run the cluster can do, as an infinitive
-      ("to raise spec.hard.gpus"); the engine fills in their `contact`.
+      ("to raise spec.hard.gpus"); the engine fills in their `contact` if the finding has none.
     details: further facts, for lines of their own in a denial.
     """
 
@@ -209,7 +209,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"ask {self.contact} {self.ask}" if self.ask else ""
 
     def with_contact(self, contact: str) -> "Finding":
-        return replace(self, contact=contact) if self.ask and contact != self.contact else self
+        """Return the finding with this contact, unless it names one of its own."""
+        return replace(self, contact=contact) if self.ask and self.contact == PLATFORM_TEAM else self
 
     def at(self, path_of: Callable[[str], str]) -> "Finding":
         """Return the finding about the same fields of another object, at the paths that `path_of` says."""

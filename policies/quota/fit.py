@@ -19,6 +19,7 @@ from policies.pods.field_paths import value_at
 from policies.pods.workload import PodCount, Workload
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.ledger.team import TeamShare
 from policies.quota.quota_request import QuotaGrant
 
 MAX_TEMPLATES = 16
@@ -74,11 +75,15 @@ class FitFailure(Enum):
     """All pods fit, but not the additional pod of a rolling update."""
 
 
+_WORST_FIRST = tuple(FitFailure)
+
+
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
     `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start; in an empty quota, `fitting`.
-    `path` is the path of their template, empty if there are several.
+    `path` is the path of their template, empty if there are several. `team`: what limits them is the quota of the team, of which
+    the namespace can have `hard` at most.
     """
 
     failure: FitFailure
@@ -90,6 +95,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     starting: int = 0
     fitting: int = 0
     pods: int = 1
+    team: TeamShare | None = None
 
 
 def fit_result(
@@ -101,10 +107,30 @@ def fit_result(
       not depend on the number are found.
     """
     requested = demands(workload.target or workload, catalogues, grant.unclassified_pods)
-    found = _too_large(requested, grant.hard)
-    if found is not None or grant.held is None:
+    found = [
+        replace(failed, team=team)
+        for team, hard, held in grant.levels
+        if (
+            failed := _failure(
+                workload, requested, hard, None if grant.held is None else held, is_stored=is_stored
+            )
+        )
+    ]
+    return min(found, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
+
+
+def _failure(
+    workload: Workload,
+    requested: Sequence[TemplateDemand],
+    hard: Vector,
+    held: Vector | None,
+    *,
+    is_stored: bool,
+) -> FitResult | None:
+    """Return the worst failure of one quota, which grants `hard`. `held` of it is held; None if that is not known."""
+    found = _too_large(requested, hard)
+    if found is not None or held is None:
         return found
-    hard, held = grant.hard, grant.held
     if is_stored or workload.target:
         own = existing(workload.target or workload, requested)
         if own is None:

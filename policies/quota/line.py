@@ -7,6 +7,8 @@ The demand of a pod is held in the ledger before its gate is removed, that of a 
 cannot start now is given back: that of a gang only as a whole, and never after one of its pods has started.
 
 Words:
+    unit: a single pod, or the pods that a gang needs to start.
+    head: the first unit in line that the quota of its namespace lets start.
     held: reserved in the ledger for a pod that waits.
     lift: the removal of a pod's gate, and the reservation for it. It has begun once the webhook has admitted the removal.
     obstacle: why a pod cannot start, whatever is free. Others pass it.
@@ -55,6 +57,18 @@ class Gang(msgspec.Struct, frozen=True):
     running: int = 0
 
 
+class InLine(msgspec.Struct, frozen=True):
+    """The pods of a namespace that wait, their gangs by key, and `spec.queue`.
+
+    `kept` stays free for replacements that have not come yet.
+    """
+
+    waiters: Sequence[Waiter]
+    gangs: Mapping[str, Gang]
+    queue: QueueSpec = QueueSpec()
+    kept: Vector = {}
+
+
 class Standing(Enum):
     """Why a pod waits, as the reason in the status of the GPUQuota."""
 
@@ -87,6 +101,7 @@ class Place(msgspec.Struct, frozen=True):
 
     `needed` is what must be free for it, of a gang the demand of all its pods. `gang` is the key of a gang that waits whole,
     `missing` the number of its pods that do not exist yet, and `most` how many could start together if it has too many.
+    `for_team`: the quota of its namespace would let it start, or the pods before it, but not that of the team.
     """
 
     standing: Standing
@@ -95,6 +110,7 @@ class Place(msgspec.Struct, frozen=True):
     gang: str = ""
     missing: int = 0
     most: int = 0
+    for_team: bool = False
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -105,7 +121,7 @@ class Turn(msgspec.Struct, frozen=True):
     places: Mapping[str, Place]
 
 
-class _Unit(msgspec.Struct, frozen=True, dict=True):
+class Unit(msgspec.Struct, frozen=True, dict=True):
     """What has one place in line: a single pod, or the pods that a gang needs to start. `missing` of those do not exist yet.
 
     `others` are the pods of the gang beyond those; they line up singly once it has started. `continues_gang`: quota is held for
@@ -139,6 +155,10 @@ class _Unit(msgspec.Struct, frozen=True, dict=True):
         return self.continues_gang or any(each.replaces for each in self.waiters)
 
     @property
+    def since(self) -> str:
+        return min(each.since for each in self.waiters)
+
+    @property
     def order(self) -> tuple[object, ...]:
         each = min((*self.waiters, *self.others), key=_place)
         return not self.continues_gang, *_place(each)
@@ -161,39 +181,33 @@ def take_turn(
     `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. `kept` stays free for
     replacements that have not come yet. The caller writes the ledger, then removes the gates.
     """
-    units = sorted(_units(waiters, gangs, ledger), key=lambda unit: unit.order)
-    ledger = _without_blocked(_under_both_catalogues(ledger, units), units)
-    line = _Line(ledger, queue, starved_before, kept or {})
-    for unit in units:
-        line.stand(unit)
-    reservations = ledger.reservations.without(each.id for each in line.held).plus(line.held)
-    begun = {uid for uid, each in reservations.lifts.items() if each.is_begun_lift}
-    starting = (uid for uid, place in line.places.items() if place.standing is Standing.STARTING)
-    lifts = tuple(uid for uid in starting if uid not in begun)
-    return Turn(replace(ledger, reservations=reservations), lifts, line.places)
+    line = NamespaceLine(ledger, InLine(tuple(waiters), gangs, queue, kept or {}), starved_before)
+    while line.head is not None:
+        line.hold()
+    return line.turn()
 
 
-def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLedger) -> Iterator[_Unit]:
+def _units(waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLedger) -> Iterator[Unit]:
     lifts = ledger.reservations.lifts
     by_gang: dict[str, list[Waiter]] = {}
     for each in sorted(waiters, key=_place):
         if each.gang in gangs:
             by_gang.setdefault(each.gang, []).append(each)
         else:
-            yield _Unit((each,), continues_gang=False)
+            yield Unit((each,), continues_gang=False)
     for key, members in by_gang.items():
         gang = gangs[key]
         has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
         if not gang.running and not has_begun:
             size = gang.size or len(members)
             needed, others = tuple(members[:size]), tuple(members[size:])
-            yield _Unit(needed, continues_gang=False, gang=key, missing=size - len(needed), others=others)
+            yield Unit(needed, continues_gang=False, gang=key, missing=size - len(needed), others=others)
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
-        yield from (_Unit((each,), continues_gang=each.uid in lifts) for each in members)
+        yield from (Unit((each,), continues_gang=each.uid in lifts) for each in members)
 
 
-def _under_both_catalogues(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
+def _under_both_catalogues(ledger: QuotaLedger, units: Sequence[Unit]) -> QuotaLedger:
     """Hold the demand under both catalogue versions while the ledger moves to another one."""
     lifts, version = ledger.reservations.lifts, ledger.next_catalogue
     if version is None:
@@ -209,11 +223,11 @@ def _under_both_catalogues(ledger: QuotaLedger, units: Sequence[_Unit]) -> Quota
     return replace(ledger, reservations=ledger.reservations.without(unmarked).plus(unmarked.values()))
 
 
-def _without_blocked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger:
-    """Hold nothing more for units that cannot start now. The last in line give back first, if `hard` was lowered."""
+def _without_blocked(ledger: QuotaLedger, units: Sequence[Unit]) -> QuotaLedger:
+    """Hold nothing more for units that cannot start now. If a `hard` was lowered, the last in line give back first."""
     lifts, unheld = ledger.reservations.lifts, _Unheld(ledger)
     together = total((ledger.used or {}, ledger.reserved))
-    over = [each.key for each in exceeds(together, ledger.hard)]
+    over = ledger.exceeded(together)
     gone: list[str] = []
     for unit in reversed(units):
         gone += [lifts[each.uid].id for each in unit.others if each.uid in lifts]
@@ -224,7 +238,7 @@ def _without_blocked(ledger: QuotaLedger, units: Sequence[_Unit]) -> QuotaLedger
         if is_over or unit.is_blocked or unit.missing or any(map(unheld.of, unit.waiters)):
             gone += [each.id for each in held]
             together = positive_difference(together, total(each.demand for each in held))
-            over = [each.key for each in exceeds(together, ledger.hard)]
+            over = ledger.exceeded(together)
     return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
 
 
@@ -248,83 +262,147 @@ class _Unheld:
         return self._known[pair]
 
 
-class _Line:
-    """The line, unit by unit: what is held so far, and what is still free."""
+class Head(msgspec.Struct, frozen=True):
+    """The head of a line. `needed` is what is not held for it yet, `held` what will be held for its pods that lack it.
 
-    def __init__(self, ledger: QuotaLedger, queue: QueueSpec, starved_before: str, kept: Vector) -> None:
-        self._ledger, self._queue, self._starved_before, self._kept = ledger, queue, starved_before, kept
+    `kept` must stay free beside it.
+    """
+
+    unit: Unit
+    needed: Vector
+    held: Reservations
+    kept: Vector
+
+
+class NamespaceLine:
+    """The line of one namespace: the places of the units before the head, and what is held so far.
+
+    `ledger` was just counted. What cannot start has given back in `self.ledger`. `limit`: characters of what may be held. The
+    caller holds what the head needs, or lets it wait, until there is no head.
+    """
+
+    def __init__(
+        self, ledger: QuotaLedger, in_line: InLine, starved_before: str, limit: int = LIFTS_LIMIT
+    ) -> None:
+        units = sorted(_units(in_line.waiters, in_line.gangs, ledger), key=lambda unit: unit.order)
+        self.ledger = ledger = _without_blocked(_under_both_catalogues(ledger, units), units)
+        self.head: Head | None = None
+        self.together = total((ledger.used or {}, ledger.reserved))
+        """What the namespace holds."""
+        self.kept = in_line.kept
+        self._queue, self._starved_before = in_line.queue, starved_before
+        self._limit, self._space = limit, limit - Reservations.of(*ledger.reservations.lifts.values()).size
         self._unheld = _Unheld(ledger)
-        self._spent = ledger.spent_keys()
-        self._together = total((ledger.used or {}, ledger.reserved))
-        self._space = LIFTS_LIMIT - Reservations.of(*ledger.reservations.lifts.values()).size
-        self._blocked = False
+        self._spent, self._most = ledger.spent_keys(), ledger.most
+        self._units = units[::-1]
+        self._blocked, self._behind_team = False, False
         self._number = 0
         self._never: dict[int, Standing | None] = {}
-        self.held: list[Reservation] = []
-        self.places: dict[str, Place] = {}
+        self._waits: dict[int, Standing] = {}
+        """By identity of a demand: how a head that needed it waits for the team."""
+        self._held: list[Reservation] = []
+        self._places: dict[str, Place] = {}
+        self._find_head()
 
-    def stand(self, unit: _Unit) -> None:
-        """Give the unit its place, and hold its demand if it is its turn."""
-        standing, number = self._standing(unit), 0
+    def hold(self) -> None:
+        """Hold what the head needs. The next unit becomes the head."""
+        if (head := self.head) is not None:
+            self._held += head.held
+            self.together = total((self.together, head.needed))
+            self._space -= head.held.size
+            self._stand(self._units.pop(), Standing.STARTING)
+            self._find_head()
+
+    def wait_for_team(self, standing: Standing) -> bool:
+        """Let the head wait for the quota of the team: NEXT or BEHIND. Return whether nobody may pass it."""
+        # Nothing becomes free during a turn, so pods of equal demand behind it have to wait, too.
+        self._waits[id(self._units[-1].demand)] = standing
+        blocks = self._stand(self._units.pop(), standing)
+        self._behind_team |= blocks
+        self._find_head()
+        return blocks
+
+    def turn(self) -> Turn:
+        reservations = self.ledger.reservations.without(each.id for each in self._held).plus(self._held)
+        begun = {uid for uid, each in reservations.lifts.items() if each.is_begun_lift}
+        starting = (uid for uid, place in self._places.items() if place.standing is Standing.STARTING)
+        lifts = tuple(uid for uid in starting if uid not in begun)
+        for_team = sum(place.for_team for place in self._places.values())
+        ledger = replace(self.ledger, reservations=reservations, waiting_for_team=for_team)
+        return Turn(ledger, lifts, self._places)
+
+    def _find_head(self) -> None:
+        self.head = None
+        while self._units and self.head is None:
+            found = self._head_or_standing(self._units[-1])
+            if isinstance(found, Head):
+                self.head = found
+            else:
+                self._stand(self._units.pop(), found)
+
+    def _stand(self, unit: Unit, standing: Standing) -> bool:
+        """Give the unit its place. Return whether nobody may pass it."""
+        number, blocks, for_team = 0, False, False
         if standing in {Standing.NEXT, Standing.BEHIND}:
             self._number = number = self._number + 1
-            is_starved = min(each.since for each in unit.waiters) < self._starved_before
-            self._blocked |= self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.continues_gang
-        held = self._held(unit.waiters) if standing is Standing.TOO_MANY else None
-        most = LIFTS_LIMIT * len(held) // held.size if held else 0
-        place = Place(standing, number, unit.demand, unit.gang, unit.missing, most)
-        self.places.update((each.uid, place) for each in unit.waiters)
+            is_starved = unit.since < self._starved_before
+            blocks = self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.continues_gang
+            for_team = self._behind_team or (not self._blocked and id(unit.demand) in self._waits)
+        self._blocked |= blocks
+        held = self._reservations(unit.waiters) if standing is Standing.TOO_MANY else None
+        most = self._limit * len(held) // held.size if held else 0
+        place = Place(standing, number, unit.demand, unit.gang, unit.missing, most, for_team)
+        self._places.update((each.uid, place) for each in unit.waiters)
         if unit.others and standing is Standing.STARTING:
             self._number += 1
             place = Place(Standing.BEHIND, self._number, unit.others[0].demand)
-        self.places.update((each.uid, place) for each in unit.others)
+        self._places.update((each.uid, place) for each in unit.others)
+        return blocks
 
-    def _standing(self, unit: _Unit) -> Standing:
+    def _head_or_standing(self, unit: Unit) -> Head | Standing:
         lacking = [each for each in unit.waiters if self._unheld.of(each)]
+        found: Head | Standing
         if unit.obstacle is not None:
-            standing = unit.obstacle
+            found = unit.obstacle
         elif not lacking:
-            standing = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
+            found = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
         elif unit.missing:
-            standing = Standing.INCOMPLETE
+            found = Standing.INCOMPLETE
         elif (never := self._never_fits(unit)) is not None:
-            standing = never
+            found = never
         elif self._queue.hold:
-            standing = Standing.ON_HOLD
+            found = Standing.ON_HOLD
         elif self._spent and not self._spent.isdisjoint(unit.demand):
-            standing = Standing.BUDGET_SPENT
+            found = Standing.BUDGET_SPENT
         elif self._blocked:
-            standing = Standing.BEHIND
+            found = Standing.BEHIND
+        elif (waits := self._waits.get(id(unit.demand))) is not None:
+            found = waits
         else:
-            kept = {} if unit.goes_first else self._kept
-            standing = Standing.STARTING if self._hold(lacking, kept) else Standing.NEXT
-        return standing
+            found = self._head(unit, lacking) or Standing.NEXT
+        return found
 
-    def _never_fits(self, unit: _Unit) -> Standing | None:
+    def _never_fits(self, unit: Unit) -> Standing | None:
         """Return why the unit can never be held, None if it can. Equal pods share their demand, so it is compared once."""
         identity = id(unit.demand)
         if identity not in self._never:
-            is_over = bool(exceeds(unit.demand, self._ledger.hard))
-            are_too_many = not is_over and self._held(unit.waiters).size > LIFTS_LIMIT
+            is_over = bool(exceeds(unit.demand, self._most))
+            are_too_many = not is_over and self._reservations(unit.waiters).size > self._limit
             self._never[identity] = (
                 Standing.TOO_LARGE if is_over else Standing.TOO_MANY if are_too_many else None
             )
         return self._never[identity]
 
-    def _hold(self, lacking: Sequence[Waiter], kept: Vector) -> bool:
-        """Hold what these pods lack, if there is room for all of them, and for what is `kept` free."""
-        needed, held = total(map(self._unheld.of, lacking)), self._held(lacking)
-        together = total((self._together, kept, needed))
-        over = exceeds({key: together[key] for key in needed}, self._ledger.hard)
-        if over or held.size > self._space:
-            return False
-        self.held += held
-        self._together = total((self._together, needed))
-        self._space -= held.size
-        return True
+    def _head(self, unit: Unit, lacking: Sequence[Waiter]) -> Head | None:
+        """Return the unit as the head, if there is room for all that these pods lack, and for what is kept free."""
+        needed, held = total(map(self._unheld.of, lacking)), self._reservations(lacking)
+        kept = {} if unit.goes_first else self.kept
+        together = total((self.together, kept, needed))
+        over = exceeds({key: together[key] for key in needed}, self.ledger.hard)
+        return None if over or held.size > self._space else Head(unit, needed, held, kept)
 
-    def _held(self, waiters: Sequence[Waiter]) -> Reservations:
-        version = self._ledger.next_catalogue or ""
+    def _reservations(self, waiters: Sequence[Waiter]) -> Reservations:
+        version = self.ledger.next_catalogue or ""
         return Reservations.of(
             *(Reservation(lift_id(each.uid), each.demand, catalogue=version) for each in waiters)
         )

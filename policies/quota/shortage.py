@@ -3,7 +3,7 @@
 The first line stands alone and is short, because it is what `kubectl get events` shows; the holders follow in lines of their own.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import islice
@@ -11,16 +11,17 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason
+from policies.finding import PLATFORM_TEAM, Edit, Finding, Reason
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, format_amount, total, unit
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, unit
 from policies.quota.demand import RULE_ID, pod_demand
 from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
+from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.spec import NAME, hard_field
 
@@ -31,7 +32,7 @@ RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
-"""Characters of a denial without the name of the pod and the contact, which make it some 300 together."""
+"""Characters of a denial without the names of pod and team, and the contact, which make it some 300 together."""
 AND_WAIT = "and wait until that much is free"
 MAX_HOLDERS = 5
 NAMES_LISTED = 2
@@ -62,17 +63,22 @@ def exceeded(
     part = min(_left(each) / each.requested for each in shortfalls)
     smaller = fewer(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
-    keys = [each.key for each in shortfalls]
     edits = dict.fromkeys(edit.words for edit in fix)
     named, unnamed = (
         [*edits, *_remedies(request, ledger, shortfalls, now, fits_in_part=bool(smaller), holders=holders)]
         for holders in (ledger.holders, {})
     )
-    ask = f"to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'}"
+    ask, contact = _escalation(ledger, shortfalls)
     lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
-    texts = [(shortage_facts(shortfalls, now, most), ", or ".join(remedies)) for most, remedies in lengths]
-    before = f"exceeded quota: {namespace}/{NAME}, "
-    short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= LONGEST)
+    largest = _largest_namespace(ledger, shortfalls)
+    texts = [
+        (shortage_facts(shortfalls, now, most) + more, ", or ".join(remedies))
+        for more in dict.fromkeys((largest, ""))
+        for most, remedies in lengths
+    ]
+    before = "exceeded quota: " if shortfalls[0].team else f"exceeded quota: {namespace}/{NAME}, "
+    longest = LONGEST + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
+    short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= longest)
     facts, remedy = next(short, texts[-1])
     return Finding(
         rule=RULE_ID,
@@ -81,8 +87,41 @@ def exceeded(
         fix=fix,
         remedy=remedy,
         ask=ask,
-        details=tuple(_details(ledger, keys, class_reason, now)),
+        contact=contact,
+        details=tuple(_details(ledger, shortfalls, class_reason, now)),
     )
+
+
+def quota_title(namespace: str, ledger: QuotaLedger) -> str:
+    """Return what limits the namespace: `quota vision-cv/default`; without a GPUQuota `ClusterGPUQuota team-vision`."""
+    is_alone = ledger.team is not None and not ledger.hard
+    return team_title(ledger.team.team.name) if ledger.team and is_alone else f"quota {namespace}/{NAME}"
+
+
+def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
+    """Return what a quota has at most: `grants 64`, `grants 64, 16 of them guaranteed to other namespaces`."""
+    if not guaranteed_to_others:
+        return f"grants {format_amount(hard)}"
+    return f"grants {format_amount(hard)}, {format_amount(guaranteed_to_others)} of them guaranteed to other namespaces"
+
+
+def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[str, str]:
+    """Return what to ask for, and the contact: that of the team, if it alone is exceeded and names one."""
+    own, of_team = (
+        [each.key for each in shortfalls if bool(each.team) is is_team] for is_team in (False, True)
+    )
+    contact = ledger.team.team.contact if ledger.team else ""
+    if of_team and ledger.team and not own:
+        title = team_title(ledger.team.team.name)
+        return f"to raise {_fields(of_team)} of {title}", contact or PLATFORM_TEAM
+    ask = f"to raise {_fields(own)}"
+    if of_team:
+        ask += f", and {contact} to raise the team's" if contact else ", and the team's"
+    return ask, PLATFORM_TEAM
+
+
+def _fields(keys: Sequence[str]) -> str:
+    return hard_field(keys[0]) if len(keys) == 1 else "spec.hard"
 
 
 def amounts_in_words(vector: Mapping[str, Fraction]) -> str:
@@ -103,21 +142,48 @@ def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
 
 
 def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, most: int = 1) -> str:
-    """Return what is requested, used and granted; dimensions with the same figures once."""
+    """Return what is requested, used and granted, also by the team; dimensions with the same figures once."""
+    levels: dict[str, list[Shortfall]] = {}
+    for each in shortfalls:
+        levels.setdefault(each.team, []).append(each)
+    facts, said = [], set[str]()
+    for team, exceeded_here in levels.items():
+        facts.append((f"{team_title(team)}, " if team else "") + _facts(exceeded_here, now, most, said))
+    return "; ".join(facts)
+
+
+def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[str]) -> str:
+    """Return the facts of one level. Adds what is requested to `said`, and leaves out what is there."""
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
-        by_figures.setdefault((each.requested, each.used, each.reserved, each.hard), []).append(each.key)
+        figures = each.requested, each.used, each.reserved, each.hard, each.guaranteed_to_others
+        by_figures.setdefault(figures, []).append(each.key)
     until = now.astimezone(UTC) + timedelta(seconds=RELEASE_SECONDS)
     facts = []
-    for (requested, used, reserved, hard), keys in by_figures.items():
+    for (requested, used, reserved, hard, guaranteed), keys in by_figures.items():
         amount = amounts_in_words(dict.fromkeys(keys, requested))
-        if requested > hard:
-            facts.append(f"{amount} can never fit: the quota grants {format_amount(hard)}")
+        if requested > hard - guaranteed:
+            who = "it" if shortfalls[0].team else "the quota"
+            facts.append(f"{amount} can never fit: {who} {grants(hard, guaranteed)}")
             continue
         creating = f", {format_amount(reserved)} being created (until {until:%H:%M:%SZ})" if reserved else ""
-        facts.append(f"requested {amount}, {format_amount(used)} of {format_amount(hard)} used{creating}")
+        held = f"{format_amount(used)} of {format_amount(hard)} used{' or guaranteed' if guaranteed else ''}"
+        facts.append(f"{'' if amount in said else f'requested {amount}, '}{held}{creating}")
+        said.add(amount)
     shown, more = facts[:most], len(facts) - most
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+
+
+def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
+    """Return which namespace of an exceeded team has the most: `; largest: vision-prod 40`; "" where that does not matter."""
+    of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
+    largest = (largest_namespaces(ledger.team, key, most=1) for key in of_team if ledger.team)
+    return next((f"; largest: {text}" for text in largest if text), "")
+
+
+def largest_namespaces(share: TeamShare, key: str, most: int | None = None) -> str:
+    """Return which namespaces of a team have the most of a dimension, used or guaranteed: `vision-prod 40, vision-cv 12`."""
+    return ", ".join(f"{name} {format_amount(amount)}" for name, amount in share.largest(key)[:most])
 
 
 def _left(each: Shortfall) -> Fraction:
@@ -132,13 +198,12 @@ def _cheaper_class(
     if pod is None or not all(each.key.startswith(CLASSES) for each in shortfalls):
         return ()
     pins = class_pins(pod).items()
-    unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.hard)
+    unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.limited)
     for name, (key, value) in islice(unlimited, MAX_CLASSES):
         selector = {**pod.node_selector, key: value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
         demand = pod_demand(pinned, request.catalogues, ledger.unclassified_pods)
-        together = total((ledger.used or {}, ledger.reserved, demand.vector))
-        if not demand.denials and not exceeds(together, ledger.hard):
+        if not demand.denials and ledger.has_room(demand.vector, times=1):
             return (Edit(annotation_path(GPU_CLASS), name),)
     return ()
 
@@ -176,8 +241,8 @@ def _remedies(
     too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
         if not fits_in_part:
-            largest = _at_most(request, {each.key: each.hard for each in too_large}, too_large)
-            is_full = any(_left(each) < each.hard for each in too_large)
+            largest = _at_most(request, _least(too_large, lambda each: each.most), too_large)
+            is_full = any(_left(each) < each.most for each in too_large)
             yield from (f"{each}, {AND_WAIT}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
@@ -188,7 +253,7 @@ def _remedies(
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
     if not fits_in_part:
-        yield from _at_most(request, {each.key: _left(each) for each in shortfalls}, shortfalls)
+        yield from _at_most(request, _least(shortfalls, _left), shortfalls)
     yield f"wait until {_release(request, shortfalls, now, holders)}"
 
 
@@ -202,9 +267,11 @@ def _release(
 
     The amounts are whole: cards, or slices of the pod's own profile.
     """
-    missing = {each.key: each.requested - _left(each) for each in shortfalls}
+    left = _least(shortfalls, _left)
+    missing = {each.key: each.requested - left[each.key] for each in shortfalls}
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
-    names = _covering(holders.get(scarcest.key, ()), missing[scarcest.key], request.controlled_by, now)
+    named = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
+    names = _covering(named, missing[scarcest.key], request.controlled_by, now)
     who = f"{' and '.join(names) or 'others'} release{'s' if len(names) == 1 else ''}"
     if all(each.denominator == 1 for each in missing.values()):
         return f"{who} {amounts_in_words(missing)}"
@@ -234,6 +301,14 @@ def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, 
     return []
 
 
+def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fraction]) -> Vector:
+    """Return the least amount of each dimension, which may be exceeded at both levels."""
+    found: Vector = {}
+    for each in shortfalls:
+        found[each.key] = min(amount(each), found.get(each.key, amount(each)))
+    return found
+
+
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
     """Yield the largest request that is available, in the words of the pod, or else in whole GPUs."""
     part = min(available[each.key] / each.requested for each in shortfalls)
@@ -251,24 +326,40 @@ def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shor
     if controlled_by.partition("/")[0] not in KEEPING:
         return None
     found = [
-        floor(each.hard / each.requested)
+        floor(each.most / each.requested)
         for each in shortfalls
         for holder in ledger.holders.get(each.key, ())
-        if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.hard
+        if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.most
     ]
     return min(found, default=None)
 
 
-def _details(ledger: QuotaLedger, keys: Sequence[str], class_reason: str, now: datetime) -> Iterator[str]:
+def _details(
+    ledger: QuotaLedger, shortfalls: Sequence[Shortfall], class_reason: str, now: datetime
+) -> Iterator[str]:
     """Yield who is idle, who holds most, once for dimensions with equal holders, and why an unpinned pod counts for classes."""
+    keys = list(dict.fromkeys(each.key for each in shortfalls))
+    of_team = [each.key for each in shortfalls if each.team]
+    for text, names in _by_text(
+        of_team, lambda key: largest_namespaces(ledger.team, key) if ledger.team else ""
+    ):
+        yield f"largest namespaces of {team_title(shortfalls[-1].team)}, {names}: {text}"
     yield from [text for key in keys if (text := idle_holders(ledger.holders.get(key, ()), key, now))][:1]
-    by_holders: dict[str, list[str]] = {}
-    for key in keys:
-        largest = largest_first(ledger.holders.get(key, ()))[:MAX_HOLDERS]
-        if text := ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in largest):
-            by_holders.setdefault(text, []).append(unit(key))
-    for text, names in by_holders.items():
-        yield f"largest holders of {' and '.join(names)}: {text}"
+    for text, names in _by_text(keys, lambda key: _largest_holders(ledger, key)):
+        yield f"largest holders of {names}: {text}"
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
     if classes and class_reason:
         yield f"counted for {', '.join(classes)}: {class_reason}"
+
+
+def _largest_holders(ledger: QuotaLedger, key: str) -> str:
+    largest = largest_first(ledger.holders.get(key, ()))[:MAX_HOLDERS]
+    return ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in largest)
+
+
+def _by_text(keys: Iterable[str], text_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Yield each text, and in words the dimensions that have it; without those that have none."""
+    by_text: dict[str, list[str]] = {}
+    for key in keys:
+        by_text.setdefault(text_of(key), []).append(unit(key))
+    yield from ((text, " and ".join(names)) for text, names in by_text.items() if text)

@@ -111,7 +111,7 @@ class NamedTeam(msgspec.Struct, frozen=True):
     """What decides which namespaces belong to a ClusterGPUQuota."""
 
     name: str
-    spec: TeamSpec
+    namespaces: TeamNamespaces
 
 
 class Teams:
@@ -119,11 +119,11 @@ class Teams:
 
     def __init__(self, teams: Iterable[NamedTeam] = ()) -> None:
         self.all = tuple(sorted(teams, key=lambda each: each.name))
-        names = [(name, team) for team in self.all for name in team.spec.namespaces.names]
+        names = [(name, team) for team in self.all for name in team.namespaces.names]
         names.sort(key=lambda each: _rank(each[0]))  # keeps the order of teams
         self._literals = {name: team for name, team in reversed(names) if not _is_glob(name)}
         self._globs = [(re.compile(translate(name)), team) for name, team in names if _is_glob(name)]
-        selectors = ((team.spec.namespaces.selector, team) for team in self.all)
+        selectors = ((team.namespaces.selector, team) for team in self.all)
         self._selectors = [(selector, team) for selector, team in selectors if selector is not None]
 
     def of(self, namespace: str, labels: Mapping[str, str]) -> NamedTeam | None:
@@ -143,25 +143,20 @@ class Teams:
         return bool(self._selectors)
 
 
-def team_of(namespace: str, labels: Mapping[str, str], teams: Iterable[NamedTeam]) -> NamedTeam | None:
-    """Return the team to which one namespace belongs. For many namespaces make `Teams` once."""
-    return Teams(teams).of(namespace, labels)
-
-
 def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods:
     """Return what holds in a namespace with a GPUQuota and a team: Deny before MostExpensive before TotalOnly."""
     return max(one, other, key=_STRICTNESS.index)
 
 
-def team_warnings(team: NamedTeam, others: Iterable[NamedTeam]) -> Iterator[tuple[str, str]]:
-    """Yield (path below the spec, message) for what is valid, and may not be meant. `others` are the other teams, if known."""
-    spec = team.spec
+def team_warnings(name: str, spec: TeamSpec, teams: Iterable[NamedTeam]) -> Iterator[tuple[str, str]]:
+    """Yield (path below the spec, message) for what is valid, and may not be meant. `teams` are all that are known."""
     if spec.hard.gpus is None:
         yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
     if warning := class_limits_warning(spec):
         yield "unclassifiedPods", warning
-    for other in sorted(others, key=lambda each: each.name):
-        yield from _shared(team, other)
+    for other in sorted(teams, key=lambda each: each.name):
+        if other.name != name:
+            yield from _shared(NamedTeam(name, spec.namespaces), other)
 
 
 def _shared(team: NamedTeam, other: NamedTeam) -> Iterator[tuple[str, str]]:
@@ -169,7 +164,7 @@ def _shared(team: NamedTeam, other: NamedTeam) -> Iterator[tuple[str, str]]:
 
     `vision-*` has all of `vision-prod-*`. Globs that only cross, as `vision-*` and `*-prod` do, are not found.
     """
-    own, theirs = team.spec.namespaces, other.spec.namespaces
+    own, theirs = team.namespaces, other.namespaces
     pairs = {(name, found) for name in own.names if (found := theirs.named(name))}
     pairs |= {(found, name) for name in theirs.names if (found := own.named(name))}
     if pairs:

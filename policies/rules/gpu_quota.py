@@ -19,21 +19,32 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import PLATFORM_TEAM, Edit, Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
-from policies.quota.amounts import CLASSES, GPUS, exceeds, format_amount, unit
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, exceeds, format_amount, unit
 from policies.quota.budget_findings import of_reservation, of_workload
 from policies.quota.claims import claim_demand
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import Line, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
-from policies.quota.shortage import AND_WAIT, RELEASE_SECONDS, ClassPins, exceeded, fewer, shortage_facts
+from policies.quota.shortage import (
+    AND_WAIT,
+    RELEASE_SECONDS,
+    ClassPins,
+    exceeded,
+    fewer,
+    grants,
+    largest_namespaces,
+    quota_title,
+    shortage_facts,
+)
 from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import OnExceeded, never_waits
 from policies.rule import Context, Mode, Rule, RuleOptions
@@ -114,7 +125,7 @@ def check_reservation(
         yield replace(found, fix=found.fix if is_safe else (), details=details)
     else:
         reason, message, remedy, if_it_persists = _UNDECIDED[verdict.reason]
-        message = f"quota {namespace}/{NAME} {message}; if it persists, {if_it_persists}"
+        message = f"{_subject(namespace, ledger, verdict.reason)} {message}; if it persists, {if_it_persists}"
         yield Finding(rule=RULE_ID, reason=reason, message=message, remedy=remedy)
 
 
@@ -123,13 +134,16 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     ledger, verdict = outcome.ledger, outcome.verdict
     waiting = ledger.all_waiting if ledger else 0
     facts = f"{_pods(waiting)} before it" if waiting else "next in line"
+    if ledger and ledger.team and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
+        others = f"other namespaces of {team_title(ledger.team.team.name)}"
+        facts = f"{_pods(ledger.team.waiting)} of {others} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now)}"
     return Finding(
         rule=RULE_ID,
         reason=Reason.QUOTA_QUEUED,
         severity=Severity.WARNING,
-        message=f"waits in line for quota {namespace}/{NAME}: {facts}",
+        message=f"waits in line for {quota_title(namespace, ledger) if ledger else NAME}: {facts}",
     )
 
 
@@ -146,18 +160,20 @@ _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, Verdi
 
 def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, joins: bool) -> Finding:
     """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
-    found = partial(Finding, rule=RULE_ID)
+    found, quota, waiting = partial(Finding, rule=RULE_ID), quota_title(namespace, ledger), ledger.all_waiting
     if reason is VerdictReason.QUEUE_FULL:
         return found(
             reason=Reason.QUEUE_FULL,
-            message=f"the line for quota {namespace}/{NAME} is full: {_pods(ledger.all_waiting)} in it",
+            message=f"the line for {quota} is full: {_pods(waiting)} in it",
             remedy="create it again when some of them have started",
             ask="to raise spec.queue.maxWaiting of the GPUQuota",
         )
     if reason is VerdictReason.NOT_HELD:
-        message = f"too little of quota {namespace}/{NAME} is held for the pod to remove its scheduling gate"
+        message = f"too little of {quota} is held for the pod to remove its scheduling gate"
         return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    message = f"{_pods(ledger.all_waiting)} in line for quota {namespace}/{NAME} must start first"
+    if not waiting and ledger.team is not None:
+        quota, waiting = f"{team_title(ledger.team.team.name)}, of its other namespaces,", ledger.team.waiting
+    message = f"{_pods(waiting)} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
@@ -170,7 +186,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
     demand = claim_demand(claim, context, grant.unclassified_pods, "spec.spec")
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
-    if excesses := exceeds(demand.vector, grant.hard):
+    if excesses := exceeds(demand.vector, grant.most):
         # In the words of ResourceQuota.
         requested = ", ".join(f"{each.key}={format_amount(each.amount)}" for each in excesses)
         limited = ", ".join(f"{each.key}={format_amount(each.hard)}" for each in excesses)
@@ -263,17 +279,18 @@ def _fit_warning(
     runs, failure = workload.target or workload, found.failure
     if options.lets_wait and is_impossible and runs.starts_together and failure is FitFailure.TOO_LITTLE:
         failure = FitFailure.GANG_TOO_LARGE
-    amount, hard = f"{format_amount(found.needed)} {unit(found.key, found.needed)}", format_amount(found.hard)
-    never_fits = f"{amount}, which can never fit: the GPUQuota of {namespace} grants {hard} in all"
-    free = f"{format_amount(found.left)} of {hard} free"
+    amount = f"{format_amount(found.needed)} {unit(found.key, found.needed)}"
+    whose, granted, free = _limits(found, namespace)
+    never_fits = f"{amount}, which can never fit: {granted}"
     warning = partial(
         Finding,
         rule=RULE_ID,
         reason=Reason.QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
         severity=Severity.WARNING,
         path=found.path,
+        contact=(found.team.team.contact if found.team else "") or PLATFORM_TEAM,
     )
-    ask = f"to raise {hard_field(found.key)}"
+    ask = f"to raise {hard_field(found.key)}{f' of {whose}' if found.team else ''}"
     match failure:
         case FitFailure.POD_TOO_LARGE:
             fix, remedy = _smaller_pod(found, workload, context)
@@ -286,13 +303,13 @@ def _fit_warning(
             remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
             remedy += f", or replicas: {found.starting}" if found.starting else ""
             effect = "which will wait in line" if waits else "and will not finish"
-            facts = f"an update needs {amount} for a pod beside the others, {effect}: "
-            made = warning(
-                path="spec.strategy", message=f"{facts}{namespace} will have {free}", remedy=remedy
+            facts = (
+                f"an update needs {amount} for a pod beside the others, {effect}: {whose} will have {free}"
             )
+            made = warning(path="spec.strategy", message=facts, remedy=remedy)
         case _:
             path, fix, remedy = (found.path, (), "") if waits else _fewer_pods(found, workload)
-            facts = f"needs {never_fits};" if is_impossible else f"needs {amount}; {namespace} has {free}:"
+            facts = f"needs {never_fits};" if is_impossible else f"needs {amount}; {whose} has {free}:"
             if found.failure is FitFailure.TOO_LITTLE_TO_GROW:
                 facts = f"may grow to {found.pods} pods and then {facts}"
             starting = f"{found.starting} of {found.pods} pods will start"
@@ -300,10 +317,38 @@ def _fit_warning(
                 starting = _starting_in_line(starting, found, workload, context.grant)
             message = f"{facts} {starting}" if is_enforced else facts[:-1]
             ask = ask if is_impossible else ""
-            made = warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask)
+            made = warning(
+                path=path, message=message, fix=fix, remedy=remedy, ask=ask, details=_largest(found)
+            )
     if not is_enforced:
         made = replace(made, message=f"{made.message}; {RULE_ID} is in mode {mode.value} and denies nothing")
     yield made
+
+
+def _subject(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> str:
+    """Return what cannot decide: the quota of the namespace, or that of its team, if only another namespace is not counted."""
+    if reason is VerdictReason.UNCOUNTED and ledger.team is not None and not ledger.uncounted:
+        return team_title(ledger.team.team.name)
+    return quota_title(namespace, ledger)
+
+
+def _limits(found: FitResult, namespace: str) -> tuple[str, str, str]:
+    """Return what has too little, what it grants, and how much of that is free."""
+    whose, hard, granted = (
+        namespace,
+        found.hard,
+        f"the GPUQuota of {namespace} grants {format_amount(found.hard)} in all",
+    )
+    if found.team is not None:
+        whose, hard = team_title(found.team.team.name), found.team.team.hard[found.key]
+        granted = f"{whose} {grants(hard, found.team.guaranteed_to_others.get(found.key, NOTHING))}"
+    return whose, granted, f"{format_amount(found.left)} of {format_amount(hard)} free"
+
+
+def _largest(found: FitResult) -> tuple[str, ...]:
+    """Return who has the most of a team that has too little."""
+    largest = largest_namespaces(found.team, found.key) if found.team else ""
+    return (f"largest namespaces of {_limits(found, '')[0]}: {largest}",) if largest else ()
 
 
 _FIT_REASONS = {False: Reason.QUOTA_EXCEEDED, True: Reason.QUOTA_QUEUED}
@@ -360,7 +405,7 @@ def _smaller_pod(found: FitResult, workload: Workload, context: Context) -> tupl
     pod = next((each for each in (workload.target or workload).pods if each.path == found.path), None)
     if pod is None:
         return (), ""
-    hard = context.grant.hard if context.grant else {}
+    hard = context.grant.most if context.grant else {}
     is_open = found.key.startswith(CLASSES) and pinning(pod.admitted, context.classes) is None
     limits = [of for key, of in hard.items() if key == GPUS or (is_open and key.startswith(CLASSES))]
     part = min([found.hard, *limits]) / found.needed

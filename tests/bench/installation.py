@@ -122,21 +122,56 @@ class Installation:
         if status >= 300:
             raise RuntimeError(f"{namespace}: no quota: {answer}")
 
+    @property
+    def knows_teams(self) -> bool:
+        """Whether the version has ClusterGPUQuotas."""
+        return any(kind.startswith("clustergpuquotas.") for kind in self._kinds)
+
+    def set_team(self, name: str, namespaces: str, gpus: int) -> None:
+        """Give the namespaces that match a quota of so many GPUs together."""
+        hard = {"gpus": str(gpus), "classes": {"nvidia-a100-80gb": str(ROOM)}}
+        body = {
+            "apiVersion": "gpu-admission.dev/v1alpha1",
+            "kind": "ClusterGPUQuota",
+            "metadata": {"name": name},
+            "spec": {"namespaces": {"names": [namespaces]}, "hard": hard},
+        }
+        status, answer = self.plane.client().post(f"{API}/clustergpuquotas", body)
+        if status >= 300:
+            raise RuntimeError(f"{name}: no quota of a team: {answer}")
+
+    def team_ledgers(self, name: str) -> dict[str, Ledger]:
+        """Return those in the object of the team, by namespace; none without it."""
+        status, answer = self.plane.client().get(f"{LEDGERS}/clustergpuquota.{name}")
+        ledgers = json.loads(answer["ledger"])["ledgers"] if status == 200 else {}
+        return {namespace: self._state(ledger) for namespace, ledger in ledgers.items()}
+
+    def await_team(self, name: str, namespaces: int) -> None:
+        """Return once the team has so many namespaces, no pods, and nothing in flight."""
+
+        def settled() -> bool:
+            ledgers = self.team_ledgers(name).values()
+            return len(ledgers) == namespaces and all(ledger.settled(0) for ledger in ledgers)
+
+        wait_until(settled, f"team {name} has not {namespaces} namespaces without GPUs")
+
     def ledger(self, namespace: str) -> Ledger:
         status, answer = self.plane.client().get(f"{LEDGERS}/{namespace}")
-        return self._ledger(answer) if status == 200 else Ledger(None, in_flight=False)
+        return self._ledger(answer["ledger"]) if status == 200 else Ledger(None, in_flight=False)
 
     def ledgers(self) -> dict[str, Ledger]:
         """Return all by namespace."""
         items = self.plane.client().get(LEDGERS)[1].get("items", [])
-        return {item["metadata"]["name"]: self._ledger(item) for item in items}
+        return {item["metadata"]["name"]: self._ledger(item["ledger"]) for item in items}
 
-    def _ledger(self, document: Mapping[str, Any]) -> Ledger:
-        ledger = json.loads(document["ledger"])
+    def _ledger(self, text: str) -> Ledger:
+        return self._state(json.loads(text))._replace(size=len(text))
+
+    def _state(self, ledger: Mapping[str, Any]) -> Ledger:
         used = ledger.get("used")
         counted = None if used is None else {name: int(amount) for name, amount in used.items()}
         in_flight, waiting = bool(ledger.get("reservations")), ledger.get("waiting", 0)
-        return Ledger(counted, in_flight, waiting, len(document["ledger"]))
+        return Ledger(counted, in_flight, waiting)
 
     def await_settled(self, namespace: str, gpus: int) -> None:
         """Return once the quota counts so many GPUs, and nothing is in flight."""

@@ -22,6 +22,7 @@ from webhook.quota import ledger_objects
 from webhook.quota.documents import PLURAL, QuotaStatus, decode_quota, quota_path
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.store import LedgerConflict
+from webhook.quota.team_documents import TEAM_PLURAL
 
 FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 RBAC = "rbac.authorization.k8s.io"
@@ -36,7 +37,7 @@ def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
 
 
 def install_quota_kind(client: Client) -> None:
-    install_kinds(client, PLURAL, ledger_objects.PLURAL)
+    install_kinds(client, PLURAL, ledger_objects.PLURAL, TEAM_PLURAL)
 
 
 def install_kinds(client: Client, *plurals: str) -> None:

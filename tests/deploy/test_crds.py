@@ -76,7 +76,7 @@ def test_what_stands_in_a_schema_is_a_word_of_it(crd: Schema) -> None:
 def test_short_names_and_columns_are_unlike() -> None:
     short = [name for crd in CRDS.values() for name in crd["spec"]["names"]["shortNames"]]
 
-    assert sorted(short) == ["gpuc", "gpum", "gpup", "gpuq"]
+    assert sorted(short) == ["cgpuq", "gpuc", "gpum", "gpup", "gpuq"]
     for crd in CRDS.values():
         columns = [column["name"] for column in version(crd)["additionalPrinterColumns"]]
         assert len(set(columns)) == len(columns)

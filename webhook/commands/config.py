@@ -20,6 +20,7 @@ from policies.policy import (
     still_paused,
 )
 from policies.quota.spec import class_limits_warning
+from policies.quota.team_spec import NamedTeam, team_warnings
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster.api import api_path
@@ -28,7 +29,7 @@ from webhook.commands.options import ClusterChoice, cluster_options, now_option,
 from webhook.commands.output import Screen, end_with, print_as
 from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
+from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, TEAM, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
 
@@ -109,13 +110,19 @@ def document(
             }
             for name, spec in configuration.resource_mappings.items()
         ],
-        "warnings": [
-            f"{configuration.places[QUOTA, namespace]}: spec.unclassifiedPods: {warning}"
-            for namespace, spec in sorted(configuration.quotas.items())
-            if (warning := class_limits_warning(spec))
-        ],
+        "warnings": list(_quota_warnings(configuration)),
         "problems": [str(problem) for problem in problems],
     }
+
+
+def _quota_warnings(configuration: Configuration) -> Iterator[str]:
+    for namespace, spec in sorted(configuration.quotas.items()):
+        if warning := class_limits_warning(spec):
+            yield f"{configuration.places[QUOTA, namespace]}: spec.unclassifiedPods: {warning}"
+    teams = [NamedTeam(name, team.namespaces) for name, team in configuration.teams.items()]
+    for name, team in sorted(configuration.teams.items()):
+        for path, warning in team_warnings(name, team, teams):
+            yield f"{configuration.places[TEAM, name]}: spec.{path}: {warning}"
 
 
 def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:

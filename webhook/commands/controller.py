@@ -39,7 +39,7 @@ from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
-from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
+from webhook.controller.metrics import ControllerMetrics, PendingCollector, TeamCollector, WatchCollector
 from webhook.prometheus.client import Prometheus
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
@@ -241,6 +241,7 @@ def controller(
     if running is None:
         return
     REGISTRY.register(LedgerCollector(running.observed.ledgers, running.statuses))
+    REGISTRY.register(TeamCollector(running.observed.teams))
     REGISTRY.register(WatchCollector(running.informers))
     REGISTRY.register(PendingCollector(running.pending_gpus))
     if running.gpu_use is not None:

@@ -22,6 +22,7 @@ from webhook.commands.options import (
     output_option,
 )
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
+from webhook.commands.team_text import print_team_share, print_teams, team_limits
 from webhook.configuration.loader import Configuration
 from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
@@ -36,10 +37,12 @@ from webhook.tools.status.report import (
     QuotaRow,
     QuotaState,
     QuotaSummary,
+    TeamSummary,
     idle_gpus,
     plain,
     quota_totals,
 )
+from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
 
 NAMESPACE_COLUMN = 20
 CELLS = (("USED", 7), ("WAITING", 9), ("PENDING", 9), ("RESERVED", 9), ("HARD", 8))
@@ -69,11 +72,15 @@ class QuotaReport(NamedTuple):
 
 
 class QuotaReports(NamedTuple):
-    """Quotas by namespace. `until`: since when no controller writes their status, if none does. `omitted`: missing rights."""
+    """Quotas by namespace. `until`: since when no controller writes their status, if none does. `omitted`: missing rights.
+
+    `teams`: the ClusterGPUQuotas, where quotas of all namespaces are shown; that of one namespace without a GPUQuota.
+    """
 
     reports: Sequence[QuotaReport]
     until: datetime | None
     omitted: Sequence[str]
+    teams: Sequence[TeamSummary] = ()
 
 
 @click.command()
@@ -111,8 +118,9 @@ def quota(
                 raise
             namespace = home
             found = _read(reader, configuration, namespace, names, now)
-    if not found.reports:
-        fail(f"there is no GPUQuota in namespace {namespace}" if namespace else "there is no GPUQuota")
+    if not found.reports and (namespace or not found.teams):
+        where = f" in namespace {namespace}" if namespace else ""
+        fail("; ".join([f"there is no GPUQuota{where}", *map(team_limits, found.teams)]))
     shown = [each for each in found.reports if each.summary.has_problem or not problems]
     if output == "json":
         print_json(document(found._replace(reports=shown)))
@@ -140,7 +148,10 @@ def _read(
             counts_as = record.spec.unclassified_pods
             objects = holders_of_quota(reader.api, configuration, namespace, counts_as, nodes)
         reports.append(QuotaReport(record, summary, objects))
-    return QuotaReports(reports, until, reader.omitted)
+    teams = () if namespace else read_teams(reader) or ()
+    if namespace and not records and (team := team_of_namespace(reader, namespace)):
+        teams = (team,)
+    return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)))
 
 
 # ---- what is printed
@@ -177,6 +188,9 @@ def print_table(
     idle = idle_gpus(each.summary for each in found.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
     screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
+    if teams := [each for each in found.teams if each.has_problem or not problems]:
+        screen.heading(f"{'teams':<{NAME_COLUMN + 2}} {LEGEND:<{BAR}} used + reserved of hard")
+        print_teams(screen, teams, partial(_print_row, screen), lambda team: STATES[team.state])
     screen.omitted(found.omitted)
 
 
@@ -216,8 +230,8 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
             screen.paragraph(stale_figures(found.until), indent=2, style="red")
         screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
         for row in summary.rows:
-            name = truncate(row.key, NAME_COLUMN)
-            screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
+            _print_row(screen, row)
+        print_team_share(screen, record.status.team, indent=2)
         if record.is_pending:
             warn("spec was changed, and no controller has put it in force yet")
         for condition in record.status.conditions:
@@ -230,6 +244,11 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
     screen.omitted(found.omitted)
+
+
+def _print_row(screen: Screen, row: QuotaRow) -> None:
+    name = truncate(row.key, NAME_COLUMN)
+    screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
 
 
 def row_style(row: QuotaRow) -> str:
@@ -351,9 +370,12 @@ def document(found: QuotaReports) -> dict[str, Any]:
     waiting and idle (as in the status of the GPUQuota; null if nobody waits, or the use of GPUs is not measured), and, of one
     requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no controller writes the
     status, null while one does. `omitted`: missing rights. budget: GPU-hours by key, null without one or before its first count.
+    team: what the namespace sees of its team (name, hard, free, guaranteedToOthers, largest, contact); null without one.
+    `teams[]`: the ClusterGPUQuotas, where no namespace is requested.
     """
     return {
         "quotas": [_document(each) for each in found.reports],
+        "teams": plain(found.teams),
         "figuresUntil": found.until,
         "omitted": found.omitted,
     }
@@ -375,6 +397,7 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "waiting": plain(status.waiting),
             "idle": plain(status.idle),
             "budget": plain(report.summary.budget),
+            "team": plain(status.team),
         }
     if objects is not None:
         found["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")  # sorted amounts

@@ -85,7 +85,7 @@ def scan(
     """Evaluate the pods and workloads of a cluster as if created now.
 
     Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be refused, changed and warned about,
-    who holds which GPUs, and what no rule can read; it proposes GPUClasses, GPUQuotas and exemptions.
+    who holds which GPUs, and what no rule can read; it proposes GPUClasses, GPUQuotas, ClusterGPUQuotas and exemptions.
 
     Exits with 0 once it has scanned, 2 if the cluster or the documents cannot be used.
     """
@@ -249,15 +249,22 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
         say(f"{counted(len(proposal.classes), 'GPUClass', 'GPUClasses')}: {', '.join(proposal.classes)}")
     if proposal.quotas:
         listed = [f"{name} {format_amount(gpus)}" for name, gpus in proposal.quotas.items()]
-        if len(listed) > MAX_QUOTAS:
-            listed[MAX_QUOTAS:] = [f"{len(listed) - MAX_QUOTAS} more"]
-        say(f"{counted(len(proposal.quotas), 'GPUQuota')}: {', '.join(listed)}")
+        say(f"{counted(len(proposal.quotas), 'GPUQuota')}: {_first(listed)}")
+    if proposal.teams:
+        listed = [f"{name} {format_amount(gpus)}" for name, gpus in proposal.teams.items()]
+        say(f"{counted(len(proposal.teams), 'ClusterGPUQuota')}: {_first(listed)}")
     if directory is None:
         say("--propose DIRECTORY writes these documents, once they were tried on the pods")
         return
     tried = f"{proposal.refused or 'none'} of the pods would be refused"
     style = "red" if proposal.refused else "green"
     say(f"written to {directory}: {', '.join(proposal.files)}; {tried}", style=style)
+
+
+def _first(listed: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = [f"{len(listed) - MAX_QUOTAS} more"] if len(listed) > MAX_QUOTAS else []
+    return ", ".join([*listed[:MAX_QUOTAS], *more])
 
 
 def _effects(screen: Screen, name: str, effects: Effects) -> None:

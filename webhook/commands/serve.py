@@ -33,6 +33,7 @@ from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
+from webhook.quota.team_documents import read_teams
 from webhook.quota.team_lookup import TeamLookup
 from webhook.server.dispatcher import Application
 from webhook.server.http import Request
@@ -219,7 +220,9 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         limits_of=LimitRanges(api, threading.Event()).limits_of,  # for as long as the process lives
         quota=quota,
         scaled=partial(read_target, api),
-        documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),
+        documents=DocumentReviews(
+            source, namespaces.all, partial(registered_conditions, api), partial(read_teams, api)
+        ),
         controller=service_account(own_namespace(), CONTROLLER),
     )
 

@@ -24,6 +24,7 @@ from webhook.commands.quota import (
     row_style,
     stale_figures,
 )
+from webhook.commands.team_text import print_team_share, print_teams
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.capacity import NO_CAPACITY
 from webhook.tools.status.report import (
@@ -65,13 +66,18 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         _totals(screen, status)
     if status.quotas or not problems:
         _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
+    if status.teams:
+        _heading(screen, "teams", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
+        print_teams(screen, status.teams, lambda row: _row(screen, row), lambda team: STATES[team.state])
     _waiting(screen, status)
     _pending(screen, status)
     _idle(screen, status)
     _classes(screen, status)
     _denials(screen, status)
     _findings(screen, status)
-    if problems and not (status.quotas or status.policies or status.classes or status.denials):
+    if problems and not (
+        status.quotas or status.teams or status.policies or status.classes or status.denials
+    ):
         parts = (each for each in status.installation.parts if not each.for_administrators)
         if not any(parts) and not status.installation.findings:
             screen.line("nothing is wrong with what you may read")
@@ -143,6 +149,7 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
             screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
         for row in quota.rows:
             _row(screen, row)
+        print_team_share(screen, quota.team, indent=4)
         print_budget(screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen))
         _holders(screen, quota, status.at)
     if rest := quotas[most:]:

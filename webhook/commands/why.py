@@ -15,6 +15,7 @@ from webhook.commands.options import ClusterChoice, cluster_options, config_opti
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota import budget_facts, idle_text
 from webhook.tools.status.report import plain
+from webhook.tools.status.teams import team_share
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaFit, Source
@@ -170,7 +171,7 @@ def _details(screen: Screen, found: Explanation) -> None:
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
     _entries(screen, "requests", [(in_words(found.requested) or "no GPU resource of a node") + where])
     _entries(screen, "policy", _policy(found))
-    _entries(screen, "quota", _quota(found.quota) if found.quota else ())
+    _entries(screen, "quota", quota_facts(found.quota) if found.quota else ())
     _entries(screen, "budget", budget_facts(found.budget, found.at) if found.budget else ())
     _entries(screen, "use", [idle_text(found.idle, found.at)] if found.idle else ())
     _entries(screen, "nodes", _nodes(found.nodes) if found.nodes is not None else ())
@@ -201,7 +202,8 @@ def _policy(found: Explanation) -> Iterator[str]:
             yield f"{verdict.outcome}: {verdict.sentence}"
 
 
-def _quota(quota: QuotaFit) -> Iterator[str]:
+def quota_facts(quota: QuotaFit) -> Iterator[str]:
+    """Yield what the pod needs of the quota, and what there is."""
     if not quota.rows:
         yield f"{quota.state.value}; the pod itself requests nothing that it limits"
     for row in quota.rows:
@@ -209,6 +211,8 @@ def _quota(quota: QuotaFit) -> Iterator[str]:
         requested = format_amount(row.requested)
         by_pod = f", {requested} by this pod" if quota.is_held else f"; the pod requests {requested}"
         yield f"{row.key}: {amount_or_unknown(row.used)} of {format_amount(row.hard)} used{creating}{by_pod}"
+    if quota.team is not None:
+        yield team_share(quota.team)
     if quota.unbound_since:
         yield f"held without a node since {timestamp(quota.unbound_since)}: nobody else gets it until the pod is deleted"
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Self
 
 import msgspec
@@ -16,7 +17,8 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label, is_dns_subdomain
 from policies.policy import LONGEST_HELP, Exemption, Match, Policy, PolicySpec
 from policies.quota import spec as quota
-from policies.quota.spec import QuotaSpec
+from policies.quota.spec import LimitsSpec, QuotaSpec
+from policies.quota.team_spec import TeamSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
@@ -29,11 +31,12 @@ API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
 TEAM = "ClusterGPUQuota"
 SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"
-KINDS = (CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
-SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {
+KINDS = (TEAM, CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
+SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec | TeamSpec]] = {
     CLASS: GPUClassSpec,
     RESOURCE_MAPPING: ResourceMappingSpec,
     QUOTA: QuotaSpec,
+    TEAM: TeamSpec,
 }
 SERVER_FIELDS = frozenset(
     {
@@ -132,6 +135,7 @@ class DocumentSet(msgspec.Struct):
     workload_kinds: dict[str, tuple[WorkloadKind, ...]] = {}
     """By the name of their GPUResourceMapping."""
     quotas: dict[str, QuotaSpec] = {}
+    teams: dict[str, TeamSpec] = {}
     references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
     """The options of rules with their location: they may name classes."""
     unreadable: set[str] = set()
@@ -278,6 +282,8 @@ def _read_spec(
         problems.extend(_below(("spec",), spec.problems()))
         if isinstance(spec, QuotaSpec):
             collected.quotas[document.namespace] = spec
+        elif isinstance(spec, TeamSpec):
+            collected.teams[document.name] = spec
         else:
             collected.resource_mappings[document.name] = spec
 
@@ -361,8 +367,12 @@ def check_references(
         for place, at, options in collected.references:
             found = _below(at, options.class_problems(catalogue))
             collected.problems.extend(place.problem(problem) for problem in found)
-    for namespace, spec in collected.quotas.items():
-        place = collected.places[QUOTA, namespace]
+    limits: Iterator[tuple[tuple[str, str], LimitsSpec]] = chain(
+        (((QUOTA, namespace), spec) for namespace, spec in collected.quotas.items()),
+        (((TEAM, name), spec) for name, spec in collected.teams.items()),
+    )
+    for key, spec in limits:
+        place = collected.places[key]
         collected.problems.extend(
             place.problem(problem)
             for problem, kind in quota_problems(spec, catalogue, resource_mapping)
@@ -371,10 +381,10 @@ def check_references(
 
 
 def quota_problems(
-    spec: QuotaSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
+    spec: LimitsSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> Iterator[tuple[Problem, str]]:
     """Yield the limits that can never count anything, each with the kind of document that would define its name."""
-    of_budget = spec.budget.by_class if spec.budget else ()
+    of_budget = spec.budget.by_class if isinstance(spec, QuotaSpec) and spec.budget else ()
     for at, names in ((("hard", "classes"), spec.hard.classes), (("budget", "byClass"), of_budget)):
         for name in names:
             if not catalogue.resolve(name):

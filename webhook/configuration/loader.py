@@ -18,12 +18,14 @@ from policies.gpus.device_classes import DeviceClass, device_class_mapping, unma
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
+from policies.quota.team_spec import TeamSpec
 from policies.rules.gpu_quota import queues
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
     SELECTOR,
     SUFFIXES,
+    TEAM,
     Document,
     DocumentLocation,
     DocumentSet,
@@ -49,6 +51,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     quotas: Mapping[str, QuotaSpec] = {}
     """By namespace, where no API server stores them."""
+    teams: Mapping[str, TeamSpec] = {}
+    """ClusterGPUQuotas among `documents`, by name."""
     documents: tuple[Document, ...] = ()
     """All documents but the built-in ones."""
     places: Mapping[tuple[str, str], str] = {}
@@ -132,6 +136,7 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
         resource_mapping=resource_mapping,
         version=version,
         quotas=own.quotas,
+        teams=own.teams,
         documents=tuple(own.documents),
         places={key: place.start for key, place in own.places.items()},
         resource_mappings=own.resource_mappings,
@@ -144,6 +149,9 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
 def _standalone_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
     message = "must be omitted with --standalone: a cluster has the labels of namespaces"
     deny = "must be Deny with --standalone: gpu-admission controller starts the pods that wait in line"
+    for name in own.teams:
+        message_of_team = "must be omitted with --standalone: a cluster has the namespaces of a team"
+        yield own.places[TEAM, name].problem(Problem(("kind",), message_of_team))
     for name, policy in own.policies.items():
         place, spec = own.places[POLICY, name], policy.spec
         if spec.match.namespace_selector is not None:

@@ -3,7 +3,7 @@
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
@@ -25,29 +25,35 @@ from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
+from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.moves import TeamMoves
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import (
     LONG_PENDING_SECONDS,
     QUOTAS,
     ClaimHistory,
-    LedgerRecord,
+    LedgerReader,
     PodRecord,
-    ledger_record,
     ledgers,
 )
+from webhook.controller.team_reconciler import Outcome, TeamReconciler
+from webhook.controller.team_status import TeamStatusWriter
+from webhook.controller.teams import TeamMembership
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
 from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.controller.work_queue import WorkQueue
+from webhook.controller.work_queue import Turn, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
-from webhook.quota.ledger_objects import ClusterStore
+from webhook.quota.ledger_objects import ClusterStore, is_team_object, team_object_name
+from webhook.quota.team_documents import TeamRecord
+from webhook.quota.team_lookup import TeamLookup
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
 
 log = logging.getLogger("gpu_admission.controller")
@@ -88,12 +94,19 @@ class Controller:
         self._elector = elector
         self._metrics = metrics
         self.observed = observed or ObservedLedgers()
-        self._queue = WorkQueue()
+        self._queue = WorkQueue(self.observed.place, rest=COUNTED_SECONDS)
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = self._followed_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
-        self.ledger_objects = Informer(api, ledgers(namespace), ledger_record, self._ledger_object_changed)
+        changes = LedgerChanges(
+            self.observed,
+            self._queue,
+            show=lambda namespace, within: self._statuses.changed(namespace, within),  # noqa: PLW0108 - made below
+            show_team=lambda team: self._team_statuses.changed(team),  # noqa: PLW0108 - made below
+            forget=metrics.forget,
+        )
+        self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader().read, changes.changed)
         clock = clock or anchored_clock()
         counter = partial(
             UsageCounter,
@@ -102,13 +115,17 @@ class Controller:
             began=self._began,
             ended=self._ended,
             # Users may wait for quota that is freed where all is used up.
-            awaited=lambda: [name for name, ledger in self.observed.ledgers().items() if ledger.is_full],
+            awaited=self._full_namespaces,
             idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
             clock=clock,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
-        self._usage = UsageLog(write_usage, self._leads, replica=gethostname()) if write_usage else None
+        self._usage = (
+            UsageLog(write_usage, self._leads, replica=gethostname(), team_of=self._team_of)
+            if write_usage
+            else None
+        )
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self.gpu_use: GPUUse | None = self._gpu_use(measuring) if measuring else None
         self._reports = WaitingReports(
@@ -132,7 +149,8 @@ class Controller:
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
         self._configuration = configuration
-        self._namespaces = Namespaces(api, self._labels_changed)
+        self._namespaces = Namespaces(api, self._namespace_changed)
+        self.teams = TeamMembership(api, self._namespaces, self._membership_changed, self._team_changed)
         self.line = WaitingLine(
             api,
             self.usage_cache,
@@ -141,8 +159,11 @@ class Controller:
             self._queue_of,
             self._queue.add,
         )
+        # A TeamLookup of its own lists anew.
+        store = ClusterStore(api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds))
+        moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
-            ClusterStore(api, namespace),
+            store,
             self._granted,
             self.usage_cache,
             self.observed,
@@ -152,7 +173,18 @@ class Controller:
             self._enforces,
             BudgetNotes(api, namespace),
             clock,
+            moves,
         )
+        self._team_statuses = TeamStatusWriter(
+            api,
+            self.teams,
+            self.quotas,
+            self.ledger_objects,
+            leads=self._leads,
+            stale=lambda: staleness(self.usage_cache.own.informers),
+            events=self._events,
+        )
+        self._team_reconciler = TeamReconciler(store, self.observed, self.teams, moves, self._reconciler)
         self._verify = partial(
             verify,
             self.usage_cache,
@@ -167,12 +199,14 @@ class Controller:
         self.usage_cache.own.start()
         self.quotas.start(stopping)
         self.ledger_objects.start(stopping)
+        self.teams.informer.start(stopping)
         self._namespaces.informer.start(stopping)
         self._events.start()
         targets: dict[str, Callable[[threading.Event], object]] = {
             **{f"reconcile {number}": self._work for number in range(WORKERS)},
             "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
+            "team status": self._team_statuses.run,
             "verify": self._verify,
             "election": self._elector.run,
         }
@@ -214,7 +248,8 @@ class Controller:
         }
 
     def informers(self) -> dict[str, Informer[Any]]:
-        own = {each.resource.plural: each for each in (self.quotas, self.ledger_objects)}
+        watched = self.quotas, self.ledger_objects, self.teams.informer, self._namespaces.informer
+        own = {each.resource.plural: each for each in watched}
         return {**own, **self.usage_cache.own.informers}
 
     def unready(self) -> str:
@@ -243,8 +278,12 @@ class Controller:
 
     def _idle_changed(self, namespace: str) -> None:
         self._statuses.changed(namespace)
-        if self.observed.get(namespace) is not None:
+        if self.observed.knows(namespace):
             self._queue.add(namespace)
+
+    def _full_namespaces(self) -> list[str]:
+        found = ((name, self.observed.get(name)) for name in self.observed.ledgers())
+        return [name for name, ledger_object in found if ledger_object and ledger_object.ledger.is_full]
 
     def _granted(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
@@ -268,7 +307,8 @@ class Controller:
         held = policies.for_namespace(namespace, labels).in_force(RULE_ID, datetime.now(UTC))
         return held is not None and held[0].options.mode is Mode.ENFORCE
 
-    def _labels_changed(self, namespace: str) -> None:
+    def _namespace_changed(self, namespace: str) -> None:
+        self.teams.namespace_changed(namespace)
         if self.usage_cache.own.has_waiting(namespace):
             self._queue.add(namespace)
 
@@ -283,29 +323,24 @@ class Controller:
         if before is None or after is None or before.generation != after.generation:
             self._queue.add(changed.namespace)
 
-    def _ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
-        if after is None and before is not None:
-            # Also in a former leader: its old metrics would say that no controller counts the namespace any more.
-            self._metrics.forget(before.namespace)
-        if after is None or after.versioned is None:
-            if (lost := after or before) is not None:  # deleted, or unreadable
-                self.observed.forget(lost.namespace, lost.uid)
-                self._queue.add(lost.namespace)
-                self._statuses.changed(lost.namespace)
+    def _team_of(self, namespace: str) -> str:
+        return self.teams.team_of(namespace)
+
+    def _membership_changed(self, namespace: str, *teams: str) -> None:
+        self._queue.add(namespace)
+        for team in teams:
+            self._team_statuses.changed(team)
+
+    def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
+        changed = after or before
+        if changed is None:
             return
-        self._statuses.changed(after.namespace)
-        self.observed.observe(after.namespace, after.versioned)
-        ledger, former = after.versioned.ledger, before.ledger if before else None
-        if former is None or spec_of(former) != spec_of(ledger):
-            self._queue.add(after.namespace)
-        elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
-            # Count soon: a new reservation may have the name of a stored object, which counts only once, or be unreadable.
-            self._queue.add(after.namespace, COUNTED_SECONDS)
-        elif (expiry := self.observed.next_expiry(after.namespace)) is not None:
-            self._queue.add(after.namespace, expiry)
+        self._team_statuses.changed(changed.name)
+        if before is None or after is None or before.generation != after.generation:
+            self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self.observed.get(namespace) is None and not self.usage_cache.own.has_waiting(namespace):
+        if not self.observed.knows(namespace) and not self.usage_cache.own.has_waiting(namespace):
             return
         if frees:  # a user or a pod may wait for it
             self._queue.hurry(namespace)
@@ -339,9 +374,9 @@ class Controller:
             if not self._leads():
                 stopping.wait(POLL_SECONDS)
                 continue
-            namespace = self._queue.take(POLL_SECONDS)
-            if namespace is not None and not stopping.is_set():
-                self._reconcile(namespace)
+            turn = self._queue.take(POLL_SECONDS)
+            if turn is not None and not stopping.is_set():
+                self._reconcile(turn)
 
     def _remove_old_catalogues(self) -> None:
         now = monotonic()
@@ -359,22 +394,30 @@ class Controller:
             self._followed_at = now
             self.usage_cache.follow(self.observed.ledgers())
 
-    def _reconcile(self, namespace: str) -> None:
-        self._busy_since[namespace] = monotonic()
+    def _reconcile(self, turn: Turn) -> None:
+        outcomes: Mapping[str, Outcome]
+        self._busy_since[turn.group] = monotonic()
         try:
-            seconds = self._reconciler.reconcile(namespace)
-            self._failures.pop(namespace, None)
+            if is_team_object(turn.group):
+                outcomes = self._team_reconciler.reconcile(turn.group, turn.names)
+            else:
+                outcomes = {name: self._reconciler.reconcile(name) for name in turn.names}
         except (LedgerError, errors.ApiError) as error:
-            log.warning("%s: %s", namespace, error)
-            seconds = self._retry_pause(namespace)
-        except Exception:  # a bug with one namespace must not end the work on the others
-            log.exception("%s: reconciliation failed", namespace)
-            seconds = self._retry_pause(namespace)
+            outcomes = dict.fromkeys(turn.names, error)
+        except Exception as bug:  # a bug with one object must not end the work on the others
+            log.exception("%s: reconciliation failed", turn.group)
+            outcomes = dict.fromkeys(turn.names, bug)
         finally:
-            self._busy_since.pop(namespace, None)
-            self._queue.done(namespace)
-        if seconds is not None:
-            self._queue.add(namespace, seconds)
+            self._busy_since.pop(turn.group, None)
+            self._queue.done(turn)
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, LedgerError | errors.ApiError):
+                log.warning("%s: %s", name, outcome)
+            if not isinstance(outcome, Exception):
+                self._failures.pop(name, None)
+            seconds = self._retry_pause(name) if isinstance(outcome, Exception) else outcome
+            if seconds is not None:
+                self._queue.add(name, seconds)
 
     def _retry_pause(self, namespace: str) -> float:
         """Count a failure. Return the seconds until the next reconciliation of the namespace."""

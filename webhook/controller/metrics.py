@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from policies.quota.amounts import GPUS, total
+from policies.quota.ledger.team_ledgers import TeamLedgers
 from webhook.cluster.informer import Informer
 
 WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
@@ -96,6 +98,51 @@ class PendingCollector(Collector):
         for namespace, gpus in self._gpus().items():
             pending.add_metric([namespace], float(gpus))
         yield pending
+
+
+class TeamCollector(Collector):
+    """Limits and usage of teams. `teams` returns their ledgers by the name of the ClusterGPUQuota, at every scrape."""
+
+    def __init__(self, teams: Callable[[], Mapping[str, TeamLedgers]]) -> None:
+        self._teams = teams
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        per_dimension = ("team", "dimension")
+        used = GaugeMetricFamily(
+            "gpu_admission_team_used",
+            "What stored pods and claims of the team's namespaces use.",
+            labels=per_dimension,
+        )
+        reserved = GaugeMetricFamily(
+            "gpu_admission_team_reserved",
+            "What creations and changes in flight in the team's namespaces hold.",
+            labels=per_dimension,
+        )
+        hard = GaugeMetricFamily(
+            "gpu_admission_team_hard", "What the ClusterGPUQuota grants.", labels=per_dimension
+        )
+        guaranteed = GaugeMetricFamily(
+            "gpu_admission_team_guaranteed",
+            "What the ClusterGPUQuota guarantees to single namespaces, in sum.",
+            labels=per_dimension,
+        )
+        namespaces = GaugeMetricFamily(
+            "gpu_admission_team_namespaces", "Namespaces that are counted for the team.", labels=["team"]
+        )
+        for team, ledgers in self._teams().items():
+            spec, each = ledgers.team, ledgers.ledgers.values()
+            amounts = (
+                (used, total(ledger.used or {} for ledger in each)),
+                (reserved, total(ledger.reserved for ledger in each)),
+                (guaranteed, total(spec.guaranteed.values())),
+            )
+            for family, vector in amounts:
+                for key in {*spec.hard, GPUS}:
+                    family.add_metric((team, key), float(vector.get(key, 0)))
+            for key, amount in spec.hard.items():
+                hard.add_metric((team, key), float(amount))
+            namespaces.add_metric((team,), len(each))
+        yield from (used, reserved, hard, guaranteed, namespaces)
 
 
 class WatchCollector(Collector):

@@ -2,6 +2,9 @@
 
 Only the monotonic clock of the process proves that a reservation is old. Wall clocks jump, and the object of a reservation that
 is dropped too early may still be stored. So a restarted controller waits EXPIRY_SECONDS again.
+
+A ledger stands in the object of its namespace, or in that of a team. The resourceVersions of both are of one kind, and ordered as
+whole numbers. So the newest object that has a ledger is where it is. What was observed stays when it moves.
 """
 
 import threading
@@ -10,13 +13,23 @@ from time import monotonic
 import msgspec
 
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from webhook.quota.ledger_objects import VersionedTeam, team_object_name
 from webhook.quota.store import VersionedLedger
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """A ledger. The times say since when the object, its present spec and each of its reservations are known."""
+    """A ledger. The times say since when the ledger, its present spec and each of its reservations are known.
 
-    ledger_object: VersionedLedger
+    `place` is the name of the object that has it. `version` is that of the object in which it was last seen changed. `team` is
+    the spec of its team there.
+    """
+
+    ledger: QuotaLedger
+    place: str
+    version: int
+    team: Team | None
     since: float
     spec_since: float
     reservations: dict[str, float]
@@ -30,41 +43,111 @@ class ObservedLedgers:
         self._no_quota = no_quota
         self._lock = threading.Lock()
         self._observed: dict[str, _Observation] = {}
+        self._teams: dict[str, VersionedTeam] = {}
+        """By the name of the object."""
 
     def get(self, namespace: str) -> VersionedLedger | None:
-        """Return the newest observed version. A swap shows whether it still is the newest."""
+        """Return the newest observed version. A swap shows whether it still is the newest.
+
+        None while the ledger leaves a team. While it is on its way to one, it has `moved_to`.
+        """
         observed = self._observed.get(namespace)
-        return observed.ledger_object if observed else None
+        if observed is None:
+            return None
+        if observed.place == namespace:
+            return VersionedLedger(observed.ledger, str(observed.version))
+        team = self._teams.get(observed.place)
+        ledger = team.team_ledgers.of(namespace) if team else None
+        return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
+
+    def knows(self, namespace: str) -> bool:
+        """Whether a ledger of the namespace was observed, wherever it is now."""
+        return namespace in self._observed
+
+    def place(self, name: str) -> str:
+        """Return the name of the object that has the ledger of a namespace: its own name, if none or no other has it."""
+        observed = self._observed.get(name)
+        return observed.place if observed else name
 
     def ledgers(self) -> dict[str, QuotaLedger]:
-        """Return the newest ledgers by namespace. Unreadable ledgers are left out."""
-        return {
-            namespace: observed.ledger_object.ledger for namespace, observed in list(self._observed.items())
-        }
+        """Return the newest ledgers by namespace, without what they see of their team. Unreadable ones are left out."""
+        return {namespace: observed.ledger for namespace, observed in list(self._observed.items())}
+
+    def team(self, place: str) -> VersionedTeam | None:
+        """Return the newest observed version of a team's object."""
+        return self._teams.get(place)
+
+    def teams(self) -> dict[str, TeamLedgers]:
+        """Return the newest ledgers of all teams, by the name of the team."""
+        return {team.team_ledgers.team.name: team.team_ledgers for team in list(self._teams.values())}
 
     def observe(self, namespace: str, ledger_object: VersionedLedger) -> None:
         """Record a ledger that was just read or written, unless a newer version is recorded: they come in any order."""
-        now, ledger = monotonic(), ledger_object.ledger
+        if ledger_object.team_ledgers is not None:
+            self.observe_team(VersionedTeam(ledger_object.team_ledgers, ledger_object.version))
+        else:
+            with self._lock:
+                version = int(ledger_object.version)
+                if self._version_of(namespace) < version:
+                    self._record(namespace, ledger_object.ledger, namespace, version)
+
+    def observe_team(self, found: VersionedTeam) -> None:
+        """Record the ledgers in a team's object in the same way."""
+        team_ledgers, version = found.team_ledgers, int(found.version)
+        place = team_object_name(team_ledgers.team.name)
         with self._lock:
-            before = self._observed.get(namespace)
-            # The resourceVersions of a kind are ordered as whole numbers.
-            if before is not None and int(ledger_object.version) <= int(before.ledger_object.version):
+            before = self._teams.get(place)
+            if before is not None and int(before.version) >= version:
                 return
-            if before is None or before.ledger_object.ledger.ledger_uid != ledger.ledger_uid:
-                before = _Observation(ledger_object, now, now, {})
-            self._observed[namespace] = _Observation(
-                ledger_object,
-                before.since,
-                before.spec_since if spec_of(before.ledger_object.ledger) == spec_of(ledger) else now,
-                {each: before.reservations.get(each, now) for each in ledger.reservations.expiring_ids},
-            )
+            known = before.team_ledgers.ledgers if before else {}
+            for namespace, ledger in team_ledgers.ledgers.items():
+                observed = self._observed.get(namespace)
+                is_known = observed is not None and (observed.place, observed.team) == (
+                    place,
+                    team_ledgers.team,
+                )
+                if is_known and known.get(namespace) is ledger:
+                    continue
+                if team_ledgers.has(namespace) and self._version_of(namespace) < version:
+                    self._record(namespace, ledger, place, version, team_ledgers.team)
+            self._teams[place] = found
+
+    def _version_of(self, namespace: str) -> int:
+        """Return the version of the newest object that was observed to have the ledger."""
+        observed = self._observed.get(namespace)
+        if observed is None:
+            return -1
+        team = self._teams.get(observed.place)
+        return max(observed.version, int(team.version) if team and team.team_ledgers.has(namespace) else 0)
+
+    def _record(
+        self, namespace: str, ledger: QuotaLedger, place: str, version: int, team: Team | None = None
+    ) -> None:
+        now, before = monotonic(), self._observed.get(namespace)
+        if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
+            before = _Observation(ledger, place, version, team, now, now, {})
+        is_same = before.team == team and spec_of(before.ledger) == spec_of(ledger)
+        self._observed[namespace] = _Observation(
+            ledger,
+            place,
+            version,
+            team,
+            before.since,
+            before.spec_since if is_same else now,
+            {each: before.reservations.get(each, now) for each in ledger.reservations.expiring_ids},
+        )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:
         """Forget a ledger that was deleted or cannot be read, but not another one in its place."""
         with self._lock:
             observed = self._observed.get(namespace)
-            if observed is not None and observed.ledger_object.ledger.ledger_uid == ledger_uid:
+            if observed is not None and observed.ledger.ledger_uid == ledger_uid:
                 del self._observed[namespace]
+
+    def forget_team(self, place: str) -> None:
+        """Forget a team's object that was deleted or cannot be read. Its ledgers are found anew where they are."""
+        with self._lock:
+            self._teams.pop(place, None)
 
     def spec_since(self, namespace: str) -> float:
         """Return when this process first observed the ledger with the present quota in its present generation."""

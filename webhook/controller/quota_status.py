@@ -5,18 +5,14 @@ nothing is left, or little. Stale: counts may lag. UnmappedResources: the cluste
 counts.
 """
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import inf
-from time import monotonic, sleep
 from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import GPUS, exceeds, format_amount
+from policies.quota.amounts import GPUS, Vector, exceeds, format_amount
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
@@ -25,25 +21,21 @@ from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
-from webhook.controller.records import LedgerRecord
+from webhook.configuration.documents import QUOTA
+from webhook.controller.records import LedgerRecord, ledger_of
+from webhook.controller.status_writer import StatusWriter
 from webhook.quota.documents import (
     BudgetStatus,
     IdleGPUs,
     QuotaRecord,
     QuotaStatus,
+    ShareStatus,
     WaitingPods,
     encode_status,
     quota_path,
     quota_reference,
 )
 
-EVERY_SECONDS = 1.0
-"""From the first change to the write that shows all changes. So a status is written at most once a second."""
-PACE_SECONDS = 0.02
-"""Between two writes. 50 writes a second of some 4 ms take the API server a fifth of a core, however many quotas change."""
-FAILED_SECONDS = 10.0
-"""Pause of a status after a failed write, and of all statuses if the API server did not answer."""
-LOOK_SECONDS = 0.1
 CALL_SECONDS = 10.0
 
 TRUE, FALSE = "True", "False"
@@ -59,14 +51,12 @@ KEYS_SHOWN = 8
 """Dimensions or names in one message. The status has the amounts of all dimensions."""
 _LONGEST_QUOTED = 80
 
-_Verdict = tuple[str, str, str]
+Verdict = tuple[str, str, str]
 """Status, reason and message."""
-
-log = logging.getLogger("gpu_admission.controller")
 
 
 @dataclass(eq=False)
-class QuotaStatusWriter:
+class QuotaStatusWriter(StatusWriter):
     """Writes each status that differs. `stale` and `unmapped_resources` return the arguments of `conditions`."""
 
     api: ApiClient
@@ -82,59 +72,12 @@ class QuotaStatusWriter:
     """Likewise of idle GPUs; None: their use is not measured."""
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._due: dict[str, float] = {}
-        self._was_stale = False
+        super().__init__(QUOTA, self.leads, self.stale, self.quotas.namespaces)
 
-    def changed(self, namespace: str) -> None:
-        with self._lock:
-            self._due.setdefault(namespace, monotonic() + EVERY_SECONDS)
-
-    def all_changed(self) -> None:
-        for namespace in self.quotas.namespaces():
-            self.changed(namespace)
-
-    def run(self, stopping: threading.Event) -> None:
-        """Write until `stopping`; the body of a thread."""
-        while not stopping.wait(self.look()):
-            pass
-
-    def look(self) -> float:
-        """Write the statuses that are due, while this process leads. Return the seconds until the next call."""
-        if not self.leads():
-            return LOOK_SECONDS
-        if bool(self.stale()) != self._was_stale:
-            self._was_stale = not self._was_stale
-            self.all_changed()
-        while self.leads() and (namespace := self._take(monotonic())) is not None:
-            try:
-                if self._write(namespace):
-                    sleep(PACE_SECONDS)
-            except errors.Conflict:  # the watch will show the newer version
-                self.changed(namespace)
-            except errors.ApiError as error:
-                log.warning("%s: the status of the GPUQuota cannot be written: %s", namespace, error)
-                with self._lock:  # a change in between must not shorten the pause
-                    self._due[namespace] = monotonic() + FAILED_SECONDS
-                if isinstance(error, errors.Unreachable):
-                    return FAILED_SECONDS
-                sleep(PACE_SECONDS)
-            except Exception:  # a bug with one namespace must not end the work on the others
-                log.exception("%s: the status of the GPUQuota was not written", namespace)
-        return LOOK_SECONDS
-
-    def _take(self, now: float) -> str | None:
-        with self._lock:
-            due, namespace = min(((due, name) for name, due in self._due.items()), default=(inf, ""))
-            if due > now:
-                return None
-            del self._due[namespace]
-            return namespace
-
-    def _write(self, namespace: str) -> bool:
+    def write(self, namespace: str) -> bool:
         """Write the status of a quota if it differs, and return whether it did. Raises `errors.ApiError`."""
         quota = next(iter(self.quotas.items(namespace)), None)
-        record = next(iter(self.ledger_objects.items(namespace)), None)
+        record = ledger_of(namespace, lambda name: next(iter(self.ledger_objects.items(name)), None))
         if quota is None or record is None:
             return False
         status = self._shown(quota, record)
@@ -177,6 +120,7 @@ class QuotaStatusWriter:
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
             idle=idle,
+            team=ShareStatus.of(ledger),
             conditions=conditions(
                 ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
             ),
@@ -209,24 +153,30 @@ def conditions(
     """
     budget = _budget(ledger)
     spent = {kind: verdict for kind, verdict in budget.items() if kind == BUDGET_SPENT}
-    others = {EXCEEDED: _exceeded(ledger), **spent, "Stale": _stale(stale), **budget}
+    others = {
+        EXCEEDED: exceeded(ledger.used or {}, ledger.hard),
+        **spent,
+        "Stale": stale_verdict(stale),
+        **budget,
+    }
     found = {READY: _ready(ledger, others), **others}
     if unmapped_resources is not None:
         found["UnmappedResources"] = _unmapped_resources(unmapped_resources)
     kept = (each for each in before if each.type in found or each.type not in {BUDGET_SPENT, BUDGET_LOW})
-    return _replaced(kept, found, ledger.generation, now)
+    return replaced(kept, found, ledger.generation, now)
 
 
 def unreadable(
     problem: str, before: Iterable[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """Return the conditions of a quota whose ledger cannot be read. It is not Ready; the other conditions stay unchanged."""
-    return _replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
+    return replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
 
 
-def _replaced(
-    before: Iterable[Condition], found: Mapping[str, _Verdict], generation: int, now: datetime
+def replaced(
+    before: Iterable[Condition], found: Mapping[str, Verdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
+    """Return `found` as conditions, and those of `before` that it does not name."""
     written = {condition.type: condition for condition in before}
     current = (
         with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)
@@ -235,7 +185,7 @@ def _replaced(
     return *current, *(each for kind, each in written.items() if kind not in found)
 
 
-def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
+def _ready(ledger: QuotaLedger, others: Mapping[str, Verdict]) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     if ledger.used is None or ledger.uncounted:
         return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
@@ -261,10 +211,11 @@ def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
     return TRUE, "Ready", COUNTED
 
 
-def _exceeded(ledger: QuotaLedger) -> _Verdict:
-    over = exceeds(ledger.used or {}, ledger.hard)
+def exceeded(used: Vector, hard: Vector, within: str = "used is within spec.hard") -> Verdict:
+    """Return the condition Exceeded. `within`: its message if nothing is exceeded."""
+    over = exceeds(used, hard)
     if not over:
-        return FALSE, "WithinQuota", "used is within spec.hard"
+        return FALSE, "WithinQuota", within
     parts = [
         f"{excess.key}: {format_amount(excess.amount)} used of {format_amount(excess.hard)}, "
         f"{format_amount(excess.over)} too many"
@@ -274,7 +225,7 @@ def _exceeded(ledger: QuotaLedger) -> _Verdict:
     return TRUE, "OverQuota", "; ".join(parts) + more
 
 
-def _budget(ledger: QuotaLedger) -> dict[str, _Verdict]:
+def _budget(ledger: QuotaLedger) -> dict[str, Verdict]:
     """Return the conditions of the budget. None without one, or before its first count."""
     budget, spending = ledger.budget, ledger.spending
     if budget is None or spending is None:
@@ -291,20 +242,25 @@ def _budget(ledger: QuotaLedger) -> dict[str, _Verdict]:
     return found
 
 
-def _stale(why: str) -> _Verdict:
+def stale_verdict(why: str) -> Verdict:
+    """Return the condition Stale."""
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
-def _unmapped_resources(names: Sequence[str]) -> _Verdict:
+def _unmapped_resources(names: Sequence[str]) -> Verdict:
     if not names:
         return (
             FALSE,
             "AllKnown",
             "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
         )
+    return TRUE, "Unknown", f"not counted, because no GPUResourceMapping names them: {shown_names(names)}"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
-    shown = ", ".join(names[:KEYS_SHOWN])
-    return TRUE, "Unknown", f"not counted, because no GPUResourceMapping names them: {shown}{more}"
+    return ", ".join(names[:KEYS_SHOWN]) + more
 
 
 def quoted(lines: Sequence[str]) -> str:

@@ -16,7 +16,8 @@ from time import monotonic, sleep, time
 
 import msgspec
 
-from policies.quota.budget import is_news, next_change
+from policies.quota.budget import is_news as is_spending_news
+from policies.quota.budget import next_change
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import (
@@ -27,12 +28,15 @@ from policies.quota.ledger.reconcile import (
     initialise,
     reconcile,
 )
+from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.moves import Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
 from webhook.controller.quota_status import quoted
+from webhook.controller.teams import granted_in
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
@@ -73,6 +77,13 @@ class _Plan(msgspec.Struct, frozen=True):
     anew: bool
 
 
+class Counting(msgspec.Struct, frozen=True):
+    """A count of a ledger by a plan."""
+
+    plan: _Plan
+    result: Reconciled | Refused
+
+
 @dataclass(eq=False)
 class QuotaReconciler:
     """For any number of threads, but only one at a time for a namespace."""
@@ -90,6 +101,7 @@ class QuotaReconciler:
     notes: BudgetNotes
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
+    teams: TeamMoves
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
@@ -102,7 +114,7 @@ class QuotaReconciler:
         while monotonic() < begun + CONTEND_SECONDS:
             started, fresh = monotonic(), namespace in self._contended
             try:
-                if not fresh and (wait := self._first_wait(namespace)) > 0:
+                if (wait := self._first_wait(namespace, fresh=fresh)) > 0:
                     return wait
                 ledger_object = self.current(namespace, fresh=fresh)
                 self._contended.discard(namespace)
@@ -110,34 +122,54 @@ class QuotaReconciler:
                     self.metrics.forget(namespace)
                     self.line.start_all(namespace)
                     return LINE_AGAIN if self.line.has_waiting(namespace) else None
-                plan = self._plan(self._with_note(namespace, ledger_object.ledger))
-                if (wait := self._wait(namespace, plan)) > 0:
-                    return wait
-                result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
-                if isinstance(result, Refused):
-                    revisions = plan.ledger.revisions
-                    if result is Refused.OLDER and revisions == former:
-                        raise LedgerError(GONE_BACK, transient=False)
-                    former = revisions
-                    log.info("%s: %s; listing again", namespace, result.value)
-                    self.metrics.refused.labels(result.name.lower()).inc()
-                    plan.counter.refresh(namespace, since=started, nodes_since=started)
+                if self.teams.is_beyond(namespace):
+                    return None
+                counting = self.count(namespace, ledger_object.ledger, begun)
+                if isinstance(counting, float):
+                    return counting
+                if isinstance(counting.result, Refused):
+                    former = self.refused(namespace, counting, former, started)
                     continue
-                lifts: tuple[str, ...] = ()
-                if (turn := self.line.take_turn(namespace, result.ledger)) is not None:
-                    result, lifts = msgspec.structs.replace(result, ledger=turn.ledger), turn.lifts
-                in_force = self._write(namespace, ledger_object, plan, result)
-                self._start(namespace, lifts)
+                turn = self._take_turn(namespace, counting.result.ledger)
+                in_force = self._write(namespace, ledger_object, turn.ledger)
+                self.written(namespace, ledger_object.ledger, counting)
+                self.start(namespace, turn.lifts)
             except LedgerConflict:
                 # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
                 self._contended.add(namespace)
                 self.metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
             else:
-                return self._next(namespace, in_force)
+                return self.next(namespace, in_force)
         return CONTEND_AGAIN
 
-    def _start(self, namespace: str, lifts: tuple[str, ...]) -> None:
+    def count(self, namespace: str, ledger: QuotaLedger, begun: float) -> Counting | float:
+        """Count a ledger, or return the seconds until it can be counted. Raises LedgerError, `errors.ApiError`."""
+        plan = self._plan(self._with_note(namespace, ledger))
+        if (wait := self._wait(namespace, plan)) > 0:
+            return wait
+        return Counting(plan, self._reconciled(namespace, plan, self._count(namespace, plan, begun)))
+
+    def refused(
+        self, namespace: str, counting: Counting, former: Revisions | None, started: float
+    ) -> Revisions:
+        """List again after a refused count, and return its revisions. `former` are those of the one before. Raises as `count`."""
+        result, revisions = counting.result, counting.plan.ledger.revisions
+        if result is Refused.OLDER and revisions == former:
+            raise LedgerError(GONE_BACK, transient=False)
+        if isinstance(result, Refused):
+            log.info("%s: %s; listing again", namespace, result.value)
+            self.metrics.refused.labels(result.name.lower()).inc()
+        counting.plan.counter.refresh(namespace, since=started, nodes_since=started)
+        return revisions
+
+    def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
+        """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
+        # A ledger that joins a team has its turn there, with the others.
+        turn = None if ledger.team else self.line.take_turn(namespace, ledger)
+        return turn or Turn(ledger, (), {})
+
+    def start(self, namespace: str, lifts: tuple[str, ...]) -> None:
         """Remove the gates of the pods whose turn it is; of all, where the quota denies nothing."""
         if not self.line.has_waiting(namespace):
             return
@@ -146,11 +178,14 @@ class QuotaReconciler:
         else:
             self.line.start_all(namespace)
 
-    def _first_wait(self, namespace: str) -> float:
+    def _first_wait(self, namespace: str, *, fresh: bool) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
+        if self.observed.place(namespace) != namespace:
+            return SOON  # from then on it is counted with the others of its team
         ledger_object = self.observed.get(namespace)
         if (
-            ledger_object is None
+            fresh
+            or ledger_object is None
             or ledger_object.ledger.used is not None
             or not self._has_spec(namespace, ledger_object)
         ):
@@ -235,18 +270,19 @@ class QuotaReconciler:
         waited = not self.observed.initialization_wait(namespace)
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
-    def _write(
-        self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled
-    ) -> QuotaLedger:
+    def _write(self, namespace: str, versioned: VersionedLedger, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger in force."""
-        before, ledger = versioned.ledger, reconciled.ledger
-        # If only the revisions are newer, nothing is written: the protocol only needs that they never go back.
-        same = msgspec.structs.replace(ledger, revisions=before.revisions)
-        if not _is_spending_news(before, ledger):
-            same = msgspec.structs.replace(same, spending=before.spending)
-        if same != before:
-            self.swap(namespace, versioned, ledger)
-        if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
+        if not isinstance(versioned, Joining) and not is_news(versioned.ledger, ledger):
+            return versioned.ledger
+        return self.swap(namespace, versioned, ledger).ledger
+
+    def written(self, namespace: str, before: QuotaLedger, counting: Counting) -> None:
+        """Report a count that was written, or was no news."""
+        plan, reconciled = counting.plan, counting.result
+        if isinstance(reconciled, Refused):
+            return
+        ledger = reconciled.ledger
+        if ledger.class_catalogue not in {None, before.class_catalogue}:
             self.metrics.recount_time.labels(namespace).set(time())
             log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
         self.metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
@@ -259,9 +295,8 @@ class QuotaReconciler:
             log.error("%s: %s", namespace, dropped)
             quota = quota_reference(namespace, ledger.quota_uid)
             self.events.put(EventRecord(regarding=quota, reason="UnreadableReservations", message=dropped))
-        return ledger if same != before else before
 
-    def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
+    def next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self.observed.next_expiry(namespace)
@@ -294,69 +329,115 @@ class QuotaReconciler:
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
         """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
 
-        `fresh`: read it from the API server, because others write it faster than the watch shows it. Raises
-        LedgerError, or LedgerConflict if another process changed the ledger meanwhile.
+        `fresh`: read it from the API server, because others write it faster than the watch shows it. The ledger of a namespace
+        that joins a team is returned as it will be there. Raises LedgerError, or LedgerConflict if another process changed the
+        ledger meanwhile.
         """
         ledger_object = None if fresh else self.observed.get(namespace)
         if ledger_object is None:
-            granted = None if fresh else self.granted(namespace)
+            granted = None if fresh else self._granted(namespace)
             # If a ledger exists that is not observed yet, its creation conflicts.
             ledger_object = VersionedLedger(granted, NO_LEDGER_OBJECT) if granted else self._read(namespace)
             if ledger_object is None:
                 return None
             if ledger_object.version == NO_LEDGER_OBJECT:
                 # Never counted, so it grants nothing: if the call times out, the ledger may be created at any time later.
-                return self._with_spec(namespace, self.swap(namespace, ledger_object, ledger_object.ledger))
+                ledger_object = self.swap(namespace, ledger_object, ledger_object.ledger)
             self.observed.observe(namespace, ledger_object)
-        if ledger_object.ledger.used is not None and self._has_spec(namespace, ledger_object):
-            return ledger_object
-        return self._with_spec(namespace, ledger_object)
+        if ledger_object.ledger.moved_to:
+            return self._joining(namespace, ledger_object.ledger.moved_to)
+        is_counted = ledger_object.ledger.used is not None and not self.teams.is_beyond(namespace)
+        if not is_counted or not self._has_spec(namespace, ledger_object):
+            followed = self._with_spec(namespace, ledger_object)
+            if followed is None:
+                return None
+            ledger_object = followed
+        place = self.teams.place_of(namespace)
+        return self._joining(namespace, place) if place else ledger_object
+
+    def _joining(self, namespace: str, place: str) -> VersionedLedger:
+        joining = self.teams.joining(namespace, place)
+        if joining is None:
+            raise LedgerConflict("it stands in the object of a team")
+        return joining
+
+    def _granted(self, namespace: str) -> QuotaLedger | None:
+        """Return what the GPUQuota and the ClusterGPUQuota in the informers grant, never counted."""
+        return granted_in(self.granted(namespace), self.teams.granted(namespace))
 
     def _has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
         """Whether the ledger has the spec of the GPUQuota in the informer. Makes no call."""
-        granted = self.granted(namespace)
+        granted = self._granted(namespace)
         return granted is not None and spec_of(ledger_object.ledger) == spec_of(granted)
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
+        if isinstance(before, Joining):
+            return self.teams.join(namespace, before, ledger)
         written = self.store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
         self.observed.observe(namespace, written)
         return written
 
     def _read(self, namespace: str) -> VersionedLedger | None:
         try:
-            return self.store.read(namespace, CALL_SECONDS)
+            own = self.store.read_own(namespace, CALL_SECONDS)
+            if own is not None:
+                return own
+            granted = self._read_granted(namespace)
+            return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
         except LedgerError as error:
             # An unreadable ledger denies requests, even after its quota was deleted.
             if error.transient or not self.store.discard(namespace, CALL_SECONDS):
                 raise
             return None
 
+    def _read_granted(self, namespace: str) -> QuotaLedger | None:
+        return granted_in(self.store.granted(namespace, CALL_SECONDS), self.teams.granted(namespace))
+
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
-        """Read the GPUQuota, and write its spec into the ledger. Without a GPUQuota, delete the ledger and return None."""
-        granted, ledger = self.store.granted(namespace, CALL_SECONDS), ledger_object.ledger
+        """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
+
+        What shows that there is neither is read after the ledger.
+        """
+        granted, ledger = self._read_granted(namespace), ledger_object.ledger
         if granted is None:
+            if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
+                raise LedgerError("the watch does not show its ClusterGPUQuota yet", transient=True)
             self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
             return None
-        if spec_of(ledger) == spec_of(granted):
-            return ledger_object
-        updated = msgspec.structs.replace(
-            ledger,
-            quota_uid=granted.quota_uid,
-            generation=granted.generation,
-            hard=granted.hard,
-            unclassified_pods=granted.unclassified_pods,
-            max_waiting=granted.max_waiting,
-            budget=granted.budget,
-        )
-        return self.swap(namespace, ledger_object, updated)
+        updated = with_spec_of(ledger, granted)
+        if not granted.quota_uid or self.teams.is_beyond(namespace):
+            # Its own object has no limits, or not those of its team: it is counted when it joins the team.
+            updated = msgspec.structs.replace(updated, used=None)
+        return ledger_object if updated == ledger else self.swap(namespace, ledger_object, updated)
+
+
+def with_spec_of(ledger: QuotaLedger, granted: QuotaLedger) -> QuotaLedger:
+    """Return the ledger with the spec that is granted. It keeps what was counted."""
+    return msgspec.structs.replace(
+        ledger,
+        quota_uid=granted.quota_uid,
+        generation=granted.generation,
+        hard=granted.hard,
+        unclassified_pods=granted.unclassified_pods,
+        max_waiting=granted.max_waiting,
+        budget=granted.budget,
+    )
+
+
+def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
+    """Whether a count has to be written. Newer revisions alone need no write: they only must not go back."""
+    same = msgspec.structs.replace(after, revisions=before.revisions, team=before.team)
+    if not _is_spending_news(before, after):
+        same = msgspec.structs.replace(same, spending=before.spending)
+    return same != before
 
 
 def _is_spending_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     if after.budget is None or after.spending is None:
         return after.spending != before.spending
-    return is_news(after.budget, before.spending, after.spending, every=SPENDING_MS)
+    return is_spending_news(after.budget, before.spending, after.spending, every=SPENDING_MS)
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:

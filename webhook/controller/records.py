@@ -25,7 +25,14 @@ from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.documents import PLURAL
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.quota.ledger_objects import LedgerObjectError, decode_ledger_object
+from webhook.quota.ledger_objects import (
+    KnownLedgers,
+    LedgerObjectError,
+    VersionedTeam,
+    decode_ledger_object,
+    decode_team_object,
+    is_team_object,
+)
 from webhook.quota.store import VersionedLedger
 from webhook.workloads.gangs import GangSource, gang_source
 
@@ -347,24 +354,63 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):
-    """A ledger in its informer, with the namespace whose quota it counts. If it cannot be read, `problem` says why."""
+    """A ledger object in its informer, by its name: with the ledger of that namespace, or those of a team.
+
+    If it cannot be read, `problem` says why.
+    """
 
     uid: str
     namespace: str
     versioned: VersionedLedger | None = None
     problem: str = ""
+    team: VersionedTeam | None = None
 
     @property
     def ledger(self) -> QuotaLedger | None:
         return None if self.versioned is None else self.versioned.ledger
 
+    @property
+    def moved_to(self) -> str:
+        """The name of the team's object to which the ledger moved, "" if it did not."""
+        return self.versioned.ledger.moved_to if self.versioned else ""
 
-def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
-    metadata = decode_metadata(raw)
-    try:
-        return LedgerRecord(metadata.uid, metadata.name, decode_ledger_object(raw))
-    except LedgerObjectError as error:
-        return LedgerRecord(metadata.uid, metadata.name, problem=str(error))
+    def of(self, namespace: str) -> "LedgerRecord":
+        """Return the record of a namespace in that of its team; one with a problem if it is not there."""
+        ledger = self.team.team_ledgers.of(namespace) if self.team else None
+        if self.team is None or ledger is None:
+            problem = self.problem or f"the ledger is moving to {self.namespace}"
+            return LedgerRecord(self.uid, namespace, problem=problem)
+        versioned = VersionedLedger(ledger, self.team.version, self.team.team_ledgers)
+        return LedgerRecord(ledger.ledger_uid, namespace, versioned)
+
+
+def ledger_of(namespace: str, find: Callable[[str], LedgerRecord | None]) -> LedgerRecord | None:
+    """Return the record with the ledger of a namespace, from its own object or that of its team. None without one.
+
+    `find` returns the record of the object of that name.
+    """
+    own = find(namespace)
+    if own is None or not own.moved_to:
+        return own
+    team = find(own.moved_to)
+    return (team or LedgerRecord(own.uid, own.moved_to)).of(namespace)
+
+
+class LedgerReader:
+    """Decodes ledger objects. Of a team's object, which is written often, only ledgers that changed since the last version."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, KnownLedgers] = {}
+
+    def read(self, raw: msgspec.Raw) -> LedgerRecord:
+        metadata = decode_metadata(raw)
+        uid, name = metadata.uid, metadata.name
+        try:
+            if not is_team_object(name):
+                return LedgerRecord(uid, name, decode_ledger_object(raw))
+            return LedgerRecord(uid, name, team=decode_team_object(raw, self._known.setdefault(name, {})))
+        except LedgerObjectError as error:
+            return LedgerRecord(uid, name, problem=str(error))
 
 
 def ledgers(installation: str) -> Resource:

@@ -35,9 +35,15 @@ class UsageLog:
     """Writes lines while `leads` returns true."""
 
     def __init__(
-        self, write: Callable[[dict[str, Any]], object], leads: Callable[[], bool], *, replica: str
+        self,
+        write: Callable[[dict[str, Any]], object],
+        leads: Callable[[], bool],
+        *,
+        replica: str,
+        team_of: Callable[[str], str] = lambda _namespace: "",
     ) -> None:
-        self._write, self._leads, self._replica = write, leads, replica
+        """`team_of` returns the ClusterGPUQuota of a namespace, "" if it has none."""
+        self._write, self._leads, self._replica, self._team_of = write, leads, replica, team_of
         self._new: deque[Holding] = deque()
 
     def counted(self, holding: Holding) -> None:
@@ -78,6 +84,7 @@ class UsageLog:
 
     def _line(self, holding: Holding, verdict: str, **fields: bool) -> None:
         record = holding.record
+        team = self._team_of(record.namespace)
         line = {
             "time": timestamp(datetime.now(UTC), "milliseconds"),
             "phase": "count",
@@ -89,6 +96,7 @@ class UsageLog:
             "objectUid": record.uid,
             "owner": record.holder,
             "since": record.since,
+            **({"team": team} if team else {}),
             **fields,
             **holding.counted,
         }

@@ -7,7 +7,7 @@ and patches the pods.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -18,8 +18,10 @@ import msgspec
 from policies.quota.amounts import Vector, maximum, positive_difference, total
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line import Gang, Standing, Turn, Waiter, take_turn
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, take_turn
 from policies.quota.shortage import KEEPING
+from policies.quota.team_line import TeamTurn, take_team_turn
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
@@ -61,8 +63,16 @@ class _Aside(msgspec.Struct, frozen=True):
     until: float
 
 
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
+    """The pods of a namespace that wait, their demands by uid, and what the line needs to know of them."""
+
+    pods: Collection[PodRecord]
+    demands: Mapping[str, Vector]
+    line: InLine
+
+
 class WaitingLine:
-    """For any number of threads, but `take_turn` of one namespace in one thread at a time.
+    """For any number of threads, but a turn of one namespace, or of the namespaces of a team, in one thread at a time.
 
     `queue_of` returns `spec.queue` of the quota of a namespace. `again` is called with a namespace whose line should be looked
     at again, and after how many seconds.
@@ -104,18 +114,48 @@ class WaitingLine:
 
         `ledger` was just counted. Only pods of that count take part: what is held for a pod that a count lacks is removed.
         """
+        waiting = self._waiting(namespace, ledger, in_team=False)
+        if waiting is None:
+            return None
+        line = waiting.line
+        turn = take_turn(ledger, line.waiters, line.gangs, line.queue, _starved_before(), line.kept)
+        self._reports.turn(namespace, waiting.pods, waiting.demands, turn)
+        return turn
+
+    def take_team_turn(self, team_ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
+        """Return the ledgers of a team with what is held for the next pods in line.
+
+        `namespaces` were just counted. Others take no part, but quota is kept for the replacements of their pods.
+        """
+        with self._lock:
+            ended = [each for each in self._ended if each in team_ledgers.ledgers]
+        found = {
+            namespace: waiting
+            for namespace in {*namespaces, *(each for each in ended if not self.has_waiting(each))}
+            if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
+            is not None
+        }
+        lines = {namespace: waiting.line for namespace, waiting in found.items()}
+        team_turn = take_team_turn(team_ledgers, lines, _starved_before())
+        for namespace, turn in team_turn.turns.items():
+            self._reports.turn(namespace, found[namespace].pods, found[namespace].demands, turn)
+        return team_turn
+
+    def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
+        """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
         stored = self._usage_cache.own.waiting_pods(namespace)
-        waiting = [pod for pod in stored if pod.version <= ledger.revisions.pods]
-        if ledger.class_catalogue is None or not (waiting or ledger.reservations.lifts):
+        pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
+        is_needed = pods or ledger.reservations.lifts or (in_team and namespace in self._ended)
+        if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
             return None
         demand_of = self._demand_of(ledger)
         if demand_of is None:
             return None
-        demands = {pod.uid: demand_of(pod) for pod in waiting}
-        replacing = self._replacements(namespace, waiting, demand_of)
-        keys, gangs = self._known_gangs(namespace, waiting)
+        demands = {pod.uid: demand_of(pod) for pod in pods}
+        replacing = self._replacements(namespace, pods, demand_of, in_team=in_team)
+        keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
             self._again(namespace, AGAIN_SECONDS)
         waiters = [
@@ -128,13 +168,10 @@ class WaitingLine:
                 obstacle=self._obstacle(pod, gangs.get(keys.get(pod.uid, ""))),
                 replaces=pod.uid in replacing,
             )
-            for pod in waiting
+            for pod in pods
         ]
-        starved_before = timestamp(datetime.now(UTC) - timedelta(seconds=STARVED_SECONDS))
-        kept = self._kept(namespace, demand_of)
-        turn = take_turn(ledger, waiters, gangs, self._queue_of(namespace), starved_before, kept)
-        self._reports.turn(namespace, waiting, demands, turn)
-        return turn
+        queue = self._queue_of(namespace)
+        return _Waiting(pods, demands, InLine(waiters, gangs, queue, self._kept(namespace, demand_of)))
 
     def start(self, namespace: str, uids: Iterable[str]) -> None:
         """Remove the gates of these pods, in other threads."""
@@ -175,16 +212,24 @@ class WaitingLine:
         return demand_of
 
     def _replacements(
-        self, namespace: str, waiting: Collection[PodRecord], demand_of: Callable[[PodRecord], Vector]
+        self,
+        namespace: str,
+        waiting: Collection[PodRecord],
+        demand_of: Callable[[PodRecord], Vector],
+        *,
+        in_team: bool = False,
     ) -> set[str]:
-        """Return the uids of the pods that replace one that ended lately, each at most one."""
+        """Return the uids of the pods that replace one that ended lately, each at most one.
+
+        In a team only those of controllers that keep their pods: a Job with many pods would keep other namespaces from its quota.
+        """
         if not self._queue_of(namespace).prefer_replacements:
             return set()
         with self._lock:
             ended = self._ended.get(namespace, deque())
             while ended and ended[0].at < monotonic() - REPLACED_SECONDS:
                 ended.popleft()
-            lately = list(ended)
+            lately = [each for each in ended if not in_team or _is_kept(each.pod)]
         # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
         found = self._replacing.get(namespace, set()).intersection(pod.uid for pod in waiting)
         by_holder: dict[str, list[_Ended]] = {}
@@ -228,7 +273,7 @@ class WaitingLine:
         since = monotonic() - KEPT_SECONDS
         with self._lock:
             ended = [each.pod for each in self._ended.get(namespace, ()) if each.at > since]
-        replaced = [pod for pod in ended if pod.holder.partition("/")[0] in KEEPING]
+        replaced = [pod for pod in ended if _is_kept(pod)]
         if replaced:
             self._again(namespace, KEPT_SECONDS)
         return total(map(demand_of, replaced))
@@ -319,6 +364,15 @@ class WaitingLine:
         self._reports.denied(pod, str(error))
         log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, error)
         self._again(pod.namespace, pause)
+
+
+def _starved_before() -> str:
+    return timestamp(datetime.now(UTC) - timedelta(seconds=STARVED_SECONDS))
+
+
+def _is_kept(pod: PodRecord) -> bool:
+    """Whether the controller of the pod makes another one when it ends."""
+    return pod.holder.partition("/")[0] in KEEPING
 
 
 def _holds_less(pod: PodRecord, other: PodRecord, demand_of: Callable[[PodRecord], Vector]) -> bool:

@@ -19,8 +19,9 @@ from policies.quota.budget import reached
 from policies.quota.budget_findings import how_much, time_of
 from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.line import Place, Standing, Turn
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventRecord, Regarding
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.records import PodRecord
@@ -180,7 +181,7 @@ class WaitingReports:
         place, ledger = turn.places[uid], turn.ledger
         needed = _limited(place.needed, ledger)
         if place.standing in _BLOCKED:
-            return _in_line(place.number, needed, ledger, datetime.now(UTC))
+            return _in_line(place, needed, ledger, datetime.now(UTC))
         if place.standing is Standing.INCOMPLETE:
             detail = f"{place.missing} of the {members + place.missing} pods of its gang {place.gang}"
         elif place.standing is Standing.UNREAD_GANG:
@@ -206,14 +207,17 @@ def _order(place: Place, pod: PodRecord) -> tuple[object, ...]:
 
 
 def _limited(needed: Vector, ledger: QuotaLedger) -> Vector:
-    return {key: amount for key, amount in needed.items() if key in ledger.hard}
+    return {key: amount for key, amount in needed.items() if key in ledger.limited}
 
 
 def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
-    granted = {key: ledger.hard[key] for key in positive_difference(needed, ledger.hard)}
-    return f"{amounts_in_words(needed)}" + (
-        f", the quota grants {amounts_in_words(granted)}" if granted else ""
-    )
+    over = positive_difference(needed, ledger.hard)
+    granted = {key: ledger.hard[key] for key in over if key in ledger.hard}
+    whose = "the quota grants"
+    if not granted and ledger.team is not None:
+        most, whose = ledger.team.most, f"{team_title(ledger.team.team.name)} grants its namespace at most"
+        granted = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
+    return amounts_in_words(needed) + (f", {whose} {amounts_in_words(granted)}" if granted else "")
 
 
 def _spent(needed: Vector, ledger: QuotaLedger) -> str:
@@ -225,22 +229,51 @@ def _spent(needed: Vector, ledger: QuotaLedger) -> str:
     return f"{how_much(budget, spending, spent)}; it waits until {time_of(spending.end)}"
 
 
-def _in_line(number: int, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
-    where = "next in line" if number == 1 else f"{number}{_ordinal(number)} in line"
+def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
+    where = "next in line" if place.number == 1 else f"{place.number}{_ordinal(place.number)} in line"
+    if place.for_team and ledger.team is not None:
+        return f"{where} of its namespace{_for_team(needed, ledger, ledger.team)}"
+    needed = {key: amount for key, amount in needed.items() if key in ledger.hard}
     if not needed:
         return where
-    used, reserved, hard = ledger.used or {}, ledger.reserved, ledger.hard
-    free = {
-        key: max(hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING), NOTHING) for key in needed
-    }
-    # The dimension that lacks room says what must become free.
-    key = min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
-    of = f"{format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
+    free = {key: max(ledger.hard[key] - amount, NOTHING) for key, amount in _held(needed, ledger).items()}
+    key = _scarcest(needed, free)
     holders = ledger.holders.get(key, ())
     idle = idle_holders(idle_first(holders)[:IDLE_NAMED], key, now)
     largest = ", ".join(f"{each.name} {each.amount}" for each in largest_first(holders)[:HOLDERS_NAMED])
     who = (f"; {idle}" if idle else "") + (f"; largest holders: {largest}" if largest else "")
-    return f"{where}, needs {amounts_in_words(needed)}, {format_amount(free[key])} of {of} free{who}"
+    return f"{where}, needs {amounts_in_words(needed)}, {_free(key, free, ledger.hard)} free{who}"
+
+
+def _for_team(needed: Vector, ledger: QuotaLedger, share: TeamShare) -> str:
+    """Return what a pod waits for: `, needs 8 GPUs, 2 of 64 of ClusterGPUQuota team-vision free; largest namespaces: …`."""
+    hard = share.team.hard
+    needed = {key: amount for key, amount in needed.items() if key in hard}
+    free = {key: max(share.free(key, amount), NOTHING) for key, amount in _held(needed, ledger).items()}
+    if not needed:
+        return ""
+    key = _scarcest(needed, free)
+    largest = largest_namespaces(share, key, HOLDERS_NAMED)
+    before = "; another namespace goes first" if needed[key] <= free[key] else ""
+    who = f"; largest namespaces: {largest}" if largest else ""
+    of = f"{_free(key, free, hard)} of {team_title(share.team.name)}"
+    return f", needs {amounts_in_words(needed)}, {of} free{before}{who}"
+
+
+def _held(needed: Vector, ledger: QuotaLedger) -> Vector:
+    """Return what the namespace holds of what is needed."""
+    used, reserved = ledger.used or {}, ledger.reserved
+    return {key: used.get(key, NOTHING) + reserved.get(key, NOTHING) for key in needed}
+
+
+def _scarcest(needed: Vector, free: Vector) -> str:
+    """Return the dimension that lacks room: it says what must become free."""
+    return min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
+
+
+def _free(key: str, free: Vector, hard: Vector) -> str:
+    """Return `2 of 64`, of a class `2 of 64 nvidia-a100`."""
+    return f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
 
 
 def _ordinal(number: int) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.quota.amounts import Vector, format_amount, parse_amount
+from policies.quota.amounts import NOTHING, Vector, format_amount, parse_amount, total
 from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, LimitsSpec, QuotaSpec
@@ -128,6 +128,39 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured: str = ""
 
 
+class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the namespace sees of its team.
+
+    name: of the ClusterGPUQuota. hard: what that grants to all its namespaces. free: what of that this namespace can still have.
+    guaranteed_to_others: what of `hard` it can never have. largest: by dimension of `hard`, the namespaces with the most, used or
+    guaranteed. contact: whom to ask for more.
+    """
+
+    name: str
+    hard: Vector = {}
+    free: Vector = {}
+    guaranteed_to_others: Vector = {}
+    largest: Mapping[str, tuple[Holder, ...]] = {}
+    contact: str = ""
+
+    @classmethod
+    def of(cls, ledger: QuotaLedger) -> "ShareStatus | None":
+        """Return what a ledger sees of its team. None without one."""
+        if (share := ledger.team) is None:
+            return None
+        hard, held = share.team.hard, total((ledger.used or {}, ledger.reserved))
+        return cls(
+            name=share.team.name,
+            hard=hard,
+            free={key: max(share.free(key, held.get(key, NOTHING)), NOTHING) for key in hard},
+            guaranteed_to_others={key: each for key, each in share.guaranteed_to_others.items() if each},
+            largest={
+                key: tuple(Holder(name, str(amount)) for name, amount in share.largest(key)) for key in hard
+            },
+            contact=share.team.contact,
+        )
+
+
 class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the statuses of GPUQuota and ClusterGPUQuota share: a copy of ledgers for people, some seconds old at most.
 
@@ -154,6 +187,7 @@ class QuotaStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_
     holders: Mapping[str, tuple[Holder, ...]] = {}
     budget: BudgetStatus | None = None
     idle: IdleGPUs | None = None
+    team: ShareStatus | None = None
 
 
 class LimitsRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,5 +91,11 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         is_present = ledger.spending is not None and time() * 1000 < ledger.spending.end
         spending = ledger.spending if is_present else None
         return QuotaGrant(
-            ledger.hard, ledger.unclassified_pods, held, ledger.all_waiting, ledger.budget, spending
+            ledger.hard,
+            ledger.unclassified_pods,
+            held,
+            ledger.all_waiting + (ledger.team.waiting if ledger.team else 0),
+            ledger.budget,
+            spending,
+            ledger.team,
         )

@@ -26,7 +26,7 @@ from policies.quota.waiting import MAX_WAITING
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, Identified, Identity, api_path
 from webhook.configuration.documents import API_VERSION, GROUP
-from webhook.quota import documents
+from webhook.quota import documents, team_documents
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -41,7 +41,7 @@ NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
-def ungranted(unclassified_pods: UnclassifiedPods) -> QuotaLedger:
+def ungranted(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
     """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
     return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
@@ -100,6 +100,14 @@ class _TeamLedgers(msgspec.Struct, frozen=True, rename="camel", kw_only=True, om
     leaving: tuple[str, ...] = ()
 
 
+class _ReadTeamLedgers(msgspec.Struct, frozen=True):
+    """The same, with each ledger as its text."""
+
+    team: _TeamSpec
+    ledgers: dict[str, msgspec.Raw] = {}
+    leaving: tuple[str, ...] = ()
+
+
 class _Object(Identified, frozen=True):
     """`ledger` is empty in the answer to a write, which has only the metadata."""
 
@@ -108,7 +116,7 @@ class _Object(Identified, frozen=True):
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _LEDGER = msgspec.json.Decoder(_Ledger)
-_TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
+_TEAM_LEDGERS = msgspec.json.Decoder(_ReadTeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
@@ -120,6 +128,11 @@ cannot be written never frees quota."""
 def team_object_name(team: str) -> str:
     """Return the name of the object with the ledgers of a team: no namespace has a dot in its name."""
     return f"{TEAM_OBJECT}{team}"
+
+
+def team_name(name: str) -> str:
+    """Return the name of the team whose ledgers are in the object of that name."""
+    return name.removeprefix(TEAM_OBJECT)
 
 
 def is_team_object(name: str) -> bool:
@@ -165,8 +178,16 @@ def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
     )
 
 
-def decode_team_object(document: bytes | msgspec.Raw) -> VersionedTeam:
-    """Return the ledgers in the object of a team. Raises LedgerObjectError."""
+KnownLedgers = dict[str, tuple[bytes, QuotaLedger]]
+"""Ledgers of a team by namespace, and their text in the team's object."""
+
+
+def decode_team_object(document: bytes | msgspec.Raw, known: KnownLedgers | None = None) -> VersionedTeam:
+    """Return the ledgers in the object of a team. Raises LedgerObjectError.
+
+    Most versions change one ledger. So those of `known` that have the same text are returned as they are; then it has the others.
+    """
+    found: KnownLedgers = {}
     try:
         read = _OBJECT.decode(document)
         metadata, written = read.metadata, _TEAM_LEDGERS.decode(read.ledger)
@@ -180,11 +201,21 @@ def decode_team_object(document: bytes | msgspec.Raw) -> VersionedTeam:
             unclassified_pods=spec.unclassified_pods,
             contact=spec.contact,
         )
-        ledgers = {namespace: _read(each, each.ledger_uid) for namespace, each in written.ledgers.items()}
+        for namespace, raw in written.ledgers.items():
+            text = bytes(raw)
+            same = known.get(namespace) if known else None
+            if same is None or same[0] != text:
+                each = _LEDGER.decode(text)
+                same = text, _read(each, each.ledger_uid)
+            found[namespace] = same
     except ValueError as error:  # of msgspec, amounts and numbers
         raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
-    found = TeamLedgers(team, ledgers, frozenset(written.leaving))
-    return VersionedTeam(found, metadata.resource_version, metadata.uid)
+    if known is not None:  # several threads may read versions of one object
+        known.clear()
+        known.update(found)
+    ledgers = {namespace: ledger for namespace, (_, ledger) in found.items()}
+    team_ledgers = TeamLedgers(team, ledgers, frozenset(written.leaving))
+    return VersionedTeam(team_ledgers, metadata.resource_version, metadata.uid)
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> Identity:
@@ -284,8 +315,8 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. If there
-        is none of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
+        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. Without
+        any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
         """
         if (place := self._places.get(namespace)) is not None and (
             there := self._in_team(namespace, place, seconds)
@@ -303,8 +334,8 @@ class ClusterStore:
         if own is not None:
             return own
         granted = self.granted(namespace, seconds)
-        if granted is None and (team := self._team_of(namespace, seconds)) is not None:
-            granted = ungranted(team.spec.unclassified_pods)
+        if granted is None and self._team_of(namespace, seconds) is not None:
+            granted = ungranted()
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
@@ -337,6 +368,21 @@ class ClusterStore:
         if quota.granted is None:
             raise LedgerError(quota.problem, transient=False)
         return quota.granted
+
+    def has_team(self, namespace: str, seconds: float) -> bool:
+        """Whether the namespace belongs to a team, read now. Raises LedgerError."""
+        return self._team_of(namespace, seconds) is not None
+
+    def granted_team(self, name: str, seconds: float) -> Team | None:
+        """Return what the ClusterGPUQuota grants. None without one."""
+        with _as_ledger_errors("read"):
+            found = self._get(team_documents.team_path(name), team_documents.TEAM_PLURAL, seconds)
+            record = None if found is None else team_documents.decode_team(found)
+        if record is None:
+            return None
+        if record.granted is None:
+            raise LedgerError(record.problem, transient=False)
+        return record.granted
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float

@@ -8,8 +8,11 @@ from contextlib import suppress
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.team_spec import NamedTeam, TeamSpec
-from webhook.cluster.api import api_path
+from policies.quota.ledger.team import Team
+from policies.quota.team_spec import NamedTeam, TeamNamespaces, TeamSpec
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.collection import CLUSTER
 from webhook.cluster.events import Regarding
 from webhook.configuration.documents import API_VERSION, TEAM
 from webhook.quota.documents import (
@@ -61,19 +64,52 @@ class TeamStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
-    """A decoded ClusterGPUQuota."""
+    """A decoded ClusterGPUQuota.
+
+    `namespaces` is also that of a spec whose other parts cannot be read, so that no namespace leaves its team because of those.
+    """
 
     name: str
+    namespaces: TeamNamespaces | None = None
     spec: TeamSpec | None = None
     status: TeamStatus = TeamStatus()
 
     @property
     def named(self) -> NamedTeam | None:
-        """What decides membership. None if the spec cannot be read."""
-        return NamedTeam(self.name, self.spec) if self.spec else None
+        """What decides membership. None if that cannot be read."""
+        return NamedTeam(self.name, self.namespaces) if self.namespaces else None
+
+    @property
+    def namespace(self) -> str:
+        """Where informers keep it: it is cluster-scoped."""
+        return CLUSTER
+
+    @property
+    def granted(self) -> Team | None:
+        """What it grants. None if the spec cannot be read."""
+        if self.spec is None:
+            return None
+        return Team(
+            name=self.name,
+            uid=self.uid,
+            generation=self.generation,
+            hard=self.spec.amounts,
+            guaranteed=self.spec.guarantees,
+            unclassified_pods=self.spec.unclassified_pods,
+            contact=self.spec.contact,
+        )
+
+
+class _Namespaces(TeamNamespaces, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What can be read of them."""
+
+
+class _Membership(msgspec.Struct, frozen=True):
+    namespaces: _Namespaces
 
 
 _SPEC = msgspec.json.Decoder(TeamSpec)
+_MEMBERSHIP = msgspec.json.Decoder(_Membership)
 _STATUS = status_decoder(TeamStatus)
 
 
@@ -88,11 +124,15 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
         problem = str(error)
     else:
         problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
+    namespaces = None
+    with suppress(msgspec.ValidationError):
+        namespaces = _MEMBERSHIP.decode(read.spec).namespaces
     status = TeamStatus()
     with suppress(ValueError):
         status = _STATUS.decode(read.status)
     return TeamRecord(
         name=metadata.name,
+        namespaces=namespaces,
         uid=metadata.uid,
         version=metadata.resource_version,
         generation=metadata.generation,
@@ -100,6 +140,15 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
         status=status,
         problem=problem and f"the ClusterGPUQuota cannot be read: {problem}",
     )
+
+
+def read_teams(api: ApiClient) -> tuple[NamedTeam, ...]:
+    """Return the ClusterGPUQuotas of the cluster that can be read, none if that fails."""
+    try:
+        listed = api.list(team_path(), decode_team)
+    except (errors.ApiError, msgspec.MsgspecError):
+        return ()
+    return tuple(team for record in listed.items if (team := record.named) is not None)
 
 
 def encode_team_status(record: TeamRecord, status: TeamStatus) -> bytes:

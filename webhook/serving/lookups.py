@@ -72,7 +72,7 @@ def _update(records: dict[Any, Any], before: Any, after: Any) -> None:
 class Namespaces:
     """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold.
 
-    `changed` is called with the name of each new or changed namespace.
+    `changed` is called with the name of each new, changed or deleted namespace.
     """
 
     def __init__(self, api: ApiClient, changed: Callable[[str], object] = lambda _name: None) -> None:
@@ -94,6 +94,15 @@ class Namespaces:
         except (errors.ApiError, msgspec.MsgspecError) as error:
             raise NamespaceUnknown(str(error)) from None
 
+    def known(self, name: str) -> Labels | None:
+        """Return the labels in the watch. None if it shows no such namespace."""
+        record = self._by_name.get(name)
+        return record.labels if record else None
+
+    def names(self) -> list[str]:
+        """Return the namespaces in the watch. Takes no lock, unlike `all`."""
+        return list(self._by_name)
+
     def all(self) -> dict[str, Labels] | None:
         """Return the labels of every namespace, None before they were listed."""
         if not self.informer.synced:
@@ -102,8 +111,8 @@ class Namespaces:
 
     def _namespace_changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
         _update(self._by_name, before, after)
-        if after is not None:
-            self._changed(after.key)
+        if (changed := after or before) is not None:
+            self._changed(changed.key)
 
 
 class ClaimWatch:

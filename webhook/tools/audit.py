@@ -43,6 +43,7 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
     kind: str
     verdict: str
     namespace: str = ""
+    team: str = ""
     name: str = ""
     user: str = ""
     operation: str = ""
@@ -112,6 +113,7 @@ def _opened(name: str) -> AbstractContextManager[BinaryIO]:
 MAX_REMEMBERED = 200_000
 """Of authors of pods and of their owners, released objects, and pods that waited: some 50 MB in all. The oldest are forgotten."""
 UNKNOWN_CLASS = "(class not known)"
+NO_TEAM = "(no team)"
 UNKNOWN_USER = "(not in the log)"
 MILLISECONDS = 3_600_000
 """Of an hour."""
@@ -143,6 +145,7 @@ class By(Enum):
     """How GPU-hours are grouped."""
 
     NAMESPACE = "namespace"
+    TEAM = "team"
     OWNER = "owner"
     CLASS = "class"
     USER = "user"
@@ -316,6 +319,8 @@ class Usage:
         match by:
             case By.NAMESPACE:
                 return line.namespace
+            case By.TEAM:
+                return line.team or NO_TEAM
             case By.CLASS:
                 return line.class_ or UNKNOWN_CLASS
             case By.OWNER:

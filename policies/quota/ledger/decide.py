@@ -3,8 +3,9 @@
 A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
-While pods wait in line, nobody else reserves anything. The controller holds the demand of a pod in line in the ledger. When it
-removes the gate, the pod takes that over. So a removal that comes late is denied.
+While pods wait in line, nobody else reserves anything. While they wait for the quota of a team, that is so in all its namespaces,
+but for what is within a guarantee. The controller holds the demand of a pod in line in the ledger. When it removes the gate, the
+pod takes that over. So a removal that comes late is denied.
 """
 
 from collections.abc import Sequence
@@ -98,9 +99,13 @@ class Shortfall(msgspec.Struct, frozen=True):
     guaranteed_to_others: Fraction = NOTHING
 
     @property
+    def most(self) -> Fraction:
+        """What the namespace can have at most."""
+        return self.hard - self.guaranteed_to_others
+
+    @property
     def can_never_fit(self) -> bool:
-        """Whether the request is larger than what the namespace can have at most."""
-        return self.requested > self.hard - self.guaranteed_to_others
+        return self.requested > self.most
 
 
 class ReservationVerdict(msgspec.Struct, frozen=True):
@@ -166,7 +171,6 @@ class _Batch:
         self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
         self._waiting = ledger.all_waiting
-        self._others_wait = ledger.team is not None and ledger.team.waiting > 0
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
         """Ids of what was held for pods whose gates are removed."""
@@ -210,7 +214,7 @@ class _Batch:
             return VerdictReason.EXCEEDED, shortfalls
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED, ()
-        if line is Line.BEHIND and (self._waiting or self._others_wait):
+        if line is Line.BEHIND and (self._waiting or self._passes_others(reservation)):
             return VerdictReason.OTHERS_WAIT, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
@@ -226,11 +230,21 @@ class _Batch:
         if positive_difference(reservation.demand, held.demand):
             return VerdictReason.NOT_HELD, ()
         taken_over = msgspec.structs.replace(reservation, demand=held.demand)
+        if self._has_uncounted(taken_over):
+            return VerdictReason.UNCOUNTED, ()
         if shortfalls := self._shortfalls(taken_over, {}):
             return VerdictReason.EXCEEDED, shortfalls
         self.lifted.add(held.id)
         self.added[reservation.id] = taken_over
         return VerdictReason.RESERVED, ()
+
+    def _passes_others(self, reservation: Reservation) -> bool:
+        """Whether it takes from the team what pods of other namespaces wait for, and not only what its own is guaranteed."""
+        team = self._ledger.team
+        if team is None or not team.waiting:
+            return False
+        held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))
+        return not team.is_guaranteed(held, reservation.demand)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether another namespace of the team has a ledger without one of its dimensions."""

@@ -158,6 +158,16 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
             free.append(self.team.free(key, held))
         return min(free)
 
+    def exceeded(self, held: Vector) -> list[str]:
+        """Return the limited dimensions that are exceeded, if this is held."""
+        return [key for key in sorted(self.limited) if self.free(key, held.get(key, NOTHING)) < 0]
+
+    @property
+    def most(self) -> Vector:
+        """What the namespace can have at most: `hard`, and that of the team without what is guaranteed to others."""
+        team = self.team.most if self.team else {}
+        return {**self.hard, **{key: min(amount, self.hard.get(key, amount)) for key, amount in team.items()}}
+
     def has_room(self, demand: Vector, *, times: int) -> bool:
         """Whether such demand fits so many times."""
         used, reserved = self.used or {}, self.reserved

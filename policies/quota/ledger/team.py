@@ -9,8 +9,16 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import NOTHING, Vector
 from policies.quota.demand import UnclassifiedPods
+
+MAX_LARGEST = 5
+"""Namespaces of a team that are named."""
+
+
+def team_title(name: str) -> str:
+    """Return a team in words: `ClusterGPUQuota team-vision`."""
+    return f"ClusterGPUQuota {name}"
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,18 +37,35 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger of one namespace sees of its team.
 
     `held` is by namespace, this one included: `max(used + reserved, guaranteed)` of each dimension of `hard`. `others` is the sum
-    of that over the other namespaces, and `guaranteed_to_others` the part that they have whatever they use. `uncounted`: the
-    dimensions that the ledger of another namespace lacks, because `hard` gained them. `waiting` is the number of pods of other
-    namespaces that wait for quota of the team.
+    of that over the other namespaces, and `guaranteed_to_others` the part that they have whatever they use. `guaranteed` is what
+    this one has whatever the others use. `uncounted`: the dimensions that the ledger of another namespace lacks, because `hard`
+    gained them. `waiting` is the number of pods of other namespaces that wait for quota of the team.
     """
 
     team: Team
     others: Vector
     guaranteed_to_others: Vector
     held: Mapping[str, Vector]
+    guaranteed: Vector = {}
     uncounted: frozenset[str] = frozenset()
     waiting: int = 0
+
+    @property
+    def most(self) -> Vector:
+        """What this namespace can have at most of each dimension of `hard`."""
+        guaranteed = self.guaranteed_to_others
+        return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
+
+    def largest(self, key: str) -> list[tuple[str, Fraction]]:
+        """Return the namespaces that have the most of a dimension, used or guaranteed, and how much."""
+        held = {name: amount for name, each in self.held.items() if (amount := each.get(key, NOTHING))}
+        return sorted(held.items(), key=lambda each: (-each[1], each[0]))[:MAX_LARGEST]
 
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""
         return self.team.hard[key] - self.others[key] - held
+
+    def is_guaranteed(self, held: Vector, demand: Vector) -> bool:
+        """Whether the demand takes nothing from the others, if this namespace then holds `held`: it is within its guarantee."""
+        limited = (key for key in demand if key in self.team.hard)
+        return all(held.get(key, NOTHING) <= self.guaranteed.get(key, NOTHING) for key in limited)

@@ -3,7 +3,10 @@
 So one swap decides about the quota of a namespace and about that of its team.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -26,16 +29,20 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     ledgers: Mapping[str, QuotaLedger] = {}
     leaving: frozenset[str] = frozenset()
 
+    def has(self, namespace: str) -> bool:
+        """Whether this object decides about the namespace."""
+        return namespace in self.ledgers and namespace not in self.leaving
+
     def of(self, namespace: str) -> QuotaLedger | None:
         """Return the ledger of a namespace, with its share of the team. None if it is not decided by this object."""
-        if namespace not in self.ledgers or namespace in self.leaving:
+        if not self.has(namespace):
             return None
         return replace(self.ledgers[namespace], team=self.share(namespace))
 
     def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "TeamLedgers":
         """Return these with this ledger of the namespace, which may be new here."""
         after = replace(self, ledgers={**self.ledgers, namespace: replace(ledger, team=None, moved_to="")})
-        after.__dict__["_held"] = {**self._known_held(), namespace: after._held_of(namespace)}  # noqa: SLF001 - of its own class
+        after.__dict__["held"] = {**self.held, namespace: after._held_of(namespace)}  # noqa: SLF001 - of its own class
         return after
 
     def with_team(self, team: Team) -> "TeamLedgers":
@@ -57,27 +64,43 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     def share(self, namespace: str) -> TeamShare:
         """Return what the ledger of a namespace sees of the team."""
-        held, hard = self._known_held(), self.team.hard
-        others = {name: vector for name, vector in held.items() if name != namespace}
-        guaranteed = {name: vector for name, vector in self.team.guaranteed.items() if name != namespace}
-        ledgers = [ledger for name, ledger in self.ledgers.items() if name != namespace]
-        counted = [ledger.used for ledger in ledgers if ledger.used is not None]
+        ledger, own = self.ledgers.get(namespace), self.held.get(namespace, {})
+        guaranteed, all_guaranteed = self.team.guaranteed.get(namespace, {}), self._sums_guaranteed
+        lacks = _lacking(self.team.hard, ledger)
         return TeamShare(
             team=self.team,
-            others=_sums(others.values(), hard),
-            guaranteed_to_others=_sums(guaranteed.values(), hard),
-            held=held,
-            uncounted=frozenset(key for key in hard if any(key not in used for used in counted)),
-            waiting=sum(each.waiting_for_team + each.reservations.waiting for each in ledgers),
+            others={key: amount - own.get(key, NOTHING) for key, amount in self._sums_held.items()},
+            guaranteed_to_others={
+                key: amount - guaranteed.get(key, NOTHING) for key, amount in all_guaranteed.items()
+            },
+            held=self.held,
+            guaranteed=guaranteed,
+            uncounted=frozenset(key for key, number in self._lacking.items() if number > (key in lacks)),
+            waiting=self._waiting - (_waiting(ledger) if ledger else 0),
         )
 
-    def _known_held(self) -> dict[str, Vector]:
-        """Return what each namespace holds or is guaranteed, also one that is not in the team yet. Computed once."""
-        if "_held" not in self.__dict__:
-            names = dict.fromkeys((*self.ledgers, *self.team.guaranteed))
-            self.__dict__["_held"] = {name: self._held_of(name) for name in names}
-        found: dict[str, Vector] = self.__dict__["_held"]
-        return found
+    @cached_property
+    def held(self) -> dict[str, Vector]:
+        """What each namespace holds or is guaranteed, also one that comes into the team later."""
+        return {name: self._held_of(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
+
+    @cached_property
+    def _sums_held(self) -> Vector:
+        return _sums(self.held.values(), self.team.hard)
+
+    @cached_property
+    def _sums_guaranteed(self) -> Vector:
+        return _sums(self.team.guaranteed.values(), self.team.hard)
+
+    @cached_property
+    def _lacking(self) -> Counter[str]:
+        """How many ledgers lack a dimension of `hard`."""
+        lacks = (_lacking(self.team.hard, ledger) for ledger in self.ledgers.values())
+        return Counter(chain.from_iterable(lacks))
+
+    @cached_property
+    def _waiting(self) -> int:
+        return sum(map(_waiting, self.ledgers.values()))
 
     def _held_of(self, namespace: str) -> Vector:
         guaranteed = self.team.guaranteed.get(namespace, {})
@@ -92,3 +115,14 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 def _sums(vectors: Iterable[Vector], keys: Vector) -> Vector:
     known = list(vectors)
     return {key: sum((each.get(key, NOTHING) for each in known), NOTHING) for key in keys}
+
+
+def _lacking(hard: Vector, ledger: QuotaLedger | None) -> frozenset[str]:
+    """Return the dimensions of the team's `hard` that a counted ledger lacks."""
+    used = ledger.used if ledger else None
+    return frozenset() if used is None else frozenset(key for key in hard if key not in used)
+
+
+def _waiting(ledger: QuotaLedger) -> int:
+    """Return how many pods of a namespace wait for the team, or are being created to wait."""
+    return ledger.waiting_for_team + ledger.reservations.waiting

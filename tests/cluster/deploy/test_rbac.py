@@ -117,6 +117,28 @@ def test_policies_of_the_cluster_are_in_force(
     assert not forbidden(audit_log)
 
 
+def test_a_team_is_reviewed_together_with_the_others(
+    plane: ControlPlane, running: Installed, audit_log: Path
+) -> None:
+    def applied(name: str, names: list[str], **spec: Any) -> str:
+        document = Document(
+            "ClusterGPUQuota", name, {"namespaces": {"names": names}, "hard": {"gpus": 8}, **spec}
+        )
+        return plane.kubectl("apply", "-f", "-", stdin=json.dumps(document.data), check=False).stderr
+
+    assert applied("a", ["vision-*"], contact="#vision-leads") == ""
+    warned = applied("b", ["vision-prod"])
+    refused = applied("c", ["ocr"], guaranteed={"ocr": {"gpus": 9}})
+    plane.kubectl("delete", "cgpuq", "a", "b")
+
+    assert "overlaps vision-* of ClusterGPUQuota a: a namespace that both match belongs to b" in warned, (
+        running
+    )
+    assert "spec.guaranteed: must be at most hard in sum: 9 of gpus exceed 8" in refused
+    assert (WEBHOOK, "list", "clustergpuquotas") in {request[:3] for request in requested(audit_log)}
+    assert not forbidden(audit_log)
+
+
 def test_doctor_misses_nothing_but_pods(plane: ControlPlane, running: Installed) -> None:
     del running
     reported = CliRunner().invoke(doctor, ["--kubeconfig", str(plane.kubeconfig()), "-o", "json"]).output
@@ -213,6 +235,8 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         update namespaces default
         update gpu:gpuquotas -n default
         create gpu:gpuquotas -n default
+        update gpu:clustergpuquotas
+        create gpu:clustergpuquotas
         update gpu:gpupolicies
         update gpu:{LEDGERS} -n {TEAM}
         get gpu:{LEDGERS} -n {TEAM}
@@ -228,6 +252,8 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
     """,
     (WEBHOOK,): f"""
         update gpu:gpuquotas/status
+        update gpu:clustergpuquotas/status
+        watch gpu:clustergpuquotas
         list gpu:gpuquotas
         create gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
         delete gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
@@ -261,6 +287,7 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
 }
 ALLOWED: dict[tuple[str, ...], str] = {
     (WEBHOOK,): f"""
+        list gpu:clustergpuquotas
         watch secrets -n {NAMESPACE} gpu-admission-certificates
         get configmaps -n {NAMESPACE} gpu-admission-catalogues
         get coordination:leases -n {NAMESPACE} {CONTROLLER}
@@ -276,6 +303,8 @@ ALLOWED: dict[tuple[str, ...], str] = {
         create events -n default
         delete gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
         update gpu:gpuquotas/status
+        update gpu:clustergpuquotas/status
+        watch gpu:clustergpuquotas
     """,
 }
 
@@ -328,6 +357,24 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(plane: Control
         for namespace in (TEAM, NAMESPACE)
     )
     assert not any(user_may(plane, user, what) for what in rows)
+
+
+@pytest.mark.usefixtures("running")
+def test_a_lead_writes_the_quotas_of_the_namespaces_where_it_is_bound(plane: ControlPlane) -> None:
+    role = ("--clusterrole=gpu-admission-team-lead", "--user=lead", "-n", TEAM)
+    plane.kubectl("create", "rolebinding", "lead", *role)
+
+    def may(what: str) -> bool:
+        return user_may(plane, "lead", attributes(what))
+
+    written = [f"{verb} gpu:gpuquotas" for verb in ("create", "update", "patch", "delete")]
+    assert eventually(lambda: all(may(f"{each} -n {TEAM}") for each in written))
+    others = [
+        "update gpu:clustergpuquotas",
+        f"update gpu:gpuquotas/status -n {TEAM}",
+        f"update gpu:{LEDGERS} -n {NAMESPACE}",
+    ]
+    assert not any(map(may, (*(f"{each} -n default" for each in written), *others)))
 
 
 @pytest.mark.parametrize("resource", ["gpuclasses", "gpupolicies", "gpuresourcemappings"])

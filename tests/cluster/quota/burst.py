@@ -27,9 +27,15 @@ MIX = {"1": 35, "2": 20, "8": 15, "slices": 20, "claim": 10}
 
 
 class Request(NamedTuple):
+    """`name` is that of the object, after that of its namespace where a burst is for several."""
+
     name: str
     path: str
     body: JSON
+
+    @property
+    def object_path(self) -> str:
+        return f"{self.path}/{self.body['metadata']['name']}"
 
     @property
     def cost(self) -> Cost:
@@ -73,6 +79,7 @@ class Burst:
     def __init__(self, client: Client, requested: Sequence[Request]) -> None:
         self._client = client
         self._queue: Iterator[Request] = iter(requested)
+        self.paths = {request.name: request.object_path for request in requested}
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(CLIENTS)]
         self.per_second: float | None = None
@@ -170,10 +177,9 @@ def _kind(said: str) -> str:
 class Churn:
     """Ends pods while a burst lasts, some by deletion, some by phase: what was full has room again."""
 
-    def __init__(self, client: Client, burst: Burst, namespace: str, *, every: float = 0.03) -> None:
+    def __init__(self, client: Client, burst: Burst, *, every: float = 0.03) -> None:
         self._client = client
         self._burst = burst
-        self._namespace = namespace
         self._every = every
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -195,10 +201,9 @@ class Churn:
                 self._end(draw.choice(living), draw)
 
     def _end(self, name: str, draw: random.Random) -> None:
-        is_claim = name.startswith("claim")
-        path = f"{(CLAIMS if is_claim else PODS).format(self._namespace)}/{name}"
+        path = self._burst.paths[name]
         try:
-            if is_claim or draw.random() < 0.5:
+            if "/pods/" not in path or draw.random() < 0.5:
                 status, _ = self._client.delete(path, {"gracePeriodSeconds": 0})
             else:
                 status, _ = self._client.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})

@@ -117,20 +117,25 @@ def of_namespace(namespace: str, history: Iterable[Event]) -> Iterator[tuple[Eve
 def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:
     """Count `namespace` anew at every revision. What other weights make more was admitted under the earlier ones."""
     events = list(of_namespace(namespace, history))
-    referee = _Referee([event for event, is_row in events if not is_row], weights_of)
+    referee = Referee([event for event, is_row in events if not is_row], weights_of)
     for event, is_row in events:
         if is_row:
-            referee.row_event(event)
+            referee.row_event(event, ledger_in(event.value))
         else:
             referee.object_event(event)
     return referee.seen
 
 
-class Row:
-    """The ledger as a revision left it, read by its text."""
+def ledger_in(ledger_object: Any) -> Any:
+    """Return what a GPUQuotaLedger says; nothing if there is none."""
+    return json.loads(ledger_object["ledger"]) if ledger_object else {}
 
-    def __init__(self, value: Any) -> None:
-        self.ledger = json.loads(value["ledger"]) if value else {}
+
+class Row:
+    """The ledger as a revision left it, read by its text; empty without one."""
+
+    def __init__(self, ledger: Mapping[str, Any]) -> None:
+        self.ledger = ledger
         self.in_force = "used" in self.ledger
         self.entries: dict[str, Cost] = {}
         """By the uid of a creation, or the id of an update: what the ledger says that it demands; nothing if it will wait."""
@@ -154,7 +159,9 @@ class Row:
         return int(self.ledger.get("waiting", 0)) + sum(not demand for demand in self.entries.values())
 
 
-class _Referee:
+class Referee:
+    """Counts one namespace, event by event."""
+
     def __init__(self, objects: list[Event], weights_of: WeightsOf) -> None:
         self._specs = {
             event.value["metadata"]["uid"]: event.value["spec"] for event in reversed(objects) if event.value
@@ -169,20 +176,22 @@ class _Referee:
         self._weigh(BUILT_IN)
         self._live: dict[str, Mapping[str, Any]] = {}
         self._hard: Cost | None = None  # None: no quota is in force
-        self._row = Row(None)
-        self._promised: Cost = {}
+        self._row = Row({})
+        self.promised: Cost = {}
         self.seen = Replay()
 
-    def row_event(self, event: Event) -> None:
-        self._row = row = Row(event.value)
+    def row_event(self, event: Event, ledger: Mapping[str, Any]) -> frozenset[str]:
+        """Go on with this ledger, and return the dimensions in which the event promised more."""
+        self._row = row = Row(ledger)
         weights = self._weights_of(row.ledger) if row.in_force else self._weights
         before, self._hard = self._hard, granted(row.ledger) if row.in_force else None
         if before is None or weights != self._weights:
             self._weigh(weights)
-            self._promised = self._count()  # a quota's promise begins here, or its measure changes
-        self._evaluate(event)
+            self.promised = self._count()  # a quota's promise begins here, or its measure changes
+        return self._evaluate(event)
 
-    def object_event(self, event: Event) -> None:
+    def object_event(self, event: Event) -> frozenset[str]:
+        """Go on with this pod or claim, and return the dimensions in which the event promised more."""
         if event.value is None:
             self._live.pop(event.key, None)
         else:
@@ -196,11 +205,11 @@ class _Referee:
                 self.seen.stored.add(uid)
                 if self._hard is not None and not is_mapped and any(self._costs[uid].values()):
                     self.seen.unmapped_resources.append(event.value["metadata"]["name"])
-                    self._promised = total(
-                        [self._promised, self._costs[uid]]
+                    self.promised = total(
+                        [self.promised, self._costs[uid]]
                     )  # reported apart, and no breach here
             self._live[event.key] = event.value
-        self._evaluate(event)
+        return self._evaluate(event)
 
     def _weigh(self, weights: Weights) -> None:
         self._weights = weights
@@ -222,11 +231,12 @@ class _Referee:
     def _count(self) -> Cost:
         return total(self._promises())
 
-    def _evaluate(self, event: Event) -> None:
-        before, self._promised = self._promised, self._count()
+    def _evaluate(self, event: Event) -> frozenset[str]:
+        before, self.promised = self.promised, self._count()
+        grown = frozenset(key for key, amount in self.promised.items() if amount > before.get(key, 0))
         for key, amount in (self._hard or {}).items():
-            promised = self._promised.get(key, Fraction(0))
-            if promised > amount and promised > before.get(key, Fraction(0)):
+            if key in grown and self.promised[key] > amount:
                 self.seen.over.append(
-                    f"revision {event.revision}, {event.key}: {key} grew to {promised} of {amount}"
+                    f"revision {event.revision}, {event.key}: {key} grew to {self.promised[key]} of {amount}"
                 )
+        return grown

@@ -7,11 +7,21 @@ import threading
 from collections import Counter
 from typing import Any, Self
 
+from tests.builders import JSON
+from tests.cluster.quota.quotas import gpu_pod
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.fake_webhook import FakeWebhook, Reply
 
 COLLIDES = "collides-"
 """Prefix of the names that are taken by a pod without GPU in the moment in which the API server has chosen them."""
+
+
+def disputed_pod(index: int) -> JSON:
+    """Return a pod about which this webhook is asked. Each third one gets a name that it may take."""
+    body = gpu_pod("", 1 + index % 2)
+    named = {"generateName": COLLIDES} if index % 3 == 0 else {"name": f"pod-{index}"}
+    body["metadata"] = {**named, "labels": {"second": "asks"}}
+    return body
 
 
 class SecondWebhook(FakeWebhook):

@@ -17,7 +17,7 @@ from tests.cluster.controllers import Command, Running, eventually, is_there
 from tests.cluster.quota.burst import CLIENTS
 from tests.cluster.quota.quotas import EXPIRY, gpu_pod, in_force
 from tests.cluster.quota.referee import GPU, cost, total
-from tests.cluster.quota.second_webhook import COLLIDES, SecondWebhook
+from tests.cluster.quota.second_webhook import SecondWebhook, disputed_pod
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook, serving
@@ -86,16 +86,10 @@ def test_what_others_deny_and_names_that_were_taken(
     team = team_of_short_reservations
     in_force(team, {"gpus": str(8 * OBJECTS)})
 
-    def create(index: int) -> int:
-        body = gpu_pod("", 1 + index % 2)
-        named = {"generateName": COLLIDES} if index % 3 == 0 else {"name": f"pod-{index}"}
-        body["metadata"] = {**named, "labels": {"second": "asks"}}
-        return team.create(body)[0]
-
     with SecondWebhook(full_plane, team.name) as second:
         assert eventually(lambda: _is_asked(team, second), seconds=30)
         with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(create, range(OBJECTS)))
+            list(pool.map(lambda index: team.create(disputed_pod(index)), range(OBJECTS)))
     assert eventually(lambda: is_settled(team), seconds=SETTLED_WITHIN), (live(team), team.ledger_object())
     assert second.reported["denied"] > OBJECTS / 4
     assert second.reported["taken"] > OBJECTS / 10

@@ -303,7 +303,7 @@ def evaluated(scene: Scene, fault: Fault, churn: bool) -> Replay:
 
     with scene.burst:
         if churn:
-            with Churn(scene.plane.client(), scene.burst, scene.team.name):
+            with Churn(scene.plane.client(), scene.burst):
                 fault(scene)
                 scene.answered(0.9)
         else:

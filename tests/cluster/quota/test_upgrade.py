@@ -149,7 +149,7 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
 
         burst = Burst(readable.client(), requested(team.name))
         burst.per_second = 8
-        with burst, Churn(readable.client(), burst, team.name, every=0.12):
+        with burst, Churn(readable.client(), burst, every=0.12):
             assert eventually(lambda: burst.answered > OBJECTS * 0.1, seconds=120), burst.troubles
             restarted(replicas.each[0], new)
             assert eventually(lambda: burst.answered > OBJECTS * 0.2, seconds=120), burst.troubles

@@ -15,12 +15,12 @@ from webhook.configuration.loader import load_directory
 
 
 @contextmanager
-def queueing(plane: ControlPlane) -> Iterator[Running]:
+def queueing(plane: ControlPlane, policies: str = POLICY) -> Iterator[Running]:
     install_quota_kind(plane.client())
     let_account_do_all(plane)
     with (
         published_catalogues(plane),
-        serving(plane, POLICY, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
+        serving(plane, policies, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
         Running(
             plane,
             lease=CONTROLLER,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.cluster.quota.history import Event
-from tests.cluster.quota.referee import Row, cost_of_spec, fits, granted, of_namespace, waits
+from tests.cluster.quota.referee import Row, cost_of_spec, fits, granted, ledger_in, of_namespace, waits
 
 DENIED = "QuotaNotStarted"
 Pod = Mapping[str, Any]
@@ -58,7 +58,7 @@ class _Watcher:
         self._waiting: dict[str, Pod] = {}
         self._since: dict[str, int] = {}
         """By uid: the revision from which on our gate was the only one."""
-        self._row = Row(None)
+        self._row = Row({})
         self.seen = Line()
 
     def object_event(self, event: Event) -> None:
@@ -71,7 +71,7 @@ class _Watcher:
         self._check_known(event)
 
     def row_event(self, event: Event) -> None:
-        before, self._row = self._row, Row(event.value)
+        before, self._row = self._row, Row(ledger_in(event.value))
         if not (before.in_force and self._row.in_force):
             return
         self._check_known(event)

@@ -383,7 +383,7 @@ def test_nothing_is_over_and_nobody_passes(scene: Scene, fault: Fault) -> None:
         scene.burst.per_second = 30
     else:
         scene.create_quota()
-    churn = Churn(scene.plane.client(), scene.burst, scene.team.name, every=0.2)
+    churn = Churn(scene.plane.client(), scene.burst, every=0.2)
     with scene.burst, churn, Users(scene.team) as users:
         fault(scene)
         scene.burst.per_second = None

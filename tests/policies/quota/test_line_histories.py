@@ -26,8 +26,7 @@ from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
-from policies.quota.line import Gang, Standing, Turn, Waiter, take_turn
-from policies.quota.waiting import QueueSpec
+from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, take_turn
 from tests.builders import quota_ledger
 
 HISTORIES, STEPS = settings().max_examples * 4, 40
@@ -84,9 +83,12 @@ class World:
 
     # ---- users and the API server
 
-    def step(self) -> None:
+    def act(self) -> None:
         acts = [self.come, self.come, self.come, self.end, self.end, self.grow, self.change, self.store]
         self.draw.choice(acts)()
+
+    def step(self) -> None:
+        self.act()
         number = self.draw.randrange(2)
         if self.draw.random() < 0.7:
             self.lists[number] = self.list()
@@ -185,6 +187,16 @@ class World:
         return Listed(dict(self.pods), frozenset(self.gone), frozenset(self.failed), self.revision)
 
     def count_and_turn(self, listed: Listed) -> Turn:
+        counted = self.counted(listed)
+        if counted is None:
+            return Turn(self.ledger, (), {})
+        turn = self.turn(counted, listed)
+        self.check_started(listed, turn.ledger)
+        self.ledger = turn.ledger
+        return turn
+
+    def counted(self, listed: Listed) -> QuotaLedger | None:
+        """Return the ledger with this count. None if it is older than the last one."""
         stored = {
             pod.uid: StoredObject(
                 {} if pod.waits else pod.demand, waits=pod.waits, version=pod.version, name=f"pods/{pod.uid}"
@@ -201,19 +213,20 @@ class World:
         reconciled = reconcile(self.ledger, listing, listed.expired)
         if isinstance(reconciled, Refused):
             assert reconciled is Refused.OLDER
-            return Turn(self.ledger, (), {})
+            return None
         assert not grown(self.ledger, reconciled.ledger)
-        turn = self.turn(reconciled.ledger, listed)
-        started = {pod.gang for pod in listed.pods.values() if not pod.waits} - {""}
-        rest = [uid for uid in self.ledger.reservations.lifts if uid in stored and stored[uid].waits]
-        lost = [uid for uid in rest if uid not in turn.ledger.reservations.lifts]
-        assert not [uid for uid in lost if listed.pods[uid].gang in started], (
-            "a gang that has started keeps it"
-        )
-        self.ledger = turn.ledger
-        return turn
+        return reconciled.ledger
 
-    def turn(self, before: QuotaLedger, listed: Listed) -> Turn:
+    def check_started(self, listed: Listed, after: QuotaLedger) -> None:
+        """Check that a gang that has started keeps what is held for its rest."""
+        started = {pod.gang for pod in listed.pods.values() if not pod.waits} - {""}
+        rest = [
+            uid for uid in self.ledger.reservations.lifts if uid in listed.pods and listed.pods[uid].waits
+        ]
+        lost = [uid for uid in rest if uid not in after.reservations.lifts]
+        assert not [uid for uid in lost if listed.pods[uid].gang in started]
+
+    def in_line(self, listed: Listed) -> InLine:
         gangs = {
             name: Gang(2, sum(pod.gang == name and not pod.waits for pod in listed.pods.values()))
             for name in ("one", "two")
@@ -223,13 +236,17 @@ class World:
             for pod in listed.pods.values()
             if pod.waits
         ]
-        turn = take_turn(before, waiters, gangs, QueueSpec())
+        return InLine(waiters, gangs)
+
+    def turn(self, before: QuotaLedger, listed: Listed) -> Turn:
+        line = self.in_line(listed)
+        turn = take_turn(before, line.waiters, line.gangs, line.queue)
         assert not grown(before, turn.ledger)
         check_order(before, turn, listed.pods)
-        check_held(turn, gangs, listed.pods)
+        check_held(turn, line.gangs, listed.pods)
         kept = {each.id for each in before.reservations if each.is_begun_lift}
         assert kept <= {each.id for each in turn.ledger.reservations}
-        again = take_turn(turn.ledger, waiters, gangs, QueueSpec())
+        again = take_turn(turn.ledger, line.waiters, line.gangs, line.queue)
         assert again.ledger == turn.ledger, "nothing more happens until something changes"
         return turn
 
@@ -243,6 +260,9 @@ class World:
             self.store(failures=0)
             turn = self.count_and_turn(self.list())
             self.check_known()
+        self.check_rest(turn)
+
+    def check_rest(self, turn: Turn) -> None:
         used = total(pod.demand for pod in self.pods.values() if not pod.waits)
         assert total((self.ledger.used or {},)) == used
         assert self.ledger.all_waiting == sum(pod.waits for pod in self.pods.values())
@@ -253,7 +273,7 @@ class World:
         together = total((used, self.ledger.reserved))
         for uid in turn.places:
             place, lift = turn.places[uid], self.ledger.reservations.lifts.get(uid)
-            if place.standing is Standing.NEXT:
+            if place.standing is Standing.NEXT and not place.for_team:
                 over = exceeds(total((together, place.needed)), self.ledger.hard)
                 assert lift or [each for each in over if each.key in place.needed], "whoever fits runs"
 

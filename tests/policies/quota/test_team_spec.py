@@ -6,6 +6,7 @@ from time import process_time
 import msgspec
 import pytest
 
+from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.team_spec import (
     MAX_NAMESPACES,
@@ -13,7 +14,6 @@ from policies.quota.team_spec import (
     Teams,
     TeamSpec,
     stricter,
-    team_of,
     team_warnings,
 )
 from tests.builders import JSON
@@ -31,7 +31,7 @@ def spec(namespaces: JSON | None = None, **fields: object) -> TeamSpec:
 
 def team(name: str, *names: str, **labels: str) -> NamedTeam:
     selector = {"selector": {"matchLabels": labels}} if labels else {}
-    return NamedTeam(name, spec({"names": names, **selector}))
+    return NamedTeam(name, spec({"names": names, **selector}).namespaces)
 
 
 @cases(
@@ -166,7 +166,7 @@ ALL = [
 )
 def test_a_namespace_belongs_to_one_team(namespace: str, labels: dict[str, str], want: str | None) -> None:
     for teams in (ALL, ALL[::-1]):
-        found = team_of(namespace, labels, teams)
+        found = Teams(teams).of(namespace, labels)
         assert (found and found.name) == want
 
 
@@ -214,7 +214,8 @@ def test_the_stricter_of_two(one: UnclassifiedPods, other: UnclassifiedPods, wan
     ),
 )  # fmt: skip
 def test_who_shares_namespaces_is_told_whose_they_are(own: NamedTeam, want: list[str]) -> None:
-    assert [f"{path}: {message}" for path, message in team_warnings(own, ALL)] == want
+    whole = TeamSpec(namespaces=own.namespaces, hard=Hard(gpus=1))
+    assert [f"{path}: {message}" for path, message in team_warnings(own.name, whole, ALL)] == want
 
 
 @cases(
@@ -233,7 +234,7 @@ def test_who_shares_namespaces_is_told_whose_they_are(own: NamedTeam, want: list
     a_forbidding_total=({"hard": {"gpus": 0}}, []),
 )
 def test_what_may_not_be_meant(fields: JSON, want: list[str]) -> None:
-    found = team_warnings(NamedTeam("t", spec(**fields)), ())
+    found = team_warnings("t", spec(**fields), ())
     assert [f"{path}: {message}" for path, message in found] == want
 
 

@@ -49,6 +49,20 @@ def quota(used: str | None, hard: str = "4", **state: Any) -> JSON:
     return {"metadata": metadata, "spec": {"hard": {"gpus": hard}}, "status": found}
 
 
+def of_team(stored: JSON, free: str) -> JSON:
+    """Return the GPUQuota in a team of 64 GPUs, of which the namespace can have so many."""
+    stored["status"]["team"] = {"name": "team-vision", "hard": {"gpus": "64"}, "free": {"gpus": free}}
+    return stored
+
+
+LARGER_QUOTA = """\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: ml}
+spec: {hard: {gpus: 32}}
+"""
+
+
 def cluster(**objects: Any) -> dict[str, Any]:
     """Return what the API server has: no documents, no nodes, namespaces without labels of their own."""
     return {
@@ -117,6 +131,12 @@ ANNOTATED = IN_ML.replace(
         ["changed", "refused"], ["denied QuotaExceeded"]),
     not_for_a_pod_that_is_stored=(
         {QUOTA: quota("3"), "/api/v1/namespaces/ml/pods/train": {"metadata": {"name": "train"}}}, TWO,
+        ["changed"], []),
+    by_what_its_team_has_left=({QUOTA: of_team(quota("0"), free="1")}, TWO,
+        ["refused"], ["denied QuotaExceeded"]),
+    by_what_its_team_has_left_under_a_quota_of_the_run=({QUOTA: of_team(quota("0"), free="1")}, stream(LARGER_QUOTA, TWO),
+        ["ok", "refused"], ["denied QuotaExceeded"]),
+    where_its_team_has_enough=({QUOTA: of_team(quota("0"), free="2")}, TWO,
         ["changed"], []),
     by_a_quota_that_is_only_full_of_others=({QUOTA: quota("2")}, TWO,
         ["changed"], []),

@@ -241,6 +241,25 @@ spec: {hard: {classes: {nvidia-t4: "1"}}, unclassifiedPods: TotalOnly}
     assert f"\nwarning: {warning}" in config(str(tmp_path)).stdout.replace("\n  ", " ")
 
 
+def test_teams_that_share_namespaces_are_warned_about(tmp_path: Path) -> None:
+    team = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: ClusterGPUQuota
+metadata: {name: NAME}
+spec: {hard: {gpus: 1}, namespaces: {names: [GLOB]}}
+"""
+    for name, glob in {"a": '"vision-*"', "b": "vision-prod"}.items():
+        (tmp_path / f"{name}.yaml").write_text(team.replace("NAME", name).replace("GLOB", glob))
+
+    shown = config(str(tmp_path), "-o", "json")
+
+    told = "a namespace that both match belongs to b"
+    assert json.loads(shown.stdout)["warnings"] == [
+        f"a.yaml:2: spec.namespaces.names[0]: overlaps vision-prod of ClusterGPUQuota b: {told}",
+        f"b.yaml:2: spec.namespaces.names[0]: overlaps vision-* of ClusterGPUQuota a: {told}",
+    ]
+
+
 def test_problems_are_reported_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(DEFAULT.replace("warn", "off"))
     (tmp_path / "b.yaml").write_text("x: [")

@@ -197,8 +197,8 @@ MAPPING = f"{HEAD}kind: GPUResourceMapping\nmetadata: {{name: own}}\nspec:\n  re
     another_api=("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
         ['p.yaml:1: ConfigMap/x apiVersion: Unsupported value: "v1": must be gpu-admission.dev/v1alpha1']),
     another_kind=(HEAD + "kind: GPUPolicies\nmetadata: {name: x}\nspec: {}\n", [
-        'p.yaml:2: GPUPolicies/x kind: Unsupported value: "GPUPolicies": must be one of GPUClass, GPUPolicy, GPUQuota, '
-        "GPUResourceMapping; did you mean GPUPolicy?"]),
+        'p.yaml:2: GPUPolicies/x kind: Unsupported value: "GPUPolicies": must be one of ClusterGPUQuota, GPUClass, GPUPolicy, '
+        "GPUQuota, GPUResourceMapping; did you mean GPUPolicy?"]),
     no_object=("- 1\n", ["p.yaml:1: must be a map, not a list"]),
     bad_name=(HEAD + "kind: GPUPolicy\nmetadata: {name: My_Policy}\nspec: {}\n",
         ["p.yaml:3: GPUPolicy/My_Policy metadata.name: must consist of lower case letters, digits, - and ."]),
@@ -391,4 +391,17 @@ def test_a_line_needs_a_controller(tmp_path: Path) -> None:
     why = "must be Deny with --standalone: gpu-admission controller starts the pods that wait in line"
     assert [str(problem) for problem in caught.value.problems] == [
         f"p.yaml:5: GPUPolicy/default spec.rules.gpu-quota.onExceeded: {why}"
+    ]
+
+
+def test_a_team_needs_namespaces(tmp_path: Path) -> None:
+    spec = "spec: {namespaces: {names: [vision-*]}, hard: {gpus: 64}, guaranteed: {vision-a: {gpus: 8}}}\n"
+    write(tmp_path, t=HEAD + "kind: ClusterGPUQuota\nmetadata: {name: team-vision}\n" + spec)
+
+    assert load_directory(tmp_path).teams["team-vision"].guarantees == {"vision-a": {"gpus": 8}}
+    with pytest.raises(ConfigurationError) as caught:
+        load_directory(tmp_path, standalone=True)
+
+    assert [str(problem) for problem in caught.value.problems] == [
+        "t.yaml:2: ClusterGPUQuota/team-vision kind: must be omitted with --standalone: a cluster has the namespaces of a team"
     ]

@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from policies.quota.amounts import Hard
-from policies.quota.ledger.reservations import Reservation
 from policies.quota.spec import QuotaSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
@@ -21,7 +20,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.records import LedgerRecord
+from webhook.controller.work_queue import Turn
 from webhook.quota.documents import QuotaRecord
 from webhook.quota.store import VersionedLedger
 
@@ -67,12 +66,16 @@ def test_pods_of_full_namespaces_are_awaited(controller: Controller) -> None:
     assert controller.usage_cache.own.pods.awaited() == ["full"]
 
 
+def turn(name: str) -> Turn:
+    return Turn(name, (name,))
+
+
 def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: Controller) -> None:
     controller._count_changed("roomy", False)
     controller._count_changed("full", True)
     controller._count_changed("without-quota", True)
 
-    assert [controller._queue.take(0) for _ in range(2)] == ["full", None]
+    assert [controller._queue.take(0) for _ in range(2)] == [turn("full"), None]
 
 
 class Queue:
@@ -83,48 +86,6 @@ class Queue:
 
     def add(self, namespace: str, delay: float = 0.0) -> None:
         self.added.append((namespace, round(delay)))
-
-    def hurry(self, namespace: str) -> None:
-        self.added.append((namespace, None))
-
-
-def ledger_of_team(version: int, *uids: str, generation: int = 1) -> LedgerRecord:
-    reservations = (Reservation(each, {"gpus": Fraction(1)}) for each in uids)
-    ledger = quota_ledger(*reservations, ledger_uid="ledger", generation=generation)
-    return LedgerRecord("ledger", "team", VersionedLedger(ledger, str(version)))
-
-
-@cases(
-    ("before", "after", "want"),
-    new=(None, ledger_of_team(1), [("team", 0)]),
-    another_spec=(ledger_of_team(1), ledger_of_team(2, generation=2), [("team", 0)]),
-    a_reservation_more=(ledger_of_team(1, "a"), ledger_of_team(2, "a", "b"), [("team", 1)]),
-    a_reservation_less=(ledger_of_team(1, "a", "b"), ledger_of_team(2, "a"), [("team", 40)]),
-    nothing_left=(ledger_of_team(1, "a"), ledger_of_team(2), []),
-    deleted=(ledger_of_team(1, "a"), None, [("team", 0)]),
-    unreadable=(ledger_of_team(1), LedgerRecord("ledger", "team", problem="no"), [("team", 0)]),
-    unreadable_from_the_first=(None, LedgerRecord("ledger", "team", problem="no"), [("team", 0)]),
-    never_seen=(None, None, []),
-)
-def test_a_ledger_that_changed_is_reconciled_in_time(
-    controller: Controller,
-    monkeypatch: pytest.MonkeyPatch,
-    before: LedgerRecord | None,
-    after: LedgerRecord | None,
-    want: list[tuple[str, int]],
-) -> None:
-    queue, forgotten, changed = Queue(), list[str](), list[str]()
-    controller._ledger_object_changed(None, before)
-    monkeypatch.setattr(controller, "_queue", queue)
-    monkeypatch.setattr(controller, "_metrics", SimpleNamespace(forget=forgotten.append))
-    monkeypatch.setattr(controller, "_statuses", SimpleNamespace(changed=changed.append))
-
-    controller._ledger_object_changed(before, after)
-
-    assert queue.added == want
-    assert controller.observed.get("team") == (after and after.versioned)
-    assert forgotten == (["team"] if before and not after else [])
-    assert changed == (["team"] if before or after else [])
 
 
 @pytest.mark.parametrize(("differs", "want"), [(True, {"a", "b", "c"}), (False, set())])
@@ -236,7 +197,7 @@ def test_a_quota_that_changed_is_reconciled(
 ) -> None:
     controller._quota_changed(quota(before), quota(after))
 
-    assert controller._queue.take(0) == ("team" if is_due else None)
+    assert controller._queue.take(0) == (turn("team") if is_due else None)
     assert caplog.messages == logged
 
 
@@ -307,9 +268,9 @@ def test_a_namespace_comes_again_if_its_reconciliation_says_so_or_failed(
 
     controller._reconciler = SimpleNamespace(reconcile=reconcile)  # type: ignore[assignment]
     controller._queue.add("full")
-    assert controller._queue.take(0) == "full"
+    assert controller._queue.take(0) == turn("full")
 
-    controller._reconcile("full")
+    controller._reconcile(turn("full"))
 
-    assert controller._queue.take(0.3) == ("full" if comes_again else None)
+    assert controller._queue.take(0.3) == (turn("full") if comes_again else None)
     assert controller.unhealthy() == ""

@@ -17,7 +17,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventRecord, EventWriter
 from webhook.cluster.informer import Informer
-from webhook.controller import quota_status
+from webhook.controller import status_writer
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import IdleGPUs, QuotaRecord, decode_quota
@@ -57,8 +57,8 @@ class World:
             "generation": 3,
         }
         self.document: dict[str, Any] = {"metadata": identity, "spec": {"hard": {"gpus": "8"}}}
-        monkeypatch.setattr(quota_status, "monotonic", lambda: self.now)
-        monkeypatch.setattr(quota_status, "sleep", self.pauses.append)
+        monkeypatch.setattr(status_writer, "monotonic", lambda: self.now)
+        monkeypatch.setattr(status_writer, "sleep", self.pauses.append)
         self.events = EventQueue(cast(EventWriter, self), lambda: None)
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
@@ -183,9 +183,9 @@ def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World)
 
 def test_a_write_that_fails_is_repeated_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.failures = [errors.Unreachable("no answer")]
-    assert world.change() == quota_status.FAILED_SECONDS
+    assert world.change() == status_writer.FAILED_SECONDS
     assert caplog.messages == ["team: the status of the GPUQuota cannot be written: no answer"]
-    assert world.wait(quota_status.FAILED_SECONDS) == quota_status.LOOK_SECONDS
+    assert world.wait(status_writer.FAILED_SECONDS) == status_writer.LOOK_SECONDS
     assert world.writes == 1
 
 
@@ -193,10 +193,10 @@ def test_a_status_that_is_refused_delays_no_other_one(world: World) -> None:
     for _ in range(4):
         world.writer.changed("broken")
         world.counted(used={"gpus": Fraction(world.writes)})
-        assert world.wait(1.0) == quota_status.LOOK_SECONDS
+        assert world.wait(1.0) == status_writer.LOOK_SECONDS
     assert (world.writes, world.refused) == (4, 1)
 
-    world.wait(quota_status.FAILED_SECONDS)
+    world.wait(status_writer.FAILED_SECONDS)
     assert (world.writes, world.refused) == (4, 2)
 
 
@@ -247,7 +247,7 @@ def test_how_long_watches_may_be_silent(ages: dict[str, float], want: str) -> No
 
 
 def test_only_the_leader_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota_status, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(status_writer, "LOOK_SECONDS", 0.01)
     world.leads = False
     world.writer.changed("team")
     world.now += 5.0

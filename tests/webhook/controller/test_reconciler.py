@@ -19,7 +19,13 @@ from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.quota.quota_request import LedgerError
 from tests.builders import listing, quota_ledger
 from tests.cases import cases
-from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, NO_LINE, QuotaAndLedger, keeper
+from tests.webhook.quota.quota_and_ledger_object import (
+    INSTALLATION,
+    NO_LINE,
+    NO_TEAMS,
+    QuotaAndLedger,
+    keeper,
+)
 from webhook.cluster.api import ApiClient
 from webhook.controller import reconciler
 from webhook.controller.metrics import ControllerMetrics
@@ -98,9 +104,7 @@ class Cluster:
             metrics,
             events,
             NO_LINE,
-            nothing,
-            self.notes,
-            lambda: self.now,
+            *[nothing, self.notes, lambda: self.now, NO_TEAMS],
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:

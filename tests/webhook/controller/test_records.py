@@ -17,7 +17,7 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimHistory, PodRecord, RecordReader, ledger_record
+from webhook.controller.records import ClaimHistory, LedgerReader, PodRecord, RecordReader
 from webhook.quota.ledger_objects import encode_ledger_object
 
 CONFIGURATION = load_directory(None)
@@ -194,8 +194,8 @@ def test_a_ledger_that_cannot_be_read_says_why() -> None:
     metadata = {"name": "team", "uid": "u", "resourceVersion": "7"}
     ledger = msgspec.json.decode(encode_ledger_object("team", "7", quota_ledger(ledger_uid="u")))
 
-    good = ledger_record(raw({**ledger, "metadata": metadata}))
-    bad = ledger_record(raw({"metadata": metadata, "ledger": "{"}))
+    good = LedgerReader().read(raw({**ledger, "metadata": metadata}))
+    bad = LedgerReader().read(raw({"metadata": metadata, "ledger": "{"}))
 
     assert (good.uid, good.namespace, good.ledger) == ("u", "team", quota_ledger(ledger_uid="u"))
     assert (bad.uid, bad.namespace, bad.ledger) == ("u", "team", None)

@@ -84,6 +84,16 @@ def test_what_is_released_is_a_line_of_the_leader_alone() -> None:
     }
 
 
+@cases(("team", "want"), of_a_team=("team-vision", {"team": "team-vision"}), of_none=("", {}))
+def test_a_line_names_the_team_of_the_namespace(team: str, want: LINE) -> None:
+    lines: list[LINE] = []
+    log = UsageLog(lines.append, lambda: True, replica="controller-1", team_of={"team": team}.__getitem__)
+
+    log.released(holding("a"))
+
+    assert {key: lines[0][key] for key in ("team",) if key in lines[0]} == want
+
+
 def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
     lines: list[LINE] = []
     elected = Elections()

@@ -9,9 +9,14 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
+from policies.quota.catalogue import CatalogueVersion
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.quota_ledger import Revisions
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, Standing
 from policies.quota.waiting import GATE, QueueSpec
-from tests.builders import JSON, gpu_container
+from tests.builders import JSON, gpu_container, quota_ledger
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
 from webhook.cluster import errors
@@ -21,6 +26,7 @@ from webhook.controller.gangs import KnownGang
 from webhook.controller.records import PodRecord, RecordReader
 from webhook.controller.waiting_line import FIRST_PAUSE, MAX_COMPARED, WaitingLine
 
+BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
 POD: Any = SimpleNamespace(
     uid="a", namespace="team", name="train", version=7, waiting=SimpleNamespace(gate=0, has_other_gate=False)
@@ -143,3 +149,55 @@ def test_pods_end_while_replacements_are_looked_for(world: World) -> None:
         return {"gpus": Fraction(1)}
 
     assert world.line._replacements("team", [member("a", waits=True)], demand_of) == {"a"}
+
+
+def owned(uid: str, kind: str, *, waits: bool = False) -> PodRecord:
+    return msgspec.structs.replace(
+        member(uid, "" if waits else "Succeeded", waits=waits), holder=f"{kind}/app"
+    )
+
+
+@cases(
+    ("kind", "in_team", "want"),
+    of_a_deployment=("Deployment", True, {"a"}),
+    of_a_job_whose_pods_would_keep_other_namespaces_out=("Job", True, set()),
+    of_a_job_beside_nobody_else=("Job", False, {"a"}),
+)
+def test_who_replaces_a_pod_in_a_team(kind: str, in_team: bool, want: set[str], world: World) -> None:
+    world.line.ended(owned("ended", kind))
+
+    found = world.line._replacements(
+        "team", [owned("a", kind, waits=True)], lambda _: {"gpus": Fraction(1)}, in_team=in_team
+    )
+    assert found == want
+
+
+@cases(
+    ("kind", "counted", "want"),
+    of_a_deployment_whose_next_pod_has_not_come=("Deployment", ["b"], ()),
+    also_if_both_were_counted=("Deployment", ["a", "b"], ()),
+    of_a_job=("Job", ["b"], ("waits",)),
+)
+def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
+    kind: str, counted: list[str], want: tuple[str, ...]
+) -> None:
+    waits = msgspec.structs.replace(owned("waits", kind, waits=True), namespace="b")
+    by_namespace = {"a": [], "b": [waits]}
+    counter: Any = SimpleNamespace(
+        synced=True,
+        waiting_pods=by_namespace.__getitem__,
+        has_waiting=lambda namespace: bool(by_namespace[namespace]),
+        pods_of=by_namespace.__getitem__,
+        demand_if_started=lambda *_: {"gpus": Fraction(1)},
+    )
+    cache: Any = SimpleNamespace(own=counter, of=lambda _: counter)
+    nothing: Any = SimpleNamespace(
+        find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
+    )
+    line = WaitingLine(nothing, cache, nothing, nothing, lambda _: QueueSpec(), lambda *_: None)
+    line.ended(msgspec.structs.replace(owned("ended", kind), namespace="a"))
+    ledger = quota_ledger(used={"gpus": Fraction(1)}, class_catalogue=str(BY), revisions=Revisions(pods=9))
+    team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)})
+
+    found = line.take_team_turn(TeamLedgers(team, {"a": ledger, "b": ledger}), counted)
+    assert found.lifts("b") == want

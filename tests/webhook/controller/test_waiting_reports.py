@@ -10,7 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
-from policies.quota.line import Gang, Standing, Waiter, take_turn
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.line import Gang, InLine, Standing, Waiter, take_turn
+from policies.quota.team_line import take_team_turn
 from policies.quota.waiting import QueueSpec
 from tests.budgets import budget, spending
 from tests.builders import quota_ledger, uid
@@ -342,3 +345,42 @@ def test_a_line_that_nobody_stands_in_shows_nothing(world: World) -> None:
 
     assert world.reports.shown("team", replace(LEDGER, waiting=0)) is None
     assert world.reports.shown("team", LEDGER) == WaitingPods(pods=1)  # of a count that no turn followed yet
+
+
+OTHER = quota_ledger(used={"gpus": Fraction(40)}, class_catalogue="c")
+
+
+@cases(
+    ("hard", "first", "ahead", "want"),
+    no_room=(
+        56,
+        waiter("first", second=1),
+        (),
+        "next in line of its namespace, needs 8 GPUs, 5 of 56 of ClusterGPUQuota vision free; "
+        "largest namespaces: prod 40, team 11",
+    ),
+    room_that_is_for_another_namespace=(
+        56,
+        waiter("first", 2, second=1),
+        (waiter("ahead", 6, second=0),),
+        "next in line of its namespace, needs 2 GPUs, 5 of 56 of ClusterGPUQuota vision free; "
+        "another namespace goes first; largest namespaces: prod 40, team 11",
+    ),
+    never=(
+        10,
+        waiter("first", 11),
+        (),
+        "it exceeds the whole quota: it needs 11 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
+    ),
+)
+def test_a_pod_that_waits_for_the_team_reads_so(
+    hard: int, first: Waiter, ahead: tuple[Waiter, ...], want: str, world: World
+) -> None:
+    quota = Team(name="vision", uid="t", generation=1, hard={"gpus": Fraction(hard)})
+    empty = quota_ledger(used={"gpus": Fraction(0)}, class_catalogue="c")
+    own = replace(LEDGER, hard={"gpus": Fraction(64)})
+    ledgers = TeamLedgers(quota, {"team": own, "prod": OTHER, "cv": empty})
+    found = take_team_turn(ledgers, {"team": InLine([first], {}), "cv": InLine(ahead, {})})
+    world.reports.turn("team", [pod("first")], {"first": first.demand}, found.turns["team"])
+
+    assert [message for *_, message in world.said()] == [f"waiting for quota: {want}"]

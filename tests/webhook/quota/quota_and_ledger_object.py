@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.team_line import TeamTurn
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, ApiClient
 from webhook.configuration.documents import GROUP
@@ -137,9 +138,17 @@ class QuotaAndLedger:
 
 
 NO_LINE: Any = SimpleNamespace(
-    take_turn=lambda *_: None, has_waiting=lambda _: False, start=lambda *_: None, start_all=lambda _: None
+    take_turn=lambda *_: None,
+    take_team_turn=lambda team_ledgers, _: TeamTurn(team_ledgers, {}),
+    has_waiting=lambda _: False,
+    start=lambda *_: None,
+    start_all=lambda _: None,
 )
 """A line in which nobody waits."""
+
+
+NO_TEAMS: Any = SimpleNamespace(granted=lambda _: None, place_of=lambda _: "", is_beyond=lambda _: False)
+"""A cluster without ClusterGPUQuotas."""
 
 
 def keeper(
@@ -147,7 +156,7 @@ def keeper(
 ) -> QuotaReconciler:
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
-    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[nothing] * 6)
+    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS])
 
 
 class Keeping:

@@ -11,6 +11,7 @@ from policies.quota.quota_request import LedgerError, QuotaGrant, quota_request_
 from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, uid, view
 from tests.cases import cases
+from tests.policies.quota.test_team_denials import USED, team_ledger
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector
@@ -63,6 +64,24 @@ def test_grant(happens: Callable[[Bench], None], want: QuotaGrant | None) -> Non
     happens(bench)
 
     assert quota_of(bench).grant() == want
+
+
+def test_a_grant_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> None:
+    bench, ledger = Bench(gpus=8), team_ledger(USED, own={"gpus": 100}, waiting=3)
+    before = bench.ledger.store.read(NAMESPACE, 1.0)
+    assert before is not None
+    changed = msgspec.structs.replace(before, ledger=msgspec.structs.replace(ledger, waiting=2))
+    bench.store.read = lambda namespace, seconds: changed  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
+
+    grant = quota_of(bench).grant()
+
+    assert grant is not None
+    assert (grant.team, grant.most, grant.free, grant.waiting) == (
+        ledger.team,
+        vector(gpus=64),
+        vector(gpus=2),
+        5,
+    )
 
 
 @cases(

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.team import Team
 from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.quota.team_documents import (
@@ -53,7 +55,7 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     record = decode_team(stored(SPEC, written["status"]))
     assert (record.name, record.generation, record.status) == ("team-vision", 3, STATUS)
     assert record.named is not None
-    assert record.named.spec.guarantees == {"vision-prod": {"gpus": 16}}
+    assert record.named.namespaces.names == ("vision-*",)
 
 
 @cases("status", no_amount={"used": {"gpus": "many"}}, no_namespaces={"namespaces": 3})
@@ -75,9 +77,43 @@ def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None
 def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: str) -> None:
     record = decode_team(stored({**SPEC, **change}, {"used": {"gpus": "1"}}))
 
-    assert (record.spec, record.named, record.hard) == (None, None, {})
+    assert (record.spec, record.granted, record.hard) == (None, None, {})
     assert record.problem == f"the ClusterGPUQuota cannot be read: {problem}"
     assert record.status.used == {"gpus": Fraction(1)}
+
+
+@cases(
+    ("change", "names"),
+    of_a_valid_one=({}, ("vision-*",)),
+    of_one_with_a_mistyped_limit=({"hard": {"gpu": 1}}, ("vision-*",)),
+    of_one_without_limits=({"hard": None}, ("vision-*",)),
+    of_one_that_guarantees_too_much=({"hard": {"gpus": 8}}, ("vision-*",)),
+    of_one_with_a_mistyped_field_beside_them=(
+        {"namespaces": {"names": ["vision-*"], "label": {}}},
+        ("vision-*",),
+    ),
+    of_one_that_names_none=({"namespaces": {"name": ["vision-*"]}}, ()),
+    of_one_without_any=({"namespaces": None}, None),
+)
+def test_its_namespaces_stay_in_it_whatever_else_cannot_be_read(change: Any, names: Any) -> None:
+    named = decode_team(stored({**SPEC, **change})).named
+
+    assert (named and named.namespaces.names) == names
+
+
+def test_what_it_grants() -> None:
+    spec = {**SPEC, "hard": {"gpus": 64, "classes": {"nvidia-t4": "0.5"}}, "contact": "#vision-leads"}
+
+    assert decode_team(stored(spec)).granted == Team(
+        name="team-vision",
+        uid="u",
+        generation=3,
+        hard={"gpus": Fraction(64), "classes/nvidia-t4": Fraction(1, 2)},
+        guaranteed={"vision-prod": {"gpus": Fraction(16)}},
+        unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE,
+        contact="#vision-leads",
+    )
+    assert decode_team(stored({})).granted is None
 
 
 def test_where_it_is() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
+from policies.quota.team_spec import NamedTeam, TeamNamespaces
 from tests.cases import cases
 from tests.webhook.serving import served
 from webhook.configuration.documents import Document
@@ -98,6 +99,50 @@ def reported(
 )  # fmt: skip
 def test_creation(source: DirectorySource, document: Document, want: list[str]) -> None:
     assert reported(source, document) == want
+
+
+IN_FORCE = tuple(
+    NamedTeam(name, TeamNamespaces(names=names))
+    for name, names in {"other": ("vision-*", "ocr"), "team": ("speech",)}.items()
+)
+
+
+@cases(
+    ("spec", "want"),
+    good=({"namespaces": {"names": ["speech"]}, "hard": {"gpus": 8, "classes": {"card": 2}}}, []),
+    everything_wrong=(
+        {"namespaces": {}, "hard": {"gpus": "x", "classes": {"cadr": 1}}, "guaranteed": {"a": {"resources": {"r": 1}}}},
+        [
+            'denial spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x"',
+            "denial spec.guaranteed.a: must be a namespace of the team: namespaces.names has none that matches",
+            "denial spec.guaranteed.a.resources.r: must be limited by hard.resources[r], too",
+            "denial spec.hard.classes.cadr: must be a GPU class or family; did you mean card?",
+            "denial spec.namespaces: must have names, selector or both",
+        ]),
+    more_guaranteed_than_granted=(
+        {"namespaces": {"names": ["a"]}, "hard": {"gpus": 1}, "guaranteed": {"a": {"gpus": 2}}},
+        ["denial spec.guaranteed: must be at most hard in sum: 2 of gpus exceed 1"]),
+    mistyped=(
+        {"namespace": {"names": ["a"]}, "hard": {"gpus": 1}},
+        [
+            "denial spec.namespace: unknown field; did you mean namespaces?",
+            "denial spec.namespaces: Required value",
+        ]),
+    what_may_not_be_meant=(
+        {"namespaces": {"names": ["vision-prod"]}, "hard": {"classes": {"card": 2}}, "unclassifiedPods": "TotalOnly"},
+        [
+            "warning spec.hard: limits no gpus: what it limits by class or resource is all that bounds the team",
+            f"warning spec.unclassifiedPods: {NOT_HELD}",
+            "warning spec.namespaces.names[0]: overlaps vision-* of ClusterGPUQuota other: a namespace that both match "
+            "belongs to team",
+        ]),
+)  # fmt: skip
+def test_a_team(source: DirectorySource, spec: Spec, want: list[str]) -> None:
+    """The one of its own name is what it replaces."""
+    reviews = DocumentReviews(source, lambda: None, teams=lambda: IN_FORCE)
+    found = reviews.findings(request(Document("ClusterGPUQuota", "team", spec)), NOW)
+
+    assert sorted(f"{each.severity.value} {each.path}: {each.message}" for each in found) == sorted(want)
 
 
 class Fixed(ConfigurationSource):

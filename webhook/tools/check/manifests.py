@@ -17,7 +17,7 @@ from policies.finding import truncate
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
-from webhook.configuration.documents import GROUP, QUOTA, LocatedProblem
+from webhook.configuration.documents import GROUP, QUOTA, TEAM, LocatedProblem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
@@ -42,7 +42,7 @@ _NULLS = dict.fromkeys(("limits", "requests", "overhead"), 0) | dict.fromkeys(
 )
 """What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
-_OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
+_OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA), (GROUP, TEAM)}
 """Kinds that are checked, besides workloads."""
 
 _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)

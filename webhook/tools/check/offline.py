@@ -44,6 +44,7 @@ from webhook.tools.check.run_context import (
     manifest_context,
     quota_findings,
     run_quotas,
+    teams_in,
 )
 from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
@@ -161,6 +162,7 @@ class Run:
             limits_of=limits_in(manifests, cluster),
         )
         self._quota_of = run_quotas(manifests, engine.configuration, cluster)
+        self._teams = teams_in(manifests)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
@@ -209,7 +211,7 @@ class Run:
             requested = demands(workload, configuration, quota.granted.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
-        findings = list(quota_findings(manifest, configuration)) if is_quota(manifest) else []
+        findings = list(quota_findings(manifest, configuration, self._teams)) if is_quota(manifest) else []
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in configuration.workload_kinds and not decisions[0].violations
         if is_unknown and kind not in ADVISED:

@@ -24,16 +24,18 @@ from policies.pods.field_paths import value_at
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
-from policies.quota.amounts import NOTHING, Vector, positive_difference, total
+from policies.quota.amounts import Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
+from policies.quota.team_spec import NamedTeam, team_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import (
     GROUP,
     QUOTA,
+    TEAM,
     DocumentLocation,
     DocumentSet,
     quota_problems,
@@ -162,9 +164,8 @@ class RunQuota(msgspec.Struct, frozen=True):
     def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
         """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
         grant = self.grant()
-        used = positive_difference(grant.held or {}, held)
-        free = {key: max(hard - used.get(key, NOTHING), NOTHING) for key, hard in grant.hard.items()}
-        return positive_difference(starting(able_to_start(requested, grant.hard), free), held)
+        grant = replace(grant, held=positive_difference(grant.held or {}, held))
+        return positive_difference(starting(able_to_start(requested, grant.most), grant.free), held)
 
     def grant(self) -> QuotaGrant:
         others = total(demand for other, demand in self.requested.items() if other != self.key)
@@ -175,7 +176,7 @@ class RunQuota(msgspec.Struct, frozen=True):
 
 
 def is_quota(manifest: Manifest) -> bool:
-    return manifest.group_kind == (GROUP, QUOTA)
+    return manifest.group_kind in {(GROUP, QUOTA), (GROUP, TEAM)}
 
 
 def run_quotas(
@@ -193,8 +194,8 @@ def run_quotas(
     def quota_of(namespace: str) -> RunQuota | None:
         in_force = cluster.quota(namespace) if cluster else None
         granted = written.get(namespace) or in_force or configured.get(namespace)
-        held, waiting = (in_force.held, in_force.waiting) if in_force else (None, 0)
-        granted = granted and replace(granted, held=held, waiting=waiting)
+        if granted and in_force:
+            granted = replace(granted, held=in_force.held, waiting=in_force.waiting, team=in_force.team)
         return RunQuota(granted, configuration, {}) if granted else None
 
     return quota_of
@@ -204,20 +205,42 @@ def grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
     return {name: QuotaGrant(spec.amounts, spec.unclassified_pods) for name, spec in specs.items()}
 
 
-def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator[Finding]:
-    """Return a warning for each problem of a GPUQuota, which the webhook would refuse."""
+def teams_in(manifests: Iterable[Manifest]) -> tuple[NamedTeam, ...]:
+    """Return the valid ClusterGPUQuotas of the manifests."""
+    read = (_read(manifest) for manifest in manifests if manifest.group_kind == (GROUP, TEAM))
+    return tuple(
+        NamedTeam(name, spec.namespaces)
+        for each in read
+        if not each.problems
+        for name, spec in each.teams.items()
+    )
+
+
+def quota_findings(
+    manifest: Manifest, configuration: Configuration, teams: Iterable[NamedTeam]
+) -> Iterator[Finding]:
+    """Return a warning for each problem of a GPUQuota or ClusterGPUQuota, which the webhook would refuse or warn of.
+
+    teams: the ClusterGPUQuotas of the run.
+    """
     read = _read(manifest)
     problems = [(problem.path, problem.message) for problem in read.problems]
-    for spec in read.quotas.values():
+    for spec in (*read.quotas.values(), *read.teams.values()):
         checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
         problems += [(problem.path, problem.message) for problem, _ in checked]
+    if not problems:
+        for name, team in read.teams.items():
+            warnings = team_warnings(name, team, teams)
+            problems += [(f"spec.{path}", message) for path, message in warnings]
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     return (warning(path=path, message=message) for path, message in problems)
 
 
 def _read(manifest: Manifest) -> DocumentSet:
     found = DocumentSet()
-    metadata = {"name": manifest.name, "namespace": manifest.namespace}
+    metadata = {"name": manifest.name}
+    if manifest.kind == QUOTA:
+        metadata["namespace"] = manifest.namespace
     document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
     read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), found)
     return found

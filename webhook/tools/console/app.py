@@ -26,6 +26,7 @@ from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalR
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
+from webhook.tools.status.teams import team_notes, team_share
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Explanation
@@ -128,7 +129,9 @@ def create_app(
         ORDERS=list(views.Order),
         drawing=history.drawing,
     )
-    app.jinja_env.filters.update(FILTERS, format_gpu_hours=format_gpu_hours, unit=unit)
+    app.jinja_env.filters.update(
+        FILTERS, format_gpu_hours=format_gpu_hours, unit=unit, team_share=team_share, team_notes=team_notes
+    )
     guard(app)
     proposals, opened = DenialProposals(api), datetime.now(UTC)
 
@@ -149,6 +152,11 @@ def create_app(
     @app.route("/quotas/<namespace>")
     def quota(namespace: str) -> flask.Response:
         return page("quota.html", namespace=namespace)
+
+    @app.route("/teams", defaults={"name": ""})
+    @app.route("/teams/<name>")
+    def team(name: str) -> flask.Response:
+        return page("team.html", name=name)
 
     @app.route("/denials")
     def denials() -> flask.Response:

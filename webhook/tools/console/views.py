@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from policies.quota.amounts import NOTHING, format_amount, format_gpu_hours
+from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
@@ -136,6 +136,34 @@ def summary(status: ClusterStatus) -> str:
         if (count := severities.count(severity))
     ]
     return ", ".join(parts) or "no findings"
+
+
+class MemberRow(NamedTuple):
+    """A namespace of a team. gpus: what it holds, or is guaranteed if that is more. of: what the team grants, 0 if not known."""
+
+    namespace: str
+    gpus: Fraction
+    of: Fraction
+    quota: QuotaSummary | None
+
+
+def members(status: ClusterStatus, name: str) -> list[MemberRow]:
+    """Return the namespaces of a team that are known, those with the most GPUs first.
+
+    They are those whose GPUQuotas name the team, and the largest in the status of the ClusterGPUQuota.
+    """
+    team = next((each for each in status.teams or () if each.name == name), None)
+    granted = next((row.hard for row in team.rows if row.key == GPUS), NOTHING) if team else NOTHING
+    quotas = {
+        each.namespace: each for each in status.quotas if each.team is not None and each.team.name == name
+    }
+    gpus = {namespace: each.row.held if each.row else NOTHING for namespace, each in quotas.items()}
+    for each in team.largest if team else ():
+        gpus[each.name] = each.held.get(GPUS, NOTHING)
+    for quota in quotas.values():
+        granted = granted or (quota.team.hard.get(GPUS, NOTHING) if quota.team else NOTHING)
+    rows = (MemberRow(namespace, held, granted, quotas.get(namespace)) for namespace, held in gpus.items())
+    return sorted(rows, key=lambda row: (-row.gpus, row.namespace))
 
 
 # ---- the part of a list that the query of the URL asks for

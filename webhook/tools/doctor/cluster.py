@@ -1,5 +1,6 @@
 """Reads the installation for the checks. Each object is read once, and only a part of large objects is kept."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +13,7 @@ from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, r
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.demand import RULE_ID
+from policies.quota.team_spec import Teams
 from policies.rule import Mode
 from policies.rules.gpu_quota import queues
 from webhook.cluster import errors
@@ -30,6 +32,7 @@ from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -149,6 +152,21 @@ class InstalledCluster:
         """Return the labels of all namespaces by name."""
         found = (each["metadata"] for each in self.items("/api/v1/namespaces"))
         return {metadata["name"]: metadata.get("labels") or {} for metadata in found}
+
+    @cached_property
+    def teams(self) -> list[TeamRecord]:
+        """Return the ClusterGPUQuotas."""
+        return self.decoded(team_path(), decode_team)
+
+    @cached_property
+    def members(self) -> dict[str, list[str]]:
+        """Return the namespaces of each team, by its name."""
+        teams = Teams(each.named for each in self.teams if each.named)
+        found: dict[str, list[str]] = defaultdict(list)
+        for namespace, labels in self.namespaces.items() if self.teams else ():
+            if (team := teams.of(namespace, labels)) is not None:
+                found[team.name].append(namespace)
+        return found
 
     @cached_property
     def nodes(self) -> list[StoredNode]:

@@ -8,7 +8,7 @@ memory label there is none. For a DeviceClass (DRA) whose selector requires a kn
 import copy
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from math import ceil
@@ -24,7 +24,7 @@ from policies.gpus.vendors import of_all
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, tolerates
-from policies.policy import BUILT_IN_POLICY, DEFAULT
+from policies.policy import BUILT_IN_POLICY, DEFAULT, Labels
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
 from policies.quota.demand import Catalogues
@@ -33,15 +33,17 @@ from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
 from webhook.cluster.nodes import is_lasting
-from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
+from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.nodes import few, toleration_of, written_toleration
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
+from webhook.tools.scan.teams import HeldGPUs, proposed_teams
 from webhook.tools.status.capacity import GPUNode
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
+TEAMS = "clustergpuquotas.yaml"
 
 STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
 PRODUCT_LABELS = (
@@ -81,8 +83,9 @@ class Draft:
         nodes: Sequence[GPUNode],
         quotas: Container[str],
         device_classes: Sequence[DeviceClass] = (),
+        labels: Mapping[str, Labels] | None = None,
     ) -> None:
-        """`quotas` are the namespaces that have a quota."""
+        """`quotas` are the namespaces that have a quota. `labels` are those of namespaces; None: no team is to be proposed."""
         self._base, self._device_classes = configuration, device_classes
         self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))
         self._label_key = _label_key(nodes, configuration, self._classes)
@@ -98,6 +101,9 @@ class Draft:
             for use in tally.uses()
             if use.gpus and use.namespace not in quotas and use.namespace not in configuration.quotas
         }
+        uses = [use for use in tally.uses() if use.gpus]
+        held = [HeldGPUs(use.namespace, use.gpus, tally.namespaces[use.namespace].largest) for use in uses]
+        self._teams = tuple(proposed_teams(held, labels or {}))
         self.relax(tally)
 
     def relax(self, tally: Tally) -> bool:
@@ -116,14 +122,15 @@ class Draft:
         return load_objects((*self._base.documents, *self._documents()), self._device_classes)
 
     def proposal(self, refused: int | None) -> Proposal:
-        documents = list(self._documents())
+        documents = [*self._documents(), *self._teams]
         files = {
             name: self._text(kind, [each for each in documents if each.kind == kind])
-            for name, kind in ((POLICIES, POLICY), (CLASSES, CLASS), (QUOTAS, QUOTA))
+            for name, kind in ((POLICIES, POLICY), (CLASSES, CLASS), (QUOTAS, QUOTA), (TEAMS, TEAM))
         }
         return Proposal(
             classes=tuple(each.name for each in self._classes),
             quotas=self._quotas,
+            teams={each.name: Fraction(each.spec["hard"][GPUS]) for each in self._teams},
             exemptions={name: tuple(sorted(rules)) for name, rules in sorted(self._exemptions.items())},
             relaxed=tuple(sorted(self._relaxed)),
             files={name: text for name, text in files.items() if text},
@@ -165,6 +172,8 @@ class Draft:
     def _comments(self, kind: str) -> Iterator[str]:
         if kind == QUOTA:
             yield "The GPUs that are held now, rounded up, and the largest pod once more, so that an update can begin."
+        elif kind == TEAM:
+            yield "What the namespaces with this label hold, rounded up, and the largest pod once more. Does it name teams?"
         elif kind == CLASS:
             yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
         else:

@@ -99,6 +99,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     classes: tuple[str, ...]
     quotas: dict[str, Fraction]
+    teams: dict[str, Fraction]
+    """GPUs by the name of a ClusterGPUQuota."""
     exemptions: dict[str, tuple[str, ...]]
     """By namespace, the rules from which the GPU stack there is exempted."""
     relaxed: tuple[str, ...]

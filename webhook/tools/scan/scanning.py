@@ -45,6 +45,7 @@ from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
 from webhook.tools.status.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -157,7 +158,8 @@ class Scan:
         facts, stated = self._facts, self._stated
         tally = self._evaluated(enforced(stated) if self._is_enforced else stated)
         nodes = self._gpu_nodes()
-        draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api))
+        labels = None if self._namespace or read_teams(self._reader) else facts.labels
+        draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api), labels)
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
         counted, labelled = self._remarks()

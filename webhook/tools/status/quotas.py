@@ -22,6 +22,7 @@ from policies.quota.amounts import (
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.ledger.team import Team, TeamShare
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -30,7 +31,7 @@ from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
 from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, TRUE
 from webhook.controller.records import PODS, PodRecord, RecordReader
-from webhook.quota.documents import QuotaRecord, QuotaStatus
+from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, ShareStatus
 from webhook.serving.evaluator import fields_of
 from webhook.tools.status.report import (
     BudgetRow,
@@ -64,7 +65,7 @@ def quota_status(
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
     held = None if pending is None else total(each.held for each in pending)
-    state, message = _state(record)
+    state, message = limits_state(record)
     used, hard, holders = record.status.used, record.hard, record.status.holders
     if record.spec is None:
         hard, holders = {}, {}
@@ -87,6 +88,7 @@ def quota_status(
         holders=_holders(holders.items()),
         pending=tuple(pending or ()),
         waiting=record.status.waiting,
+        team=record.status.team,
         idle=record.status.idle,
         budget=_budget(record.status),
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
@@ -128,7 +130,34 @@ def stated_grant(record: QuotaRecord, now: datetime) -> QuotaGrant | None:
     waiting = record.status.waiting.pods if record.status.waiting else 0
     budget = record.spec.budget.budget if record.spec.budget else None
     spending = _spending(_budget(record.status), now)
-    return QuotaGrant(record.hard, record.spec.unclassified_pods, held, waiting, budget, spending)
+    return QuotaGrant(
+        record.hard,
+        record.spec.unclassified_pods,
+        held,
+        waiting,
+        budget,
+        spending,
+        _team_share(record.status.team, held or {}),
+    )
+
+
+def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
+    """Return what a namespace that holds so much sees of its team, as a status says it."""
+    if stated is None:
+        return None
+    namespaces: dict[str, Vector] = defaultdict(dict)
+    for key, largest in stated.largest.items():
+        for each in largest:
+            namespaces[each.name][key] = parse_amount(each.amount)
+    return TeamShare(
+        team=Team(name=stated.name, uid="", generation=0, hard=stated.hard, contact=stated.contact),
+        others={
+            key: max(limit - stated.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
+            for key, limit in stated.hard.items()
+        },
+        guaranteed_to_others={key: stated.guaranteed_to_others.get(key, NOTHING) for key in stated.hard},
+        held=namespaces,
+    )
 
 
 def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
@@ -155,7 +184,7 @@ class StatedQuota(msgspec.Struct, frozen=True):
             # A sum leaves out zeros, and what `used` lacks has not been counted.
             used=None
             if self.granted.held is None
-            else dict.fromkeys(self.granted.hard, NOTHING) | self.granted.held,
+            else dict.fromkeys(self.granted.most, NOTHING) | self.granted.held,
             holders=self.record.status.holders,
         )
         return decide_alone(ledger, quota_request.on(ledger, {}))
@@ -178,7 +207,8 @@ def stated_quota(
     return StatedQuota(granted, record, configuration) if record and granted else None
 
 
-def _state(record: QuotaRecord) -> tuple[QuotaState, str]:
+def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
+    """Return the most urgent state of a GPUQuota or ClusterGPUQuota, and why it is not Ready."""
     if record.spec is None:
         return QuotaState.NOT_COUNTED, record.problem
     ready = record.status.condition("Ready")

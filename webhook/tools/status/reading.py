@@ -49,6 +49,7 @@ from webhook.tools.status.report import (
     QuotaSummary,
     quota_totals,
 )
+from webhook.tools.status.teams import read_teams, team_summary
 
 CHECKED_SECONDS = 60.0
 """Between two runs of doctor's checks: they send many requests, and findings change slowly."""
@@ -97,6 +98,7 @@ def read_status(
     if installation is None:
         installation = read_installation(InstalledCluster(api, names, config=config, now=now))
     summaries, until = read_summaries(reader, configuration, shown, records, index, names, now, denials)
+    teams = None if shown else read_teams(reader)
     capacities = None if nodes is None else capacity_by_class(nodes)
     return ClusterStatus(
         at=now,
@@ -109,6 +111,7 @@ def read_status(
         quotas=summaries,
         quotas_are_known=None not in quotas,
         totals=_totals(summaries, capacities),
+        teams=None if teams is None else tuple(map(team_summary, teams)),
         figures_until=until,
         classes=_classes(configuration, capacities),
         denials=_recent(denials),

@@ -14,7 +14,7 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
-from webhook.quota.documents import IdleGPUs, WaitingPods
+from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.status.capacity import ClassCapacity
 
@@ -180,7 +180,7 @@ class QuotaSummary(Shown, frozen=True):
     pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
     waiting: the pods that wait in line, as in the status of the quota; None if there are none.
     idle: owners of GPUs that do no work, likewise; None where no controller measures that.
-    budget: None without one, or before its first count.
+    budget: None without one, or before its first count. team: what the namespace sees of its team; None if it has none.
     denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
     """
 
@@ -192,6 +192,7 @@ class QuotaSummary(Shown, frozen=True):
     pending: tuple[PendingOwner, ...] = ()
     is_held_up: bool = False
     waiting: WaitingPods | None = None
+    team: ShareStatus | None = None
     idle: IdleGPUs | None = None
     budget: BudgetSummary | None = None
     denied: int | None = None
@@ -238,6 +239,34 @@ class QuotaSummary(Shown, frozen=True):
             )
             for each in (self.idle.holders if self.idle else ())
         )
+
+
+class TeamSummary(Shown, frozen=True):
+    """A ClusterGPUQuota, the quota of a team; `message` says why it is not Ready.
+
+    namespaces: how many it has; largest: those with the most, used or guaranteed. granted: the sum of `hard` of their GPUQuotas.
+    guaranteed_idle: what is guaranteed to some of them and not used. contact: whom to ask for more.
+    """
+
+    name: str
+    state: QuotaState
+    message: str = ""
+    rows: tuple[QuotaRow, ...] = ()
+    namespaces: int = 0
+    largest: tuple[QuotaHolder, ...] = ()
+    granted: dict[str, Fraction] = msgspec.field(default_factory=dict)
+    guaranteed_idle: dict[str, Fraction] = msgspec.field(default_factory=dict)
+    contact: str = ""
+
+    @property
+    def has_problem(self) -> bool:
+        return self.state in {QuotaState.NOT_COUNTED, QuotaState.EXCEEDED} or bool(self.message)
+
+    @property
+    def urgency(self) -> tuple[int, Fraction, str]:
+        """The sort key: the worst state first, then the fullest."""
+        fullest = max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
+        return list(QuotaState).index(self.state), -fullest, self.name
 
 
 class ClassStatus(Shown, frozen=True):
@@ -344,7 +373,8 @@ class ClusterStatus(Shown, frozen=True):
 
     version: of this program. configuration: digest of the documents in force. namespaces: the shown ones, empty for all.
     policies: None where they cannot be read; empty where the built-in policy governs.
-    quotas_are_known: whether the quotas of all these namespaces could be read. totals: of all of them. figures_until: the last
+    quotas_are_known: whether the quotas of all these namespaces could be read. totals: of all of them. teams: None where they
+    cannot be read, and where some namespaces are shown. figures_until: the last
     sign of life of the controller that writes their status, if it has none now. classes: with nodes, or in documents.
     denials: most recent first; `denials_from` names their source and its age limit.
     omitted: the missing rights, in the words of `kubectl auth can-i`: `list nodes`.
@@ -365,6 +395,7 @@ class ClusterStatus(Shown, frozen=True):
     denials: tuple[DeniedOwner, ...] | None
     denials_from: str
     omitted: tuple[str, ...] = ()
+    teams: tuple[TeamSummary, ...] | None = None
 
     @property
     def denied_since(self) -> datetime | None:
@@ -411,6 +442,7 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
         policies=status.policies
         and tuple(each for each in status.policies if each.paused_until or not each.in_force),
         quotas=tuple(each for each in status.quotas if each.has_problem),
+        teams=status.teams and tuple(each for each in status.teams if each.has_problem),
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
     )
 

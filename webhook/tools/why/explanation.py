@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
-from webhook.quota.documents import PlaceInLine
+from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.status.report import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
 
 
@@ -70,12 +70,13 @@ class QuotaFit(Shown, frozen=True):
     """The demand of one pod on the quota of its namespace, by dimension.
 
     is_held: the pod exists, so what is used or reserved includes its demand. unbound_since: since when it has had no node, if
-      for longer than 10 minutes.
+      for longer than 10 minutes. team: what the namespace sees of its team.
     """
 
     is_held: bool
     state: QuotaState
     rows: tuple[QuotaDemand, ...]
+    team: ShareStatus | None = None
     unbound_since: datetime | None = None
 
 

@@ -60,7 +60,13 @@ def quota_fit(
     created = (pod.metadata and pod.metadata.creation_timestamp) or timestamp(now)
     since = datetime.fromisoformat(created)
     is_long = is_held and not pod.spec.node_name and (now - since).total_seconds() > LONG_PENDING_SECONDS
-    return QuotaFit(state=status.state, rows=rows, is_held=is_held, unbound_since=since if is_long else None)
+    return QuotaFit(
+        state=status.state,
+        rows=rows,
+        is_held=is_held,
+        unbound_since=since if is_long else None,
+        team=quota.status.team,
+    )
 
 
 def idle_owner(quota: QuotaRecord | None, names: Collection[str]) -> IdleOwner | None:

@@ -3,7 +3,8 @@
 from collections.abc import Collection
 
 from policies.pods.pod import Pod
-from policies.quota.amounts import Vector
+from policies.quota.amounts import NOTHING, Vector
+from policies.quota.ledger.team import team_title
 from policies.quota.line import Standing
 from policies.quota.shortage import amounts_in_words
 from policies.quota.spec import NAME, hard_field
@@ -38,8 +39,7 @@ def line_cause(
     """Return why the pod waits, without its name. `needed`: its own demand on the quota."""
     waiting = quota.status.waiting if quota else None
     since = f"{WAITS} since {pod.metadata.creation_timestamp}"
-    keys = sorted(place.demand if place else needed)
-    more = f"ask {contact} to raise {hard_field(keys[0]) if len(keys) == 1 else 'spec.hard'} of the GPUQuota"
+    more = _more(quota, place.demand if place else needed, contact)
     if place is None:
         message, remedy = _without_place(quota, waiting, needed), f"wait, or {more}"
         if waiting is None:
@@ -52,6 +52,18 @@ def line_cause(
         remedy=_remedy(pod, place, more, contact),
         reason=place.reason,
     )
+
+
+def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> str:
+    """Return whom to ask to raise what: the team, if it has too little free, else the quota."""
+    team, short = quota.status.team if quota else None, set[str]()
+    if team is not None:
+        short = {key for key in demand.keys() & team.hard.keys() if demand[key] > team.free.get(key, NOTHING)}
+    keys = sorted(short or demand)
+    field = hard_field(keys[0]) if len(keys) == 1 else "spec.hard"
+    if team is not None and short:
+        return f"ask {team.contact or contact} to raise {field} of {team_title(team.name)}"
+    return f"ask {contact} to raise {field} of the GPUQuota"
 
 
 def _without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Vector) -> str:

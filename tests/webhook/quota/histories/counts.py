@@ -16,7 +16,7 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS,
 from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
-from tests.webhook.quota.quota_and_ledger_object import NO_LINE
+from tests.webhook.quota.quota_and_ledger_object import NO_LINE, NO_TEAMS
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -239,8 +239,8 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
         observed.observe(NAMESPACE, around.read())
         return around.read()
 
-    def swap(_namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> None:
-        around.store.compare_and_swap(NAMESPACE, before, ledger, 1.0)
+    def swap(_namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
+        return around.store.compare_and_swap(NAMESPACE, before, ledger, 1.0)
 
     counter = SimpleNamespace(
         digest=catalogue_version.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
@@ -249,7 +249,7 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
     reconciler: Any = QuotaReconciler(
-        nothing, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *[nothing] * 3
+        nothing, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *[*[nothing] * 3, NO_TEAMS]
     )
     reconciler.current, reconciler.swap = current, swap
     return cast(QuotaReconciler, reconciler)

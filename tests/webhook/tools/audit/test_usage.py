@@ -142,12 +142,22 @@ CONTROLLER = "system:serviceaccount:kube-system:job-controller"
         ("owner", "team/Job/train"),
         ("class", "nvidia-l4"),
         ("user", "(not in the log)"),
+        ("team", "(no team)"),
     ],
 )
 def test_hours_are_added_up_by(tmp_path: Path, by: str, expected: str) -> None:
     end = count("released", "a", 0, 60, owner="Job/train", **{"class": "nvidia-l4"})
 
     assert hours(requested("--by", by, written(tmp_path / "audit.jsonl", [end]))) == {expected: "1"}
+
+
+def test_hours_of_namespaces_are_added_up_by_team(tmp_path: Path) -> None:
+    lines = [
+        count("released", name, 0, 60, namespace=f"vision-{name}", team="team-vision") for name in ("a", "b")
+    ]
+    log = written(tmp_path / "audit.jsonl", [*lines, count("released", "c", 0, 60)])
+
+    assert hours(requested("--by", "team", log)) == {"team-vision": "2", "(no team)": "1"}
 
 
 @cases(

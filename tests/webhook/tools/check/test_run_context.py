@@ -156,3 +156,34 @@ def test_a_budget_among_the_documents(documents: list[JSON], is_warned: bool, tm
 
     found_in = [finding["reason"] for each in objects for finding in each["findings"]]
     assert found_in == ["NoDisruptionBudget"] * is_warned
+
+
+def team(name: str, **spec: Any) -> JSON:
+    return manifest("gpu-admission.dev/v1alpha1", "ClusterGPUQuota", name, {"hard": {"gpus": 8}, **spec})
+
+
+@cases(
+    ("spec", "want"),
+    valid=({"namespaces": {"names": ["ml"]}}, []),
+    invalid=(
+        {"namespaces": {}, "hard": {"classes": {"nvidia-t5": 1}}},
+        [
+            "spec.namespaces: must have names, selector or both",
+            "spec.hard.classes.nvidia-t5: must be a GPU class or family; did you mean nvidia-t4?",
+        ],
+    ),
+    of_no_kind=({}, ["spec.namespaces: Required value"]),
+    sharing=(
+        {"namespaces": {"names": ["web"]}},
+        [
+            "spec.namespaces.names[0]: overlaps web* of ClusterGPUQuota other: a namespace that both match belongs to team"
+        ],
+    ),
+)
+def test_a_team_is_read_as_the_webhook_does(spec: JSON, want: list[str]) -> None:
+    written = yaml.safe_dump_all([team("team", **spec), team("other", namespaces={"names": ["web*"]})])
+
+    objects = document(stdin=written)["objects"]
+
+    (mine,) = (each for each in objects if each["name"] == "team")
+    assert [f"{finding['path']}: {finding['message']}" for finding in mine["findings"]] == want

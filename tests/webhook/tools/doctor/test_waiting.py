@@ -33,12 +33,16 @@ def lease(renewed: str) -> dict[str, Any]:
     return {LEASE: {"metadata": {"name": "gpu-admission-controller"}, "spec": spec}}
 
 
-def status(used: str, since: str = "2027-01-31T11:00:00Z", **hard: Any) -> dict[str, Any]:
-    """Return a quota of four GPUs, for one of which the pod `a` is first in line."""
+def status(
+    used: str, since: str = "2027-01-31T11:00:00Z", team_free: str = "", **hard: Any
+) -> dict[str, Any]:
+    """Return a quota of four GPUs, for one of which the pod `a` is first in line. `team_free`: GPUs of its team."""
     stored = quota(COUNTED)
     demand = {"gpus": "1", **hard}
     first = {"name": "a", "place": 1, "since": since, "demand": demand}
     stored["status"] |= {"hard": {"gpus": "4", **hard}, "used": {"gpus": used, **hard}}
+    if team_free:
+        stored["status"]["team"] = {"name": "t", "hard": {"gpus": "8"}, "free": {"gpus": team_free}}
     stored["status"]["waiting"] = {"pods": 1, "demand": {"gpus": "1"}, "next": [first]}
     return {QUOTAS: [stored]}
 
@@ -85,6 +89,14 @@ QUEUE = policy(onExceeded="Queue")
         ["waiting-with-room: Pod/a is first in line since 2027-01-31T11:00:00Z, although the quota has room"],
     ),
     with_room_for_a_moment=({**PODS, **LEADS, **QUEUE, **status("3", since="2027-01-31T11:55:00Z")}, []),
+    with_room_in_its_quota_and_none_in_its_team=(
+        {**PODS, **LEADS, **QUEUE, **status("3", team_free="0")},
+        [],
+    ),
+    with_room_in_its_quota_and_its_team=(
+        {**PODS, **LEADS, **QUEUE, **status("3", team_free="1")},
+        ["waiting-with-room: although the quota has room"],
+    ),
     with_room_in_one_of_two_limits=(
         {**PODS, **LEADS, **QUEUE, **status("3", **{"classes/nvidia-t4": "1"})},
         [],

@@ -50,7 +50,7 @@ REPORT = ScanReport(
     unread=(Remark(subject="Resource x/y", message=HOSTILE, remedy=""),),
     nodes=(),
     proposal=Proposal(
-        classes=(), quotas={}, exemptions={}, relaxed=(), files={"gpuquotas.yaml": HOSTILE}, refused=0
+        classes=(), quotas={}, teams={}, exemptions={}, relaxed=(), files={"gpuquotas.yaml": HOSTILE}, refused=0
     ),
 )  # fmt: skip
 

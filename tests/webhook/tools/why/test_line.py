@@ -13,7 +13,7 @@ from policies.quota.waiting import GATE
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import situation
-from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
+from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, ShareStatus, WaitingPods
 from webhook.tools.why.explanation import Answer, Source
 from webhook.tools.why.family import StoredPod
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
@@ -129,6 +129,33 @@ def test_without_a_line_a_controller_may_be_missing(record: QuotaRecord | None, 
 
     assert cause.message.endswith(f": {message}")
     assert cause.remedy == f"if it stays so, ask {PLATFORM_TEAM} whether a controller runs"
+
+
+TEAM = ShareStatus(
+    name="team-vision", hard={"gpus": Fraction(64)}, free={"gpus": Fraction(7)}, contact="#vision-leads"
+)
+
+
+@cases(
+    ("team", "remedy"),
+    the_team_has_too_little=(
+        TEAM,
+        "ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-vision",
+    ),
+    the_team_names_nobody=(
+        msgspec.structs.replace(TEAM, contact=""),
+        f"ask {PLATFORM_TEAM} to raise spec.hard.gpus of ClusterGPUQuota team-vision",
+    ),
+    the_team_has_enough=(msgspec.structs.replace(TEAM, free=GPUS), RAISE),
+    the_team_limits_something_else=(
+        msgspec.structs.replace(TEAM, hard={"classes/nvidia-t4": Fraction(4)}, free={}),
+        RAISE,
+    ),
+)
+def test_who_can_raise_what_is_short(team: ShareStatus, remedy: str) -> None:
+    record = msgspec.structs.replace(quota(LINE), status=QuotaStatus(waiting=LINE, team=team))
+
+    assert line_cause(gated(), record, None, GPUS, PLATFORM_TEAM).remedy == f"wait, or {remedy}"
 
 
 def pod(owner: str, **metadata: Any) -> Pod:

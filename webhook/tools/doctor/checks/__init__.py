@@ -13,6 +13,7 @@ from webhook.tools.doctor.checks import (
     nodes,
     pending,
     references,
+    teams,
     waiting,
 )
 from webhook.tools.doctor.cluster import InstalledCluster
@@ -26,6 +27,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *nodes.CHECKS,
     *references.CHECKS,
     *documents.QUOTA_CHECKS,
+    *teams.CHECKS,
     *waiting.CHECKS,
     *pending.CHECKS,
     *budgets.CHECKS,

@@ -125,6 +125,7 @@ def needed(
     return {
         WEBHOOK: [
             *_permissions("get", ["gpuquotas"], OURS),
+            *_permissions("list", ["clustergpuquotas"], OURS),
             *both,
             *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
             *_permissions("list watch", ["limitranges"]),
@@ -136,8 +137,8 @@ def needed(
             *configurations,
         ],
         CONTROLLER: [
-            *_permissions(READING, ["gpuquotas"], OURS),
-            *_permissions("update", ["gpuquotas/status"], OURS),
+            *_permissions(READING, ["gpuquotas", "clustergpuquotas"], OURS),
+            *_permissions("update", ["gpuquotas/status", "clustergpuquotas/status"], OURS),
             *_permissions("list watch create delete", ["gpuquotaledgers"], OURS, own),
             *both,
             *_permissions("patch", [f"{plural}/status" for plural in ours], OURS),
@@ -178,6 +179,13 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("right-missing", where, message, f"{APPLY}, which has its ClusterRole and Role")
 
 
+def denies(cluster: InstalledCluster, name: str) -> bool:
+    """Whether there is an admission policy of this name, with a binding that denies."""
+    policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{name}") for kind in POLICY_KINDS)
+    bound = (binding or {}).get("spec", {}).get("validationActions") or ()
+    return policy is not None and "Deny" in bound
+
+
 @doctor_check(
     "controller-policy",
     "Admission policies bound what the controller may write",
@@ -185,9 +193,7 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
 )
 def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, otherwise in BOUNDS.items():
-        policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{name}") for kind in POLICY_KINDS)
-        denies = binding is not None and "Deny" in (binding["spec"].get("validationActions") or ())
-        if policy is None or not denies:
+        if not denies(cluster, name):
             where = f"ValidatingAdmissionPolicy/{name}"
             message = f"must exist, with a binding that denies: without it the controller may {otherwise}"
             remedy = f"{APPLY}, with admissionPolicy.enabled of the chart"

@@ -8,12 +8,12 @@ from policies.quota.spec import charged_while_waiting, class_limits_warning, res
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.controller.quota_status import UNREADABLE
-from webhook.controller.records import QUOTAS, ledger_record
+from webhook.controller.records import QUOTAS, LedgerReader, ledger_of
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.quota.ledger_objects import ledger_objects_path
+from webhook.quota.ledger_objects import is_team_object, ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
@@ -139,10 +139,13 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    records = cluster.decoded(ledger_objects_path(installation), ledger_record)
+    records = cluster.decoded(ledger_objects_path(installation), LedgerReader().read)
     ledgers = {record.namespace: record for record in records}
+    # In the object of a team are ledgers of namespaces whose own objects say so.
+    left = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
-        where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
+        where, record = f"GPUQuota/default in {quota.namespace}", ledger_of(quota.namespace, ledgers.get)
+        left.discard(quota.namespace)
         if record is None:
             message = f"has no {LEDGER} in {installation}, so replicas deny GPU pods there"
             yield failure("ledger-missing", where, message, WAIT)
@@ -154,7 +157,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
             remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
             yield warning("catalogue-not-published", where, message, remedy)
-    for namespace in sorted(ledgers):
+    for namespace in sorted(left):
         message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"
         where = f"{LEDGER}/{namespace} in {installation}"
         yield warning("ledger-left", where, message, WAIT)

@@ -91,7 +91,9 @@ def _first(quota: QuotaRecord) -> PlaceInLine | None:
     if first is None or status.used is None:
         return None
     over = exceeds(total((status.used, status.reserved, first.demand)), status.hard)
-    return None if any(each.key in first.demand for each in over) else first
+    free = status.team.free if status.team else {}
+    lacks = any(amount > free.get(key, amount) for key, amount in first.demand.items())
+    return None if lacks or any(each.key in first.demand for each in over) else first
 
 
 def _age(cluster: InstalledCluster, since: str | None) -> timedelta:

@@ -1,0 +1,148 @@
+"""The line of a team: in which of its namespaces the next pod starts, as a pure function of the ledgers of all of them.
+
+Each namespace has a line of its own (`policies.quota.line`). Of their heads, this one starts next, one after the other:
+
+  1. the rest of a gang of which some pods have started, and a replacement of a pod that ended lately;
+  2. what is within the guarantee of its namespace, which takes nothing from the others;
+  3. that of the namespace that holds the smallest part of `hard` beyond its guarantee;
+  4. the oldest.
+
+A head that does not fit its team keeps what is free: nobody behind it starts, but what is within a guarantee. Under
+BestEffortFIFO that is so once it has waited for STARVED_SECONDS. A namespace whose own quota lacks room takes no part.
+
+So nobody starves if all that runs ends at some time. Then a namespace holds nothing beyond its guarantee, and only older heads
+are before its own.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.ledger.reservations import Reservations
+from policies.quota.ledger.team_ledgers import NAMESPACE_PARTS, TeamLedgers
+from policies.quota.line import LIFTS_LIMIT, Head, InLine, NamespaceLine, Standing, Turn
+
+
+class TeamTurn(msgspec.Struct, frozen=True):
+    """The ledgers of the team with what is held, and the turn of each namespace, whose ledger has its share of the team."""
+
+    team_ledgers: TeamLedgers
+    turns: Mapping[str, Turn]
+
+    def lifts(self, namespace: str) -> tuple[str, ...]:
+        """Return the uids of the pods of a namespace whose gates may be removed."""
+        return self.turns[namespace].lifts if namespace in self.turns else ()
+
+
+def take_team_turn(
+    team_ledgers: TeamLedgers, in_line: Mapping[str, InLine], starved_before: str = ""
+) -> TeamTurn:
+    """Give back what cannot start now, and hold what the next pods of all namespaces need.
+
+    `in_line` is by namespace. Each ledger has its last count. `starved_before` as for `take_turn`. A namespace has no turn if
+    its ledger is not counted in full, or not decided here.
+    """
+    lines: dict[str, NamespaceLine] = {}
+    after, team = team_ledgers, team_ledgers.team
+
+    def part(namespace: str) -> Fraction:
+        return _beyond(team_ledgers.held[namespace], team.guaranteed.get(namespace, {}), team.hard)
+
+    # Who holds most gives back first, if `hard` was lowered.
+    for namespace in sorted(team_ledgers.ledgers.keys() & in_line, key=lambda each: (-part(each), each)):
+        ledger = after.of(namespace)
+        if ledger is None or ledger.used is None or ledger.uncounted or ledger.class_catalogue is None:
+            continue
+        limit = LIFTS_LIMIT // NAMESPACE_PARTS
+        lines[namespace] = line = NamespaceLine(ledger, in_line[namespace], starved_before, limit)
+        if line.ledger is not ledger:
+            after = after.with_ledger(namespace, line.ledger)
+    _hold(_Room(after, lines))
+    turns = {namespace: line.turn() for namespace, line in lines.items()}
+    for namespace, turn in turns.items():
+        after = after.with_ledger(namespace, turn.ledger)
+    shared = {
+        namespace: msgspec.structs.replace(turn, ledger=after.of(namespace) or turn.ledger)
+        for namespace, turn in turns.items()
+    }
+    return TeamTurn(after, shared)
+
+
+def _hold(room: "_Room") -> None:
+    """Hold what one head after the other needs. That changes the order of its own namespace only."""
+    heap = [(room.order(name, line.head), name, line.head) for name, line in room.lines.items() if line.head]
+    heapify(heap)
+    is_blocked = False
+    while heap:
+        _, namespace, head = heappop(heap)
+        line = room.lines[namespace]
+        is_behind = is_blocked and not room.is_guaranteed(namespace, head)
+        if not is_behind and room.lets(namespace, head):
+            room.hold(namespace, head)
+        else:
+            is_blocked |= line.wait_for_team(Standing.BEHIND if is_behind else Standing.NEXT)
+        if line.head is not None:
+            heappush(heap, (room.order(namespace, line.head), namespace, line.head))
+
+
+class _Room:
+    """What each namespace of a team holds or is guaranteed, with what it keeps free, and what is free for the others."""
+
+    def __init__(self, team_ledgers: TeamLedgers, lines: Mapping[str, NamespaceLine]) -> None:
+        self.lines = lines
+        self._team = team_ledgers.team
+        self._taken = {**team_ledgers.held, **{name: self._taken_by(name) for name in lines}}
+        self._sum = {
+            key: sum((each[key] for each in self._taken.values()), NOTHING) for key in self._team.hard
+        }
+        lifts = (ledger.reservations.lifts.values() for ledger in team_ledgers.ledgers.values())
+        self._space = LIFTS_LIMIT - sum(Reservations.of(*each).size for each in lifts if each)
+
+    def order(self, namespace: str, head: Head) -> tuple[object, ...]:
+        """Return the place of a head among the heads."""
+        unit, taken, guaranteed = head.unit, self._taken[namespace], self._guaranteed(namespace)
+        is_guaranteed = self.is_guaranteed(namespace, head)
+        part = NOTHING if is_guaranteed else _beyond(taken, guaranteed, self._team.hard)
+        return not unit.goes_first, not is_guaranteed, part, unit.since, unit.waiters[0].uid
+
+    def is_guaranteed(self, namespace: str, head: Head) -> bool:
+        """Whether the head takes nothing from the other namespaces."""
+        limited, guaranteed = self._limited(namespace, head), self._guaranteed(namespace)
+        return all(held <= guaranteed.get(key, NOTHING) for key, held in limited.items())
+
+    def lets(self, namespace: str, head: Head) -> bool:
+        """Whether the quota of the team has room for the head, and the object with its ledgers for what is held."""
+        limited, taken = self._limited(namespace, head), self._taken[namespace]
+        share, hard = self.lines[namespace].ledger.team, self._team.hard
+        if head.held.size > self._space or (share and share.uncounted.intersection(limited)):
+            return False
+        return all(self._sum[key] - taken[key] + held <= hard[key] for key, held in limited.items())
+
+    def hold(self, namespace: str, head: Head) -> None:
+        self._space -= head.held.size
+        self.lines[namespace].hold()
+        before, after = self._taken[namespace], self._taken_by(namespace)
+        self._taken[namespace] = after
+        self._sum = {key: amount - before[key] + after[key] for key, amount in self._sum.items()}
+
+    def _guaranteed(self, namespace: str) -> Vector:
+        return self._team.guaranteed.get(namespace, {})
+
+    def _limited(self, namespace: str, head: Head) -> Vector:
+        """Return what the namespace would hold with the head, of the dimensions that both it and the team's `hard` have."""
+        held = total((self.lines[namespace].together, head.kept, head.needed))
+        return {key: held[key] for key in head.needed if key in self._team.hard}
+
+    def _taken_by(self, namespace: str) -> Vector:
+        line, guaranteed = self.lines[namespace], self._guaranteed(namespace)
+        held = total((line.together, line.kept))
+        return {key: max(held.get(key, NOTHING), guaranteed.get(key, NOTHING)) for key in self._team.hard}
+
+
+def _beyond(taken: Vector, guaranteed: Vector, hard: Vector) -> Fraction:
+    """Return the largest part of a dimension of `hard` that a namespace holds beyond its guarantee."""
+    parts = ((taken[key] - guaranteed.get(key, NOTHING)) / (hard[key] or 1) for key in hard)
+    return max(parts, default=NOTHING)

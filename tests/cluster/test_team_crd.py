@@ -1,0 +1,154 @@
+"""What the API server itself refuses of a ClusterGPUQuota, and what kubectl shows of one."""
+
+from fractions import Fraction
+
+import msgspec
+import pytest
+
+from tests.builders import JSON
+from tests.cases import cases
+from tests.cluster.test_quota_crd import AMOUNT, STRICT
+from tests.controlplane import ControlPlane, accepted, minor_version
+from tests.controlplane.gpuquota import install_kinds
+from webhook.cluster.objects import Condition
+from webhook.configuration.documents import Document
+from webhook.quota.team_documents import (
+    TEAM_PLURAL,
+    Member,
+    Members,
+    TeamStatus,
+    decode_team,
+    encode_team_status,
+    team_path,
+)
+
+NAME = "team-crd"
+ANY = {"names": ["crd-*"]}
+WHOLE = {
+    "namespaces": {
+        "names": ["crd-*", "ocr", "lab-??"],
+        "selector": {
+            "matchLabels": {"team": "crd"},
+            "matchExpressions": [{"key": "stage", "operator": "NotIn", "values": ["dev"]}],
+        },
+    },
+    "hard": {"gpus": 64, "classes": {"nvidia-h100": "16"}, "resources": {"nvidia.com/mig-1g.10gb": 7}},
+    "guaranteed": {"crd-prod": {"gpus": "16.5", "classes": {"nvidia-h100": "2/7"}}, "ocr": {"gpus": 0}},
+    "unclassifiedPods": "Deny",
+    "contact": "#crd-leads",
+}
+
+
+@pytest.fixture(scope="module")
+def teams(plane: ControlPlane) -> ControlPlane:
+    install_kinds(plane.client(), TEAM_PLURAL)
+    return plane
+
+
+def team(spec: JSON) -> JSON:
+    return Document("ClusterGPUQuota", NAME, spec).data
+
+
+@cases(
+    ("change", "want"),
+    no_hard=({"hard": None}, "spec.hard: Required value"),
+    no_namespaces=({"namespaces": None}, "spec.namespaces: Required value"),
+    neither_names_nor_selector=({"namespaces": {}}, "must have names, selector or both"),
+    no_names=({"namespaces": {"names": []}}, "must have names, selector or both"),
+    name_of_no_namespace=({"namespaces": {"names": ["Vision"]}}, "spec.namespaces.names[0]"),
+    glob_of_another_language=({"namespaces": {"names": ["[ab]*"]}}, "spec.namespaces.names[0]"),
+    a_name_twice=({"namespaces": {"names": ["ocr", "ocr"]}}, 'spec.namespaces.names[1]: Duplicate value: "ocr"'),
+    too_many_names=({"namespaces": {"names": [f"n{n}" for n in range(501)]}}, "must have at most 500 items"),
+    unknown_operator=(
+        {"namespaces": {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}},
+        "supported values: ",
+    ),
+    no_amount=({"hard": {"gpus": "sixteen"}}, f'spec.hard.gpus: Invalid value: "sixteen": {AMOUNT}'),
+    negative=({"hard": {"classes": {"nvidia-t4": -1}}}, f"-1: {AMOUNT}"),
+    class_name=({"hard": {"classes": {"NVIDIA T4": 1}}}, "a key must be the name of a class"),
+    resource_name=({"hard": {"resources": {"gpu": 1}}}, "a key must be a resource name"),
+    guarantee_of_no_amount=({"guaranteed": {"crd-a": {"gpus": "1/0"}}}, f'"1/0": {AMOUNT}'),
+    guarantee_for_no_namespace=({"guaranteed": {"Crd": {"gpus": 1}}}, "a key must be the name of a namespace"),
+    guarantee_of_what_is_unlimited=(
+        {"hard": {}, "guaranteed": {"crd-a": {"gpus": 1}}},
+        "guaranteed: gpus must be limited by hard.gpus, too",
+    ),
+    guarantee_of_another_class=(
+        {"hard": {"classes": {"nvidia-a100": 1}}, "guaranteed": {"crd-a": {"classes": {"nvidia-t4": 1}}}},
+        "guaranteed: every class must be limited by hard.classes, too",
+    ),
+    guarantee_of_another_resource=(
+        {"guaranteed": {"crd-a": {"resources": {"nvidia.com/gpu": 1}}}},
+        "guaranteed: every resource must be limited by hard.resources, too",
+    ),
+    unclassified=({"unclassifiedPods": "Cheapest"}, "supported values: "),
+    contact_of_two_lines=({"contact": "a\nb"}, "spec.contact"),
+    endless_contact=({"contact": "a" * 257}, "may not be more than 256 bytes"),
+)  # fmt: skip
+def test_the_api_server_refuses_a_bad_spec(teams: ControlPlane, change: JSON, want: str) -> None:
+    spec = {"namespaces": ANY, "hard": {"gpus": 8}, **change}
+    document = team({key: value for key, value in spec.items() if value is not None})
+    status, answer = teams.client().post(team_path(), document, {**STRICT, "dryRun": "All"})
+    assert status in {400, 422}, answer
+    if minor_version() < 34 and want.endswith(AMOUNT):  # it reported the type in place of the value
+        want = f'"string": {AMOUNT}'
+    assert want in answer["message"]
+
+
+@cases(
+    "spec",
+    all_of_it=WHOLE,
+    as_little_as_can_be={"namespaces": {"selector": {}}, "hard": {}},
+    many={
+        "namespaces": {"names": [f"n{n}" for n in range(500)]},
+        "hard": {"gpus": 500, "classes": {f"c{n}": n for n in range(64)}},
+        "guaranteed": {f"n{n}": {"gpus": 1, "classes": {"c63": "1/64"}} for n in range(500)},
+    },
+)
+def test_what_the_api_server_takes_can_be_read(teams: ControlPlane, spec: JSON) -> None:
+    answer = accepted(teams.client().post(team_path(), team(spec), {**STRICT, "dryRun": "All"}))
+    assert answer["spec"] == spec
+    record = decode_team(msgspec.json.encode(answer))
+    assert record.problem == ""
+    assert record.granted is not None
+    assert record.granted.guaranteed.keys() == spec.get("guaranteed", {}).keys()
+
+
+def test_kubectl_shows_used_hard_namespaces_and_status(teams: ControlPlane) -> None:
+    client = teams.client()
+    accepted(client.post(team_path(), team(WHOLE)))
+    status = TeamStatus(
+        hard={"gpus": Fraction(64)},
+        used={"gpus": Fraction(92, 7), "classes/nvidia-h100": Fraction(8)},
+        reserved={"gpus": Fraction(2)},
+        granted={"gpus": Fraction(120)},
+        guaranteed_idle={"gpus": Fraction(6)},
+        shown={
+            "used": {"gpus": "13.14"},
+            "reserved": {"gpus": "2"},
+            "granted": {"gpus": "120"},
+            "guaranteedIdle": {"gpus": "6"},
+        },
+        namespaces=Members(
+            count=11,
+            largest=(
+                Member(name="crd-prod", used={"gpus": Fraction(10)}, guaranteed={"gpus": Fraction(33, 2)}),
+                Member(name="crd-new"),
+            ),
+        ),
+        conditions=(Condition("Ready", "True", "Ready", "counted", "2026-11-22T11:00:00Z", 1),),
+        observed_generation=1,
+    )
+    _, stored = client.get(team_path(NAME))
+    written = msgspec.json.decode(encode_team_status(decode_team(msgspec.json.encode(stored)), status))
+    accepted(client.put(team_path(NAME, "status"), written, STRICT))
+    assert decode_team(msgspec.json.encode(client.get(team_path(NAME))[1])).status == status
+    shown, wide = (
+        teams.kubectl("get", "cgpuq", NAME, *options).stdout.splitlines() for options in ((), ("-o", "wide"))
+    )
+    client.delete(team_path(NAME))
+
+    assert shown[0].split() == ["NAME", "USED", "HARD", "NAMESPACES", "STATUS", "AGE"]
+    assert shown[1].split()[:5] == [NAME, "13.14", "64", "11", "Ready"]
+    assert wide[1].split()[5:8] == ["2", "6", "120"]
+    assert "#crd-leads" in wide[1]

@@ -1,0 +1,198 @@
+"""Teams in the text of `gpu-admission quota` and `gpu-admission status`."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import pytest
+from msgspec.structs import replace
+
+from policies.quota.amounts import Hard
+from policies.quota.spec import QuotaSpec
+from tests.cases import cases
+from tests.policies.quota.test_team_denials import LAB, OWN, PROD, USED, amounts, team_ledger
+from tests.webhook.commands.test_status import printed, status
+from webhook.commands import quota as command
+from webhook.commands import why
+from webhook.commands.output import Screen
+from webhook.commands.quota import QuotaReports, document
+from webhook.commands.team_text import team_limits
+from webhook.quota.documents import QuotaRecord, ShareStatus
+from webhook.tools.status.report import (
+    QuotaHolder,
+    QuotaRow,
+    QuotaState,
+    QuotaSummary,
+    TeamSummary,
+    only_problems,
+    plain,
+)
+from webhook.tools.status.teams import granted_beyond, is_short, team_share
+from webhook.tools.why.explanation import QuotaDemand, QuotaFit
+
+NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
+SHARE = ShareStatus.of(team_ledger(USED))
+assert SHARE is not None
+TEAM = TeamSummary(
+    name="team-vision",
+    state=QuotaState.READY,
+    rows=(QuotaRow(key="gpus", hard=Fraction(64), used=Fraction(61), reserved=Fraction(1)),),
+    namespaces=20,
+    largest=tuple(
+        QuotaHolder(name=name, held=amounts({"gpus": amount}))
+        for name, amount in ((PROD, 40), (LAB, 12), (OWN, 7), ("vision-web", 2))
+    ),
+    granted=amounts({"gpus": 120}),
+    guaranteed_idle=amounts({"gpus": 4}),
+)
+UNCOUNTED = TeamSummary(
+    name="team-audio",
+    state=QuotaState.NOT_COUNTED,
+    message="1 of 2 namespaces is not counted yet",
+    rows=(QuotaRow(key="gpus", hard=Fraction(8), used=None),),
+    namespaces=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@cases(
+    ("share", "want", "short"),
+    some_is_free=(
+        SHARE,
+        "ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40, vision-lab 15, vision-cv 7; contact: "
+        "#vision-leads",
+        False,
+    ),
+    of_a_class_nothing_is_free=(
+        ShareStatus(
+            name="t",
+            hard=amounts({"gpus": 8, "classes/nvidia-a100": 2}),
+            free=amounts({"gpus": 8, "classes/nvidia-a100": 0}),
+        ),
+        "ClusterGPUQuota t has 8 of 8 GPUs free, 0 of 2 nvidia-a100 free",
+        True,
+    ),
+    a_team_that_grants_nothing=(
+        ShareStatus(name="t", hard=amounts({"gpus": 0}), free=amounts({"gpus": 0})),
+        "ClusterGPUQuota t has 0 of 0 GPUs free",
+        False,
+    ),
+)
+def test_what_a_namespace_sees(share: ShareStatus, want: str, short: bool) -> None:
+    assert (team_share(share), is_short(share)) == (want, short)
+
+
+@cases(
+    ("granted", "want"),
+    more=({"gpus": 120}, "its namespaces are granted 120 of 64 GPUs: first come, first served"),
+    as_much=({"gpus": 64}, ""),
+    none_has_a_quota=({}, ""),
+    what_the_team_does_not_limit=({"classes/nvidia-a100": 9}, ""),
+)
+def test_quotas_that_grant_more_than_the_team(granted: dict[str, int], want: str) -> None:
+    assert granted_beyond(amounts(granted), amounts({"gpus": 64})) == want
+
+
+TEAMS = """\
+teams                      ▄ pending ▒ reserved     used + reserved of hard
+  team-audio  NotCounted, 2 namespaces
+    1 of 2 namespaces is not counted yet
+    gpus                   ························ ? + 0 of 8
+  team-vision  Ready, 20 namespaces
+    gpus                   ██████████████████████▒· 61 + 1 of 64
+    largest: vision-prod 40, vision-lab 12, vision-cv 7 and 17 more; 4 GPUs
+      guaranteed and not used; its namespaces are granted 120 of 64 GPUs: first
+      come, first served
+"""
+
+
+def test_status_shows_teams_below_quotas(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(status(teams=(TEAM, UNCOUNTED)), capsys)
+
+    assert TEAMS in text
+    assert text.index("\nquotas ") < text.index("\nteams ") < text.index("\npending pods ")
+
+
+@pytest.mark.parametrize("teams", [None, ()], ids=["may-not-be-read", "there-are-none"])
+def test_status_says_nothing_of_teams(
+    teams: tuple[TeamSummary, ...] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "teams" not in printed(status(teams=teams), capsys)
+
+
+def test_of_teams_only_those_with_problems() -> None:
+    found = only_problems(status(teams=(TEAM, UNCOUNTED)))
+
+    assert found.teams == (UNCOUNTED,)
+
+
+def test_status_says_in_each_quota_what_its_team_has_left(capsys: pytest.CaptureFixture[str]) -> None:
+    quota = QuotaSummary(namespace=OWN, state=QuotaState.READY, team=SHARE)
+    text = printed(status(quotas=(quota,)), capsys)
+
+    assert (
+        "  vision-cv  Ready\n    ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40,\n"
+        in text
+    )
+    assert plain(quota)["team"]["free"] == {"gpus": "2"}
+
+
+def test_many_teams_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    teams = tuple(replace(TEAM, name=f"team-{number:02}") for number in range(22))
+    assert "  and 2 teams more; -o json has all\n" in printed(status(teams=teams), capsys)
+
+
+def reports(*teams: TeamSummary) -> QuotaReports:
+    return QuotaReports((), None, (), teams)
+
+
+@cases(("problems", "shown"), all=(False, True), with_problems=(True, False))
+def test_quota_shows_teams_below_namespaces(
+    problems: bool, shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.print_table(Screen(), reports(TEAM, UNCOUNTED), (), NOW, problems=problems)
+    text = capsys.readouterr().out
+
+    assert "  team-audio  NotCounted, 2 namespaces\n" in text
+    assert ("  team-vision  Ready, 20 namespaces\n" in text) is shown
+
+
+def test_quota_of_one_namespace_says_what_its_team_has_left(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = QuotaSpec(hard=Hard(gpus=8))
+    record = QuotaRecord(namespace=OWN, uid="q", version="1", spec=spec)
+    record = replace(record, status=replace(record.status, team=SHARE))
+    report = command.QuotaReport(record, QuotaSummary(namespace=OWN, state=QuotaState.READY), None)
+
+    command.print_text(Screen(), QuotaReports((report,), None, ()), NOW)
+
+    assert "  ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40," in (
+        capsys.readouterr().out
+    )
+    [found] = document(QuotaReports((report,), None, ()))["quotas"]
+    assert (found["team"]["name"], found["team"]["free"]) == ("team-vision", {"gpus": "2"})
+
+
+def test_why_says_what_the_team_has_left() -> None:
+    row = QuotaDemand(key="gpus", hard=Fraction(16), used=Fraction(7), requested=Fraction(4))
+    fit = QuotaFit(is_held=False, state=QuotaState.READY, rows=(row,), team=SHARE)
+
+    assert [*why.quota_facts(fit)] == [
+        "gpus: 7 of 16 used; the pod requests 4",
+        "ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40, vision-lab 15, vision-cv 7; contact: "
+        "#vision-leads",
+    ]
+
+
+def test_teams_in_json() -> None:
+    [found] = document(reports(TEAM))["teams"]
+
+    assert (found["name"], found["namespaces"], found["granted"]) == ("team-vision", 20, {"gpus": "120"})
+    assert found["largest"][0]["name"] == PROD
+
+
+def test_a_namespace_without_a_quota_is_told_its_team() -> None:
+    assert team_limits(TEAM) == "ClusterGPUQuota team-vision limits it: 61 of 64 GPUs used"
+    assert team_limits(UNCOUNTED) == "ClusterGPUQuota team-audio limits it: ? of 8 GPUs used"

@@ -1,0 +1,175 @@
+"""One write for the counts of all namespaces of a team that are due, whatever others write meanwhile, and whatever fails."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError
+from tests.webhook.controller.team_moves import SECONDS, Controller, World, serve
+from tests.webhook.quota.ledger_api import LEDGERS
+from webhook.controller.reconciler import CONTEND_AGAIN, SOON, Counting
+from webhook.quota.documents import quota_path
+from webhook.quota.ledger_objects import team_object_name
+from webhook.quota.team_documents import team_path
+
+PLACE = team_object_name("a")
+OBJECT = f"{LEDGERS}/{PLACE}"
+NAMESPACES = ("cv", "nlp", "prod")
+
+
+class Scene:
+    """A team of three namespaces, two of them with a GPUQuota, and a controller whose counts are noted."""
+
+    def __init__(self) -> None:
+        self.world = World(0, crash=0.0, quotas={"cv": True, "nlp": False, "prod": True})
+        self.world.belongs |= dict.fromkeys(NAMESPACES, "a")
+        self.controller = Controller(self.world, crashes=False)
+        self.counted: list[str] = []
+        self.fails: dict[str, Exception] = {}
+        self.during: list[Callable[[], object]] = []
+        """What happens during the next counts, one after the other."""
+        self._count = self.controller.quotas.count
+        self.store = self.world.store(crashes=False)
+
+    def start(self) -> None:
+        for name in (PLACE, *NAMESPACES):
+            self.controller.reconcile(name)
+        self.controller.quotas.count = self.count
+        self.world.api.writes.clear()
+
+    def count(self, namespace: str, ledger: QuotaLedger, begun: float) -> Counting | float:
+        self.counted.append(namespace)
+        if self.during:
+            self.during.pop(0)()
+        if namespace in self.fails:
+            raise self.fails[namespace]
+        counted = self._count(namespace, ledger, begun)
+        waiting = replace(counted.result.ledger, waiting=7)
+        return Counting(counted.plan, replace(counted.result, ledger=waiting))
+
+    def reconcile(self, *names: str) -> dict[str, Any]:
+        return dict(self.controller.teams.reconcile(PLACE, names))
+
+    def waiting(self) -> dict[str, int]:
+        found = self.store.read_team("a", SECONDS)
+        assert found is not None
+        return {name: ledger.waiting for name, ledger in found.team_ledgers.ledgers.items()}
+
+    @property
+    def writes(self) -> int:
+        return self.world.api.writes.get(OBJECT, 0)
+
+
+def run(test: Callable[[Scene], None]) -> Scene:
+    """Run a test in a thread that has every turn."""
+    scene = Scene()
+
+    def body() -> None:
+        scene.start()
+        test(scene)
+
+    scene.world.turns.run(body)
+    assert scene.world.broken == []
+    return scene
+
+
+def test_all_that_are_due_are_counted_in_one_write() -> None:
+    def test(scene: Scene) -> None:
+        assert scene.reconcile("cv", "nlp") == {"cv": None, "nlp": None}
+        assert scene.waiting() == {"cv": 7, "nlp": 7, "prod": 0}
+        assert scene.reconcile("cv", "nlp", "prod") == dict.fromkeys(NAMESPACES)
+
+    scene = run(test)
+    assert scene.writes == 2
+    assert scene.world.api.writes.keys() == {OBJECT}
+
+
+def test_what_others_did_not_change_meanwhile_is_not_counted_again() -> None:
+    def test(scene: Scene) -> None:
+        scene.during = [lambda: None, lambda: serve(scene.world, "pod", "cv", 1)]
+        assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
+
+    scene = run(test)
+    assert scene.counted == [*NAMESPACES, "cv"]
+    assert scene.world.admitted["cv"] == {"pod-0"}
+    assert scene.writes == 2, "that of the replica, and the counts"
+
+
+def test_who_writes_all_the_time_delays_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now: Iterator[int] = iter(range(0, 1000, 3))
+    monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: next(now))
+
+    def test(scene: Scene) -> None:
+        scene.during = [lambda: serve(scene.world, "pod", "cv", 1)] * 9
+        assert scene.reconcile("cv") == {"cv": CONTEND_AGAIN}
+
+    run(test)
+
+
+def test_one_that_cannot_be_counted_delays_no_other_one() -> None:
+    failure = LedgerError("no answer", transient=True)
+
+    def test(scene: Scene) -> None:
+        scene.fails["nlp"] = failure
+        assert scene.reconcile(*NAMESPACES) == {"cv": None, "nlp": failure, "prod": None}
+        assert scene.waiting() == {"cv": 7, "nlp": 0, "prod": 7}
+
+    run(test)
+
+
+def test_a_changed_quota_is_written_before_the_counts() -> None:
+    def test(scene: Scene) -> None:
+        quota = scene.world.api._objects[quota_path("cv")]
+        quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 2
+        del scene.world.api._objects[quota_path("prod")]
+        scene.fails |= dict.fromkeys(NAMESPACES, LedgerError("no answer", transient=True))
+        scene.reconcile(*NAMESPACES)
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        ledgers = found.team_ledgers.ledgers
+        assert {name: dict(ledger.hard) for name, ledger in ledgers.items()} == {
+            "cv": {"gpus": 3},
+            "nlp": {},
+            "prod": {},
+        }
+        assert ledgers["prod"].quota_uid == ""
+
+    assert run(test).writes == 1
+
+
+def test_changed_limits_of_the_team_are_in_force_before_the_counts() -> None:
+    def test(scene: Scene) -> None:
+        team = scene.world.api._objects[team_path("a")]
+        team["spec"]["hard"], team["metadata"]["generation"] = {"gpus": 3, "classes": {"nvidia-t4": 1}}, 2
+        scene.reconcile(PLACE)
+        assert scene.counted == []
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.team.hard == {"gpus": 3, "classes/nvidia-t4": 1}
+        cv = found.team_ledgers.of("cv")
+        assert cv is not None
+        assert cv.uncounted == ("classes/nvidia-t4",)
+
+    assert run(test).writes == 1
+
+
+def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
+    def test(scene: Scene) -> None:
+        del scene.world.api._objects[team_path("a")]
+        scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
+        assert scene.reconcile(PLACE) == {PLACE: None}, "namespaces are left"
+        assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
+        assert OBJECT in scene.world.api._objects
+        assert scene.reconcile("prod") == {"prod": SOON, PLACE: SOON}
+        assert OBJECT not in scene.world.api._objects
+        scene.controller.reconcile("nlp")
+        assert {name: scene.world.decides(name) for name in NAMESPACES} == {
+            "cv": "cv",
+            "nlp": "",
+            "prod": "prod",
+        }
+
+    run(test)

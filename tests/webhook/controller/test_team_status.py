@@ -1,0 +1,212 @@
+"""What the status of a ClusterGPUQuota says of the ledgers of its namespaces, and which Events and series there are."""
+
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from policies.quota.amounts import GPUS
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from tests.builders import quota_ledger
+from tests.cases import cases
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.controller import team_status
+from webhook.controller.metrics import TeamCollector
+from webhook.controller.records import LedgerRecord
+from webhook.controller.team_status import TeamStatusWriter
+from webhook.quota.ledger_objects import VersionedTeam, team_object_name
+from webhook.quota.team_documents import TeamRecord, decode_team, team_path
+
+PLACE = team_object_name("vision")
+MEMBERS = ("vision-cv", "vision-nlp", "vision-prod")
+
+
+def ledger(gpus: int | None, *reserved: int) -> QuotaLedger:
+    reservations = (Reservation(f"r{number}", {GPUS: Fraction(each)}) for number, each in enumerate(reserved))
+    return quota_ledger(*reservations, used=None if gpus is None else {GPUS: Fraction(gpus)})
+
+
+class World:
+    """A ClusterGPUQuota, its object, and an API server that stores its status."""
+
+    def __init__(self, ledgers: dict[str, QuotaLedger], hard: int = 10) -> None:
+        metadata = {"name": "vision", "uid": "u", "resourceVersion": "1", "generation": 2}
+        guaranteed = {"vision-prod": {"gpus": 4}}
+        spec = {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": hard}, "guaranteed": guaranteed}
+        self.document: dict[str, Any] = {"metadata": metadata, "spec": spec}
+        self.members = list(MEMBERS)
+        granted = self.record.granted
+        assert granted is not None
+        self.ledgers = TeamLedgers(granted, {f"vision-{name}": each for name, each in ledgers.items()})
+        self.ledger_object = LedgerRecord("o", PLACE, team=VersionedTeam(self.ledgers, "1", "o"))
+        self.happened: list[tuple[str, str, str]] = []
+        self.writes = 0
+        quota = SimpleNamespace(hard={GPUS: Fraction(8)})
+        membership: Any = SimpleNamespace(
+            record=lambda _name: self.record, members=lambda _name: self.members, all=lambda: [self.record]
+        )
+        quotas: Any = SimpleNamespace(items=lambda name: (quota,) if name == "vision-cv" else ())
+        objects: Any = SimpleNamespace(items=lambda name: (self.ledger_object,) if name == PLACE else ())
+        events: Any = SimpleNamespace(
+            put=lambda each: self.happened.append((each.kind, each.reason, each.message))
+        )
+        self.writer = TeamStatusWriter(
+            cast(ApiClient, self),
+            membership,
+            quotas,
+            objects,
+            leads=lambda: True,
+            stale=lambda: "",
+            events=events,
+        )
+
+    @property
+    def record(self) -> TeamRecord:
+        return decode_team(msgspec.json.encode(self.document))
+
+    def put(self, path: str, body: bytes, **_: Any) -> None:
+        assert path == team_path("vision", "status")
+        self.document["status"] = msgspec.json.decode(body)["status"]
+        self.writes += 1
+
+    def show(self) -> dict[str, Any]:
+        self.writer.write("vision")
+        return dict(self.document["status"])
+
+    def conditions(self) -> dict[str, tuple[str, str, str]]:
+        self.writer.write("vision")
+        found = self.record.status.conditions
+        return {each.type: (each.status, each.reason, each.message) for each in found}
+
+
+ALL = {"cv": ledger(5, 1), "nlp": ledger(0), "prod": ledger(1)}
+
+
+def test_the_status_sums_up_the_namespaces() -> None:
+    shown = World(ALL).show()
+
+    assert {key: shown[key] for key in ("hard", "used", "reserved", "granted", "guaranteedIdle")} == {
+        "hard": {"gpus": "10"},
+        "used": {"gpus": "6"},
+        "reserved": {"gpus": "1"},
+        "granted": {"gpus": "8"},
+        "guaranteedIdle": {"gpus": "3"},
+    }
+    assert shown["namespaces"] == {
+        "count": 3,
+        "largest": [
+            {"name": "vision-cv", "used": {"gpus": "6"}},
+            {"name": "vision-prod", "used": {"gpus": "1"}, "guaranteed": {"gpus": "4"}},
+            {"name": "vision-nlp", "used": {"gpus": "0"}},
+        ],
+    }
+    assert shown["shown"]["guaranteedIdle"] == {"gpus": "3"}
+    assert shown["observedGeneration"] == 2
+
+
+COUNTED = "every stored pod and claim of its namespaces is counted"
+
+
+@cases(
+    ("hard", "ledgers", "want"),
+    counted=(10, ALL, ("True", "Ready", COUNTED)),
+    one_is_not_there_yet=(
+        10,
+        {"cv": ledger(5)},
+        ("False", "NotCounted", "not counted for the team yet: vision-nlp, vision-prod"),
+    ),
+    one_was_never_counted=(
+        10,
+        {**ALL, "nlp": ledger(None)},
+        ("False", "NotCounted", "not counted for the team yet: vision-nlp"),
+    ),
+    above_the_limits=(5, ALL, ("True", "Exceeded", "gpus: 6 used of 5, 1 too many")),
+)
+def test_ready_says_whether_all_are_counted_and_what_is_wrong(
+    hard: int, ledgers: dict[str, QuotaLedger], want: tuple[str, str, str]
+) -> None:
+    assert World(ledgers, hard).conditions()["Ready"] == want
+
+
+def test_namespaces_beyond_the_most_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team_status, "MAX_NAMESPACES", 2)
+    world = World({"cv": ledger(1), "nlp": ledger(1)})
+
+    why = "3 namespaces belong to it, and a team has at most 2: all GPUs are denied in vision-prod"
+    assert world.conditions()["TooManyNamespaces"] == ("True", "BeyondLimit", why)
+    assert world.conditions()["Ready"][:2] == ("True", "TooManyNamespaces")
+    assert world.happened[1:] == [("Warning", "TooManyNamespaces", why)]
+
+
+def test_a_team_without_namespaces_says_so() -> None:
+    world = World({})
+    world.members = []
+    assert world.conditions()["Ready"] == ("True", "Ready", "no namespace belongs to it")
+    assert world.show()["used"] == {"gpus": "0"}
+
+
+def test_a_status_is_written_only_if_it_differs_and_limits_in_force_are_told_once() -> None:
+    world = World(ALL)
+    for _ in range(3):
+        world.show()
+
+    assert world.writes == 1
+    assert world.happened == [("Normal", "InForce", "generation 2 of its spec is in force")]
+
+
+def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
+    world = World(ALL)
+    before = world.show()
+    world.ledger_object = LedgerRecord("o", PLACE, problem="the GPUQuotaLedger of a team cannot be read")
+
+    assert world.conditions()["Ready"][:2] == ("False", "Unreadable")
+    assert world.show()["used"] == before["used"]
+
+
+def test_ledgers_of_the_one_before_say_nothing_of_this_one() -> None:
+    world = World(ALL)
+    world.document["metadata"]["uid"] = "another"
+
+    assert not world.writer.write("vision")
+    assert "status" not in world.document
+
+
+def test_a_team_that_was_deleted_has_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(ALL)
+
+    def gone(*_: Any, **__: Any) -> None:
+        raise errors.NotFound("it is gone")
+
+    monkeypatch.setattr(world, "put", gone)
+    assert not world.writer.write("vision")
+    assert world.happened == []
+
+
+def test_limits_and_usage_of_teams_are_series() -> None:
+    registry = CollectorRegistry()
+    world = World(ALL)
+    classes = replace(world.ledgers.team, hard={**world.ledgers.team.hard, "classes/nvidia-t4": Fraction(2)})
+    registry.register(TeamCollector(lambda: {"vision": world.ledgers.with_team(classes)}))
+
+    samples = {
+        (sample.name.removeprefix("gpu_admission_team_"), sample.labels.get("dimension"), sample.value)
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.labels["team"] == "vision"
+    }
+    assert samples == {
+        ("namespaces", None, 3),
+        *(
+            (name, GPUS, value)
+            for name, value in {"used": 6, "reserved": 1, "hard": 10, "guaranteed": 4}.items()
+        ),
+        *((name, "classes/nvidia-t4", 0) for name in ("used", "reserved", "guaranteed")),
+        ("hard", "classes/nvidia-t4", 2),
+    }

@@ -1,0 +1,149 @@
+"""Doctor on ClusterGPUQuotas: namespaces, guarantees, and what the nodes have."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.tools.doctor.clusters import assert_found, checked
+from tests.webhook.tools.doctor.test_nodes import node
+from tests.webhook.tools.doctor.test_quotas import COUNTED, conditions
+
+TEAMS = "/apis/gpu-admission.dev/v1alpha1/clustergpuquotas"
+NAMESPACES, NODES = "/api/v1/namespaces", "/api/v1/nodes"
+ALL = ("vision-cv", "vision-prod", "other")
+
+
+def team(
+    *found: tuple[str, str, str], name: str = "team-vision", status: JSON | None = None, **spec: Any
+) -> JSON:
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "generation": 1},
+        "spec": {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": 64}, **spec},
+        "status": {"conditions": conditions(*found), **(status or {})},
+    }
+
+
+def installed(*teams: JSON, names: tuple[str, ...] = ALL) -> JSON:
+    return {TEAMS: list(teams), NAMESPACES: [{"metadata": {"name": name}} for name in names]}
+
+
+IDLE = {"hard": {"gpus": "64"}, "reserved": {}, "guaranteedIdle": {"gpus": "16"}}
+
+
+@cases(
+    ("objects", "want"),
+    all_is_well=(installed(team(COUNTED)), []),
+    no_teams=({}, []),
+    unreadable=(
+        installed(team(COUNTED, hard={"gpus": "many"})),
+        ["team-unreadable: ClusterGPUQuota team-vision the ClusterGPUQuota cannot be read: "],
+    ),
+    never_counted=(
+        installed(team()),
+        ["team-not-ready: is not Ready: was never counted: every GPU pod of its namespaces is refused"],
+    ),
+    not_counted_again=(
+        installed(team(("Ready", "False", "vision-cv is not counted"))),
+        ["team-not-ready: is not Ready: vision-cv is not counted"],
+    ),
+    exceeded=(
+        installed(team(COUNTED, ("Exceeded", "True", "gpus: 70 used of 64"))),
+        ["team-exceeded: is Exceeded: gpus: 70 used of 64"],
+    ),
+    of_too_many_namespaces=(
+        installed(team(COUNTED, ("TooManyNamespaces", "True", "501 namespaces belong to it"))),
+        ["team-toomanynamespaces: is TooManyNamespaces: 501 namespaces belong to it"],
+    ),
+    of_no_namespace=(
+        installed(team(COUNTED), names=("other",)),
+        ["team-without-namespaces: matches no namespace, or only those of other teams"],
+    ),
+    of_the_namespaces_of_another_team=(
+        installed(
+            team(COUNTED), team(COUNTED, name="team-a", namespaces={"names": ["vision-*-*", "visio*"]})
+        ),
+        ["team-without-namespaces: ClusterGPUQuota team-a matches no namespace"],
+    ),
+    a_guarantee_for_a_namespace_that_is_gone=(
+        installed(team(COUNTED, guaranteed={"vision-old": {"gpus": 16}, "vision-cv": {"gpus": 8}})),
+        ["guarantee-of-no-namespace: guarantees 16 GPUs to vision-old, which does not belong to it now"],
+    ),
+    a_guarantee_that_idles_while_the_rest_is_used=(
+        installed(team(COUNTED, status={**IDLE, "used": {"gpus": "48"}})),
+        ["guarantee-idle: has nothing left but 16 GPUs that are guaranteed and not used"],
+    ),
+    a_guarantee_that_idles_beside_what_is_free=(
+        installed(team(COUNTED, status={**IDLE, "used": {"gpus": "47"}})),
+        [],
+    ),
+)
+def test_teams(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found("teams", objects, want, tmp_path)
+
+
+@cases(
+    ("granted", "want"),
+    more=(
+        {"gpus": "120"},
+        ("ClusterGPUQuota team-vision: its namespaces are granted 120 of 64 GPUs: first come, first served",),
+    ),
+    as_much=({"gpus": "64"}, ()),
+)
+def test_quotas_may_grant_more_than_their_team(granted: JSON, want: tuple[str, ...], tmp_path: Path) -> None:
+    objects = installed(team(COUNTED, status={"hard": {"gpus": "64"}, "granted": granted}))
+
+    result = checked("teams", objects, tmp_path)
+
+    assert (result.findings, result.notes) == ((), want)
+
+
+A100 = {"accelerator": "nvidia-a100-80gb"}
+
+
+@cases(
+    ("teams", "want"),
+    no_teams=([], []),
+    as_many_as_there_are=([team(hard={"gpus": 16})], []),
+    more_in_sum=(
+        [team(hard={"gpus": 9}), team(hard={"gpus": 8}, name="team-audio")],
+        ["teams-exceed-nodes: 2 ClusterGPUQuotas grant 17 GPUs together, and the nodes have 16"],
+    ),
+    more_of_a_class=(
+        [team(hard={"classes": {"nvidia-a100-80gb": 9}})],
+        ["teams-exceed-nodes: grant 9 nvidia-a100-80gb together, and the nodes have 8"],
+    ),
+    of_its_family=([team(hard={"classes": {"nvidia-a100": 8}})], []),
+    of_a_class_without_nodes=(
+        [team(hard={"classes": {"nvidia-t4": 1}})],
+        ["teams-exceed-nodes: grant 1 nvidia-t4 together, and the nodes have 0"],
+    ),
+    slices_depend_on_how_cards_are_cut=([team(hard={"resources": {"nvidia.com/mig-1g.10gb": 100}})], []),
+)
+def test_whether_the_nodes_have_what_teams_are_granted(
+    teams: list[JSON], want: list[str], tmp_path: Path
+) -> None:
+    nodes = [node("a", A100), node("b", {})]
+    assert_found("team-capacity", {TEAMS: teams, NODES: nodes}, want, tmp_path)
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+IN_FORCE: JSON = {f"{ADMISSION}ies/gpu-admission-teams": {"spec": {}}}
+UNPROTECTED = [
+    "membership-unprotected: ValidatingAdmissionPolicy/gpu-admission-teams must exist, with a binding that denies: without it, "
+    "whoever may label a namespace takes it out of its team"
+]
+
+
+@cases(
+    ("objects", "action", "want"),
+    protected=({**installed(team()), **IN_FORCE}, "Deny", []),
+    only_audited=({**installed(team()), **IN_FORCE}, "Audit", UNPROTECTED),
+    without_the_policy=(installed(team()), "Deny", UNPROTECTED),
+    without_teams=(installed(), "Audit", []),
+)
+def test_who_changes_the_namespaces_of_a_team(
+    objects: JSON, action: str, want: list[str], tmp_path: Path
+) -> None:
+    binding = {f"{ADMISSION}ybindings/gpu-admission-teams": {"spec": {"validationActions": [action]}}}
+    assert_found("team-membership", {**binding, **objects}, want, tmp_path)

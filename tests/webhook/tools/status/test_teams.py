@@ -1,0 +1,173 @@
+"""What the status of GPUQuotas and ClusterGPUQuotas says of teams, and what follows from it for those who read no ledger."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from policies.quota.spec import NAME
+from tests.cases import cases
+from tests.policies.quota.test_team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
+from webhook.cluster.objects import Condition
+from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status
+from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, encode_team_status
+from webhook.tools.status.quotas import quota_status, stated_grant
+from webhook.tools.status.report import QuotaHolder, QuotaState, plain
+from webhook.tools.status.teams import team_summary
+
+NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
+
+
+def stored(own: dict[str, int], status: QuotaStatus) -> Any:
+    """Return the GPUQuota of vision-cv as the API server has it."""
+    document = {
+        "metadata": {"name": NAME, "namespace": OWN, "uid": "q", "resourceVersion": "1", "generation": 1},
+        "spec": {"hard": own},
+    }
+    bare = decode_quota(msgspec.json.encode(document))
+    assert bare is not None
+    document["status"] = msgspec.json.decode(encode_status(bare, status))["status"]
+    return decode_quota(msgspec.json.encode(document))
+
+
+LEDGER = team_ledger(USED, {LAB: {"gpus": 16}}, own={"gpus": 100})
+
+
+def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
+    assert plain(ShareStatus.of(LEDGER)) == {
+        "name": "team-vision",
+        "hard": {"gpus": "64"},
+        "free": {"gpus": "1"},
+        "guaranteedToOthers": {"gpus": "16"},
+        "largest": {
+            "gpus": (
+                {"name": PROD, "amount": "40"},
+                {"name": LAB, "amount": "16"},
+                {"name": OWN, "amount": "7"},
+            )
+        },
+        "contact": LEADS,
+    }
+    assert ShareStatus.of(msgspec.structs.replace(LEDGER, team=None)) is None
+
+
+def test_an_exceeded_team_has_nothing_free() -> None:
+    share = ShareStatus.of(team_ledger({OWN: {"gpus": 7}, PROD: {"gpus": 60}}))
+
+    assert share is not None
+    assert share.free == {"gpus": 0}
+
+
+def test_a_tenant_computes_as_the_ledger_does() -> None:
+    """Of the ledger, what is free and what the namespace can have at most come back from the status."""
+    status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=ShareStatus.of(LEDGER))
+    record = stored({"gpus": 100}, status)
+
+    granted = stated_grant(record, NOW)
+
+    assert granted is not None
+    assert granted.team is not None
+    assert LEDGER.team is not None
+    assert (granted.most, granted.free) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
+    assert granted.team.others == LEDGER.team.others
+    assert granted.team.largest("gpus") == LEDGER.team.largest("gpus")
+    assert quota_status(record, None).team == status.team
+
+
+def test_a_quota_without_a_team_is_as_before() -> None:
+    granted = stated_grant(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
+
+    assert granted is not None
+    assert (granted.team, granted.most) == (None, amounts({"gpus": 8}))
+
+
+def team(status: TeamStatus | None = None, **spec: Any) -> Any:
+    document: dict[str, Any] = {
+        "metadata": {"name": "team-vision", "uid": "t", "resourceVersion": "1", "generation": 1},
+        "spec": {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": 64}, "contact": LEADS, **spec},
+    }
+    if status is not None:
+        bare = decode_team(msgspec.json.encode(document))
+        document["status"] = msgspec.json.decode(encode_team_status(bare, status))["status"]
+    return decode_team(msgspec.json.encode(document))
+
+
+def ready(reason: str = "Ready", status: str = "True", message: str = "") -> Condition:
+    return Condition("Ready", status, reason, message, "2027-01-01T12:00:00Z", 1)
+
+
+COUNTED = TeamStatus(
+    hard=amounts({"gpus": 64}),
+    used=amounts({"gpus": 47}),
+    reserved=amounts({"gpus": 1}),
+    granted=amounts({"gpus": 120}),
+    guaranteed_idle=amounts({"gpus": 16, "classes/nvidia-a100": 0}),
+    namespaces=Members(
+        count=3,
+        largest=(
+            Member(name=LAB, used={}, guaranteed=amounts({"gpus": 16})),
+            Member(name=PROD, used=amounts({"gpus": 40})),
+            Member(name="vision-new"),
+        ),
+    ),
+    conditions=(ready(),),
+    observed_generation=1,
+)
+
+
+def test_what_is_shown_of_a_team() -> None:
+    found = team_summary(team(COUNTED))
+
+    assert (found.state, found.namespaces, found.contact) == (QuotaState.READY, 3, LEADS)
+    assert [(row.key, row.hard, row.used, row.reserved) for row in found.rows] == [
+        ("gpus", Fraction(64), Fraction(47), Fraction(1))
+    ]
+    assert found.largest == (
+        QuotaHolder(name=PROD, held={"gpus": Fraction(40)}),
+        QuotaHolder(name=LAB, held={"gpus": Fraction(16)}),
+    )
+    assert (found.granted, found.guaranteed_idle) == (amounts({"gpus": 120}), amounts({"gpus": 16}))
+
+
+@cases(
+    ("record", "state", "message"),
+    never_counted=(team(), QuotaState.NOT_COUNTED, "not counted yet: GPU pods are denied"),
+    not_ready=(
+        team(TeamStatus(conditions=(ready("NotCounted", "False", "1 namespace is not counted"),))),
+        QuotaState.NOT_COUNTED,
+        "1 namespace is not counted",
+    ),
+    exceeded=(
+        team(
+            TeamStatus(
+                conditions=(
+                    ready("Exceeded"),
+                    Condition(
+                        "Exceeded", "True", "Exceeded", "gpus: 70 used of 64", "2027-01-01T12:00:00Z", 1
+                    ),
+                )
+            )
+        ),
+        QuotaState.EXCEEDED,
+        "gpus: 70 used of 64",
+    ),
+)
+def test_the_state_of_a_team(record: Any, state: QuotaState, message: str) -> None:
+    found = team_summary(record)
+
+    assert (found.state, found.message, found.has_problem) == (state, message, True)
+
+
+def test_a_team_that_cannot_be_read_shows_no_limits() -> None:
+    found = team_summary(team(hard={"gpus": "many"}))
+
+    assert (found.state, found.rows) == (QuotaState.NOT_COUNTED, ())
+    assert found.message.startswith("the ClusterGPUQuota cannot be read: ")
+
+
+def test_an_idle_guarantee_is_among_the_largest() -> None:
+    share = ShareStatus.of(team_ledger(IDLE, {LAB: {"gpus": 16}}))
+
+    assert share is not None
+    assert [each.name for each in share.largest["gpus"]] == [PROD, LAB, OWN]

@@ -1,0 +1,229 @@
+"""Moves the ledger of a namespace between its own object and that of its team. What was decided by it moves with it.
+
+At any moment at most one place decides: the object of a team that has the namespace, not `leaving`, if the own object says so
+(`movedTo`); or else the own object, if it does not say that. Each step is one swap:
+
+    join   J1 own: movedTo := team      J2 team: has the ledger, counted with the team's dimensions
+    leave  L1 team: it is leaving       L2 own: has the ledger again, movedTo := ""       L3 team: without it
+
+Any controller continues with the next step, also after a crash. The own object is read before the team's and after it, and must
+be the same version: so nobody moved the ledger between these reads (between the first read of the own object and J1 or L2,
+which names its version; between the read of the team's object and J2 or L3, which names that).
+"""
+
+import logging
+import random
+from enum import Enum
+from time import monotonic, sleep
+
+from msgspec.structs import replace
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.quota_request import LedgerError
+from webhook.cluster.events import NORMAL, EventQueue, EventRecord
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.teams import TeamMembership
+from webhook.quota.ledger_objects import (
+    NO_LEDGER_OBJECT,
+    ClusterStore,
+    VersionedTeam,
+    team_name,
+    team_object_name,
+)
+from webhook.quota.store import LedgerConflict, VersionedLedger
+from webhook.quota.team_documents import team_reference
+
+log = logging.getLogger("gpu_admission.controller")
+
+CALL_SECONDS = 10.0
+"""Timeout of one read or write of a ledger or a ClusterGPUQuota."""
+MOVE_SECONDS = 8.0
+"""How long a worker tries to move one ledger while others write the same objects."""
+PAUSE_SECONDS = 0.02
+
+
+class Step(Enum):
+    """What is to be done next with a ledger and one team."""
+
+    SEND = "J1"
+    ADD = "J2"
+    FREEZE = "L1"
+    RETURN = "L2"
+    REMOVE = "L3"
+
+
+def next_step(
+    namespace: str, place: str, own: VersionedLedger | None, team: TeamLedgers | None, *, belongs: bool
+) -> Step | None:
+    """Return the next step between the own object of a namespace and the team's object `place`. None if nothing is to do.
+
+    `belongs`: whether the ledger is to stand there. None for `own` or `team`: that object does not exist.
+    """
+    is_sent = own is not None and own.ledger.moved_to == place
+    if team is not None and namespace in team.leaving:
+        return Step.RETURN if is_sent else Step.REMOVE
+    if team is not None and namespace in team.ledgers:
+        return None if belongs and is_sent else Step.FREEZE
+    if is_sent:
+        return Step.ADD
+    return Step.SEND if belongs and own is not None and not own.ledger.moved_to else None
+
+
+class Joining(VersionedLedger, frozen=True, kw_only=True):
+    """The ledger as it will be in its team's object, which it still has to be counted for. `own` is where it stands now."""
+
+    own: VersionedLedger
+
+
+class TeamMoves:
+    """For any number of threads, but only one at a time for a namespace."""
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        observed: ObservedLedgers,
+        metrics: ControllerMetrics,
+        membership: TeamMembership,
+        events: EventQueue,
+    ) -> None:
+        self._store, self._observed, self._metrics = store, observed, metrics
+        self._membership, self._events = membership, events
+
+    def place_of(self, namespace: str) -> str:
+        """Return the name of the team's object in which the ledger is to stand, "" if in none."""
+        team = self._membership.team_of(namespace)
+        return team_object_name(team) if team and not self._membership.is_beyond(namespace) else ""
+
+    def is_beyond(self, namespace: str) -> bool:
+        """Whether its team has too many namespaces, so that it is not counted."""
+        return self._membership.is_beyond(namespace)
+
+    def granted(self, namespace: str) -> Team | None:
+        """Return what the team of a namespace grants. None without one.
+
+        If the ClusterGPUQuota cannot be read, what is in force stays.
+        """
+        team = self._membership.team_of(namespace)
+        if not team:
+            return None
+        known = self._observed.team(team_object_name(team))
+        return self._membership.granted(team) or (known.team_ledgers.team if known else None)
+
+    def read(self, namespace: str, place: str) -> tuple[VersionedLedger | None, VersionedTeam | None]:
+        """Return the own object and the team's: the own one did not change before the other was read. Raises LedgerError."""
+        own = self._store.read_own(namespace, CALL_SECONDS)
+        while True:
+            team = self._store.read_team(team_name(place), CALL_SECONDS)
+            again = self._store.read_own(namespace, CALL_SECONDS)
+            if (own and own.version) == (again and again.version):
+                return own, team
+            own = again
+
+    def joining(self, namespace: str, place: str) -> Joining | None:
+        """Return the ledger that has to be counted for the team's object, and then to `join`.
+
+        None if it is there, or another ledger of the namespace had to be removed there first. Raises LedgerError, and
+        LedgerConflict if the team's object had to be made.
+        """
+        own, found = self.read(namespace, place)
+        step = next_step(namespace, place, own, found.team_ledgers if found else None, belongs=True)
+        if step in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
+            self.leave(namespace, place)
+            return None
+        if own is None or step is None:
+            if found is not None:
+                self._observed.observe_team(found)
+            return None
+        if found is None:
+            self._make(team_name(place))
+            raise LedgerConflict("the object of the team was made")
+        after = found.team_ledgers.with_ledger(namespace, own.ledger)
+        return Joining(after.of(namespace) or own.ledger, found.version, after, own=own)
+
+    def _make(self, name: str) -> None:
+        """Make the object of a team without ledgers: a creation names no version, so what was read before may be old.
+
+        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again.
+        """
+        gone = Team(name=name, uid="", generation=0, hard={})
+        made = TeamLedgers(self._membership.granted(name) or gone)
+        self._observed.observe_team(self._store.swap_team(NO_LEDGER_OBJECT, made, CALL_SECONDS))
+
+    def join(self, namespace: str, before: Joining, ledger: QuotaLedger) -> VersionedLedger:
+        """Write the ledger into the object of the team. Raises LedgerError and LedgerConflict."""
+        if before.team_ledgers is not None and not before.own.ledger.moved_to:
+            place = team_object_name(before.team_ledgers.team.name)
+            sent = replace(before.own.ledger, moved_to=place)
+            self._store.compare_and_swap(namespace, before.own, sent, CALL_SECONDS)
+        there = VersionedLedger(before.ledger, before.version, before.team_ledgers)
+        written = self._store.compare_and_swap(namespace, there, ledger, CALL_SECONDS)
+        self._observed.observe(namespace, written)
+        if written.team_ledgers is not None:
+            self._tell(
+                written.team_ledgers.team, namespace, "NamespaceJoined", "is counted for the team from now on"
+            )
+        return written
+
+    def leave(self, namespace: str, place: str) -> None:
+        """Move a ledger from the team's object into its own, unless it belongs there and does not leave it yet.
+
+        Raises LedgerError.
+        """
+        until = monotonic() + MOVE_SECONDS
+        while monotonic() < until:
+            own, team = self.read(namespace, place)
+            belongs = self.place_of(namespace) == place
+            step = next_step(namespace, place, own, team.team_ledgers if team else None, belongs=belongs)
+            if team is None or step not in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
+                self._find(namespace, own, team)
+                return
+            try:
+                self._leave(namespace, step, own, team)
+            except LedgerConflict:
+                self._metrics.conflicts.inc()
+                sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
+        raise LedgerError("too many others write to the ledger of the team", transient=True)
+
+    def _tell(self, team: Team, namespace: str, reason: str, what: str) -> None:
+        log.info("%s: %s (ClusterGPUQuota %s)", namespace, what, team.name)
+        if team.uid:
+            regarding, message = team_reference(team.name, team.uid), f"namespace {namespace} {what}"
+            event = EventRecord(
+                regarding=regarding, reason=reason, message=message, kind=NORMAL, cause=namespace
+            )
+            self._events.put(event)
+
+    def _find(self, namespace: str, own: VersionedLedger | None, team: VersionedTeam | None) -> None:
+        """Record where the ledger is. If that is neither here nor its own object, it is read again."""
+        if team is not None and team.team_ledgers.has(namespace):
+            self._observed.observe_team(team)
+            return
+        if own is None or own.ledger.moved_to:
+            known = self._observed.ledgers().get(namespace)
+            self._observed.forget(namespace, known.ledger_uid if known else "")
+        if own is not None:
+            self._observed.observe(namespace, own)
+
+    def _leave(self, namespace: str, step: Step, own: VersionedLedger | None, team: VersionedTeam) -> None:
+        ledgers = team.team_ledgers
+        if step is Step.RETURN and own is not None:
+            returned = returned_ledger(ledgers.ledgers[namespace])
+            written = self._store.compare_and_swap(namespace, own, returned, CALL_SECONDS)
+            self._observed.observe(namespace, written)
+            self._tell(ledgers.team, namespace, "NamespaceLeft", "is not counted for the team any more")
+            return
+        after = ledgers.leave(namespace) if step is Step.FREEZE else ledgers.without(namespace)
+        self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
+
+
+def returned_ledger(ledger: QuotaLedger) -> QuotaLedger:
+    """Return what the own object has of a ledger that leaves a team.
+
+    Without a GPUQuota it has no limits. So it denies until it is counted for another team, or deleted.
+    """
+    if ledger.quota_uid:
+        return ledger
+    return replace(ledger, used=None)

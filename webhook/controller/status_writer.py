@@ -1,0 +1,94 @@
+"""Writes statuses at most once a second each, and all of them at a pace that leaves the API server time for others."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from math import inf
+from time import monotonic, sleep
+
+from webhook.cluster import errors
+
+EVERY_SECONDS = 1.0
+"""From the first change to the write that shows all changes. So a status is written at most once a second."""
+PACE_SECONDS = 0.02
+"""Between two writes. 50 writes a second of some 4 ms take the API server a fifth of a core, however many quotas change."""
+FAILED_SECONDS = 10.0
+"""Pause of a status after a failed write, and of all statuses if the API server did not answer."""
+LOOK_SECONDS = 0.1
+
+log = logging.getLogger("gpu_admission.controller")
+
+
+class StatusWriter:
+    """The loop of a thread that writes the statuses of objects of one kind, while this process leads.
+
+    Objects have a key: their namespace, or their name. `keys` returns all. When `stale` changes between "" and a reason, all
+    statuses are written. A subclass defines `write`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        leads: Callable[[], bool],
+        stale: Callable[[], str],
+        keys: Callable[[], Iterable[str]],
+    ) -> None:
+        self._kind, self._leads, self._is_stale, self._keys = kind, leads, stale, keys
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}
+        self._failed: set[str] = set()
+        self._was_stale = False
+
+    def write(self, key: str) -> bool:
+        """Write the status of an object if it differs, and return whether it did. Raises `errors.ApiError`."""
+        raise NotImplementedError
+
+    def changed(self, key: str, within: float = EVERY_SECONDS) -> None:
+        """Have the status written within so many seconds. A change that was noted before is not written later."""
+        due = monotonic() + within
+        with self._lock:
+            if key not in self._failed:  # a change must not shorten the pause
+                self._due[key] = min(due, self._due.get(key, inf))
+
+    def all_changed(self) -> None:
+        for key in self._keys():
+            self.changed(key)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Write until `stopping`; the body of a thread."""
+        while not stopping.wait(self.look()):
+            pass
+
+    def look(self) -> float:
+        """Write the statuses that are due, while this process leads. Return the seconds until the next call."""
+        if not self._leads():
+            return LOOK_SECONDS
+        if bool(self._is_stale()) != self._was_stale:
+            self._was_stale = not self._was_stale
+            self.all_changed()
+        while self._leads() and (key := self._take(monotonic())) is not None:
+            try:
+                if self.write(key):
+                    sleep(PACE_SECONDS)
+            except errors.Conflict:  # the watch will show the newer version
+                self.changed(key)
+            except errors.ApiError as error:
+                log.warning("%s: the status of the %s cannot be written: %s", key, self._kind, error)
+                with self._lock:
+                    self._failed.add(key)
+                    self._due[key] = monotonic() + FAILED_SECONDS
+                if isinstance(error, errors.Unreachable):
+                    return FAILED_SECONDS
+                sleep(PACE_SECONDS)
+            except Exception:  # a bug with one object must not end the work on the others
+                log.exception("%s: the status of the %s was not written", key, self._kind)
+        return LOOK_SECONDS
+
+    def _take(self, now: float) -> str | None:
+        with self._lock:
+            due, key = min(((due, name) for name, due in self._due.items()), default=(inf, ""))
+            if due > now:
+                return None
+            del self._due[key]
+            self._failed.discard(key)
+            return key

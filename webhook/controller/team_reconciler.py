@@ -1,0 +1,209 @@
+"""Reconciles the object of a team: writes the counts of all its namespaces that are due in one swap.
+
+The object follows its ClusterGPUQuota as a ledger follows its GPUQuota: that is read after the object. A namespace that does not
+belong to the team any more leaves it, and the object goes when the ClusterGPUQuota and all namespaces are gone.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from time import monotonic, sleep
+
+from msgspec.structs import replace
+
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.reconcile import Refused
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.quota_request import LedgerError
+from webhook.cluster import errors
+from webhook.controller.moves import TeamMoves
+from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.reconciler import (
+    CALL_SECONDS,
+    CONTEND_AGAIN,
+    CONTEND_SECONDS,
+    SOON,
+    Counting,
+    QuotaReconciler,
+    is_news,
+    with_spec_of,
+)
+from webhook.controller.teams import TeamMembership, granted_in
+from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name
+from webhook.quota.store import LedgerConflict
+
+Outcome = float | Exception | None
+"""The seconds until the next time, None, or LedgerError or `errors.ApiError`."""
+_Known = tuple[QuotaLedger, Counting]
+"""A ledger as it stands in the object, and its count."""
+
+
+class TeamReconciler:
+    """For any number of threads, but only one at a time for a team."""
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        observed: ObservedLedgers,
+        membership: TeamMembership,
+        moves: TeamMoves,
+        quotas: QuotaReconciler,
+    ) -> None:
+        self._store, self._observed, self._membership = store, observed, membership
+        self._moves, self._quotas = moves, quotas
+        self._contended: set[str] = set()
+
+    def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
+        """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
+
+        A namespace in which pods wait has its turn with any other, so it is counted, too. Raises LedgerError, `errors.ApiError`.
+        """
+        team = self._observed.team(place)
+        leaving = team.team_ledgers.leaving if team and place in names else ()
+        waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
+        outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
+        due = list(outcomes)
+        for namespace in due:
+            if namespace != place and (namespace in leaving or self._moves.place_of(namespace) != place):
+                self._leave(place, namespace, outcomes)
+                outcomes[place] = SOON  # it may be empty now
+        self._count(place, [name for name in due if name != place and outcomes.get(name) is None], outcomes)
+        return outcomes
+
+    def _leave(self, place: str, namespace: str, outcomes: dict[str, Outcome]) -> None:
+        outcomes[namespace] = SOON
+        try:
+            self._moves.leave(namespace, place)
+        except (LedgerError, errors.ApiError) as error:
+            outcomes[namespace] = error
+
+    def _count(self, place: str, due: list[str], outcomes: dict[str, Outcome]) -> None:
+        begun = monotonic()
+        known: dict[str, _Known] = {}
+        former: dict[str, Revisions] = {}
+        spec: Team | None = None
+        while monotonic() < begun + CONTEND_SECONDS:
+            try:
+                team = self._current(place, fresh=place in self._contended)
+                if team is not None:
+                    team = self._with_specs(team, due, outcomes)
+                for namespace in due:
+                    if team is None or not team.team_ledgers.has(namespace):
+                        self._leave(
+                            place, namespace, outcomes
+                        )  # it left already, and is found where it is now
+                due = [name for name in due if outcomes[name] is None]
+                if team is None:
+                    return
+                if team.team_ledgers.team != spec:  # it may have other dimensions
+                    known, spec = {}, team.team_ledgers.team
+                again = self._counted(team.team_ledgers, due, known, former, outcomes, begun)
+                self._write(team, known, outcomes)
+                self._contended.discard(place)
+            except LedgerConflict:
+                # Others write this object faster than the watch shows it, so it is read. What they did not change stays counted.
+                self._contended.add(place)
+                self._quotas.metrics.conflicts.inc()
+                sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
+                continue
+            if not again:
+                return
+            due, known = again, {}
+        outcomes.update(dict.fromkeys(due, CONTEND_AGAIN))
+
+    def _counted(
+        self,
+        ledgers: TeamLedgers,
+        due: Sequence[str],
+        known: dict[str, _Known],
+        former: dict[str, Revisions],
+        outcomes: dict[str, Outcome],
+        begun: float,
+    ) -> list[str]:
+        """Count the ledgers that changed since they were counted, into `known`. Return those that must be counted again."""
+        again = []
+        for namespace in due:
+            ledger, started = ledgers.ledgers[namespace], monotonic()
+            if namespace in known and known[namespace][0] == ledger:
+                continue
+            known.pop(namespace, None)
+            try:
+                in_team = replace(ledger, team=ledgers.share(namespace))
+                counting = self._quotas.count(namespace, in_team, begun)
+                if isinstance(counting, float):
+                    outcomes[namespace] = counting
+                elif isinstance(counting.result, Refused):
+                    before = former.get(namespace)
+                    former[namespace] = self._quotas.refused(namespace, counting, before, started)
+                    again.append(namespace)
+                else:
+                    known[namespace] = ledger, counting
+            except (LedgerError, errors.ApiError) as error:
+                outcomes[namespace] = error
+        return again
+
+    def _write(self, team: VersionedTeam, known: Mapping[str, _Known], outcomes: dict[str, Outcome]) -> None:
+        """Write the counts in one swap, each with what is held for its pods in line beside that of the others."""
+        before = counted = after = team.team_ledgers
+        for namespace, (_, counting) in known.items():
+            if not isinstance(counting.result, Refused):
+                counted = counted.with_ledger(namespace, counting.result.ledger)
+        turn = self._quotas.line.take_team_turn(counted, known)
+        for namespace, (former, _) in known.items():
+            if is_news(former, turn.team_ledgers.ledgers[namespace]):
+                after = after.with_ledger(namespace, turn.team_ledgers.ledgers[namespace])
+        if after is not before:
+            self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
+        for namespace, (former, counting) in known.items():
+            self._quotas.written(namespace, former, counting)
+            self._quotas.start(namespace, turn.lifts(namespace))
+            outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
+
+    def _current(self, place: str, *, fresh: bool) -> VersionedTeam | None:
+        """Return the object with the spec of its ClusterGPUQuota; None without either.
+
+        Without ClusterGPUQuota it keeps the last one until it is empty, and then it is deleted.
+        """
+        name = team_name(place)
+        team = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
+        if team is not None:
+            self._observed.observe_team(team)
+            if team.team_ledgers.team == self._membership.granted(name) or self._membership.is_broken(name):
+                return team
+        granted = self._store.granted_team(name, CALL_SECONDS)
+        if granted is None:
+            if team is None or team.team_ledgers.ledgers:
+                return team
+            self._store.delete(place, team.version, CALL_SECONDS)
+            self._observed.forget_team(place)
+            return None
+        before = team or VersionedTeam(TeamLedgers(granted))
+        if team is not None and before.team_ledgers.team == granted:
+            return team
+        after = before.team_ledgers.with_team(granted)
+        written = self._store.swap_team(before.version, after, CALL_SECONDS)
+        self._observed.observe_team(written)
+        return written
+
+    def _with_specs(
+        self, team: VersionedTeam, due: Sequence[str], outcomes: dict[str, Outcome]
+    ) -> VersionedTeam:
+        """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it."""
+        ledgers, changed = team.team_ledgers, False
+        for namespace in filter(ledgers.has, due):
+            ledger = ledgers.ledgers[namespace]
+            watched = granted_in(self._quotas.granted(namespace), ledgers.team)
+            if watched is not None and spec_of(watched) == spec_of(ledger):
+                continue
+            try:
+                granted = granted_in(self._store.granted(namespace, CALL_SECONDS), ledgers.team)
+            except LedgerError as error:
+                outcomes[namespace] = error
+                continue
+            if granted is not None and spec_of(granted) != spec_of(ledger):
+                ledgers, changed = ledgers.with_ledger(namespace, with_spec_of(ledger, granted)), True
+        if not changed:
+            return team
+        written = self._store.swap_team(team.version, ledgers, CALL_SECONDS)
+        self._observed.observe_team(written)
+        return written

@@ -1,0 +1,159 @@
+"""Which namespace belongs to which team, by the watches of ClusterGPUQuotas and namespaces, and what a quota grants there."""
+
+import logging
+import threading
+from bisect import bisect_left
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import Team
+from policies.quota.team_spec import MAX_NAMESPACES, Teams, stricter
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import Informer, Resource
+from webhook.configuration.documents import API_VERSION
+from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team
+from webhook.serving.lookups import Namespaces
+
+log = logging.getLogger("gpu_admission.controller")
+
+TEAMS = Resource(f"/apis/{API_VERSION}", TEAM_PLURAL)
+
+
+class TeamMembership:
+    """The team of each namespace, and the namespaces of each team. For any number of threads.
+
+    `moved` is called with a namespace that belongs to another team than before, or to none, also if it was just created or
+    deleted, and with these teams; `changed` with a ClusterGPUQuota that changed, before and after. Neither may block.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        namespaces: Namespaces,
+        moved: Callable[..., object],
+        changed: Callable[[TeamRecord | None, TeamRecord | None], object],
+    ) -> None:
+        self._namespaces, self._moved, self._changed = namespaces, moved, changed
+        self.informer = Informer(api, TEAMS, decode_team, self._team_changed)
+        self._lock = threading.RLock()
+        self._records: dict[str, TeamRecord] = {}
+        self._teams = Teams()
+        self._is_stale = False
+        self._team_of: dict[str, str] = {}
+        self._members: dict[str, list[str]] = {}
+        """By team, sorted."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything was listed once."""
+        return self.informer.synced and self._namespaces.informer.synced
+
+    def record(self, team: str) -> TeamRecord | None:
+        return self._records.get(team)
+
+    def all(self) -> list[TeamRecord]:
+        return list(self._records.values())
+
+    def team_of(self, namespace: str) -> str:
+        """Return the name of the ClusterGPUQuota to which the namespace belongs, "" if to none."""
+        with self._lock:
+            self._refresh()
+            return self._team_of.get(namespace, "")
+
+    def members(self, team: str) -> list[str]:
+        """Return all namespaces that belong to the team, sorted. Only the first MAX_NAMESPACES of them are in it."""
+        with self._lock:
+            self._refresh()
+            return list(self._members.get(team, ()))
+
+    def is_beyond(self, namespace: str) -> bool:
+        """Whether its team has MAX_NAMESPACES namespaces before this one."""
+        with self._lock:
+            self._refresh()
+            members = self._members.get(self._team_of.get(namespace, ""), [])
+            return bisect_left(members, namespace) >= MAX_NAMESPACES
+
+    def granted(self, team: str) -> Team | None:
+        """Return what the ClusterGPUQuota in the watch grants. None without one, or if it cannot be read."""
+        record = self._records.get(team)
+        return record.granted if record else None
+
+    def is_broken(self, team: str) -> bool:
+        """Whether there is a ClusterGPUQuota, and it cannot be read. Then what is in force stays."""
+        record = self._records.get(team)
+        return record is not None and record.spec is None
+
+    def namespace_changed(self, namespace: str) -> None:
+        """Note that a namespace was created, changed or deleted. It takes some 0.3 µs for each team."""
+        with self._lock:
+            if not self._is_stale:
+                self._update(namespace)
+
+    def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
+        changed = after or before
+        if changed is None:
+            return
+        with self._lock:
+            if after is not None:
+                if after.spec is None:
+                    log.error("ClusterGPUQuota %s: %s", after.name, after.problem)
+                self._records[after.name] = after
+            elif self._records.get(changed.name) == before:
+                del self._records[changed.name]
+            # Everything that belongs to some team may now belong to another one. That takes long, so it is not done here.
+            self._is_stale = self._is_stale or after is None or _matches(before) != _matches(after)
+        self._changed(before, after)
+
+    def _refresh(self) -> None:
+        if not self._is_stale or not self.synced:
+            return
+        self._is_stale = False
+        self._teams = Teams(filter(None, (record.named for record in self._records.values())))
+        for namespace in {*self._team_of, *self._namespaces.names()}:
+            self._update(namespace)
+
+    def _update(self, namespace: str) -> None:
+        labels, before = self._namespaces.known(namespace), self._team_of.get(namespace, "")
+        found = None if labels is None else self._teams.of(namespace, dict(labels))
+        after = found.name if found else ""
+        if after == before:
+            return
+        for team, has in ((before, False), (after, True)):
+            if team:
+                self._place(team, namespace, has=has)
+        self._team_of[namespace] = after
+        if not after:
+            del self._team_of[namespace]
+        self._moved(namespace, *filter(None, (before, after)))
+
+    def _place(self, team: str, namespace: str, *, has: bool) -> None:
+        """Add a namespace to the sorted ones of a team, or remove it. Another one may then be beyond MAX_NAMESPACES, or not."""
+        members = self._members.setdefault(team, [])
+        at = bisect_left(members, namespace)
+        if has:
+            members.insert(at, namespace)
+        else:
+            del members[at]
+        for other in members[MAX_NAMESPACES - 1 : MAX_NAMESPACES + 1]:
+            self._moved(other)
+        if not members:
+            del self._members[team]
+
+
+def _matches(record: TeamRecord | None) -> object:
+    return record and record.namespaces
+
+
+def granted_in(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger | None:
+    """Return the ledger that a GPUQuota and a team grant together, never counted. None without either.
+
+    A namespace of a team that has no GPUQuota has a ledger without limits of its own. The limits of the team stand beside it.
+    """
+    if team is None:
+        return quota
+    alone = QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
+    own = quota or alone
+    return replace(own, unclassified_pods=stricter(own.unclassified_pods, team.unclassified_pods))

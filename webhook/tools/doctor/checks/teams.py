@@ -1,0 +1,129 @@
+"""ClusterGPUQuotas: whether they are counted, have namespaces, and grant what the nodes have; and guarantees that idle."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, total, unit
+from policies.quota.ledger.team import team_title
+from policies.quota.shortage import amounts_in_words
+from webhook.controller.quota_status import TRUE
+from webhook.quota.team_documents import TeamRecord
+from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP
+from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
+from webhook.tools.doctor.checks.documents import WAIT
+from webhook.tools.doctor.checks.nodes import READ
+from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.status.capacity import GPUNode, gpu_node
+
+POLICY = "gpu-admission-teams"
+READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
+
+
+@doctor_check(
+    "teams",
+    "ClusterGPUQuotas are counted and have namespaces, and no guarantee idles while others need it",
+    READ_TEAMS,
+    Permission("list", "namespaces"),
+)
+def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
+    for record in cluster.teams:
+        title, edit = team_title(record.name), f"kubectl edit cgpuq {record.name}"
+        if record.spec is None:
+            remedy = f"correct it: {edit}; until then its last valid version holds"
+            yield failure("team-unreadable", title, record.problem, remedy)
+            continue
+        names = cluster.members[record.name]
+        yield from _state(record, names)
+        if not names:
+            message = "matches no namespace, or only those of other teams"
+            yield warning("team-without-namespaces", title, message, f"correct spec.namespaces: {edit}")
+        for namespace in sorted(set(record.spec.guarantees) - set(names)):
+            amount = amounts_in_words(record.spec.guarantees[namespace])
+            message = f"guarantees {amount} to {namespace}, which does not belong to it now: they stay free"
+            yield warning("guarantee-of-no-namespace", title, message, f"remove the guarantee: {edit}")
+        yield from _idle(record)
+        yield from _granted_beyond(record)
+
+
+def _state(record: TeamRecord, names: Sequence[str]) -> Iterator[Observation]:
+    title, ready = team_title(record.name), record.status.condition("Ready")
+    if names and (ready is None or ready.status != TRUE):
+        why = ready.message if ready else "was never counted: every GPU pod of its namespaces is refused"
+        yield failure("team-not-ready", title, f"is not Ready: {why}", WAIT)
+    remedies = {
+        "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
+        "TooManyNamespaces": "split the team, or match fewer namespaces",
+    }
+    for kind, remedy in remedies.items():
+        found = record.status.condition(kind)
+        if found is not None and found.status == TRUE:
+            yield warning(f"team-{kind.lower()}", title, f"is {kind}: {found.message}", remedy)
+
+
+def _idle(record: TeamRecord) -> Iterator[Observation]:
+    """Yield a guarantee that idles while nothing else of the team is free."""
+    status, hard = record.status, record.hard
+    held = total((status.used or {}, status.reserved))
+    short = {
+        key: idle
+        for key, idle in status.guaranteed_idle.items()
+        if idle and held.get(key, NOTHING) + idle >= hard.get(key, held.get(key, NOTHING) + idle + 1)
+    }
+    if short:
+        message = f"has nothing left but {amounts_in_words(short)} that are guaranteed and not used"
+        remedy = f"lower spec.guaranteed, if that is not meant: kubectl edit cgpuq {record.name}"
+        yield warning("guarantee-idle", team_title(record.name), message, remedy)
+
+
+def _granted_beyond(record: TeamRecord) -> Iterator[Observation]:
+    """Yield a note if the quotas of the namespaces grant more than the team, which is allowed."""
+    granted, hard = record.status.granted, record.hard
+    for key in sorted(key for key in hard if granted.get(key, NOTHING) > hard[key]):
+        amounts = f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}"
+        yield f"{team_title(record.name)}: its namespaces are granted {amounts}: first come, first served"
+
+
+@doctor_check("team-capacity", "ClusterGPUQuotas grant no more than the nodes have", READ_TEAMS, READ)
+def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
+    granted = total(each.spec.amounts for each in cluster.teams if each.spec is not None)
+    if not granted:
+        return
+    nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogues=cluster.usable_configuration))
+    for key, amount in sorted(granted.items()):
+        has = _cards(key, nodes)
+        if has is not None and amount > has:
+            what = unit(key)
+            message = (
+                f"grant {format_amount(amount)} {what} together, and the nodes have {format_amount(has)}"
+            )
+            remedy = "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
+            yield warning("teams-exceed-nodes", f"{len(cluster.teams)} ClusterGPUQuotas", message, remedy)
+
+
+def _cards(key: str, nodes: Sequence[GPUNode]) -> Fraction | None:
+    """Return what the nodes have of a dimension; None for a resource, of which a node may offer more by another partition."""
+    if key == GPUS:
+        of = nodes
+    elif key.startswith(CLASSES):
+        of = [node for node in nodes if key.removeprefix(CLASSES) in {node.kind, node.family}]
+    else:
+        return None
+    return sum((node.cards(node.allocatable) for node in of), NOTHING)
+
+
+@doctor_check(
+    "team-membership",
+    "Only who may update a ClusterGPUQuota changes which namespaces it has",
+    READ_TEAMS,
+    *(Permission("get", kind, GROUP, name=POLICY) for kind in POLICY_KINDS),
+)
+def _membership(cluster: InstalledCluster) -> Iterator[Observation]:
+    if cluster.teams and not denies(cluster, POLICY):
+        message = "must exist, with a binding that denies: without it, whoever may label a namespace takes it out of its team"
+        remedy = f"{APPLY}, with admissionPolicy.enabled and teams.protectMembership of the chart"
+        yield warning("membership-unprotected", f"ValidatingAdmissionPolicy/{POLICY}", message, remedy)
+
+
+CHECKS = (_teams, _capacity, _membership)
