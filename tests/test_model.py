@@ -134,7 +134,9 @@ def run(model: Path, instance: str, seed: int, folder: Path) -> list[str]:
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
     ).stdout
     return [
-        line.strip() for line in printed.splitlines() if line.strip().startswith(("decide", "settle", "turn", "step"))
+        line.strip()
+        for line in printed.splitlines()
+        if line.strip().startswith(("decide", "settle", "turn", "step"))
     ]
 
 

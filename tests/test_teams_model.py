@@ -111,5 +111,5 @@ def uid(pod: int) -> str:
 
 
 def name_of(pod: int, namespace: str) -> str:
-    """The pod of B is named as the first one of A."""
+    """Return the name of a pod: that of B has the name of the first one of A."""
     return "pods/0" if namespace == B else f"pods/{pod}"

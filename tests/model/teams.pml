@@ -690,7 +690,7 @@ inline drops_own(c) {
   is_done(c)
 }
 
-/* webhook/controller/moves.py: */
+/* webhook/controller/moves.py: next_step, TeamMoves.read, TeamMoves.joining, TeamMoves.join, TeamMoves.leave */
 #define STEPS_OF_TEAM(c, t) \
   :: d_step { !job[c] && SHOULD_MOVE_OUT(c, t) -> looks(c, MOVE_OUT, t, OWN) } \
   :: d_step { !job[c] && SHOULD_ADD(t) -> looks(c, ADD, t, t); assign(copy[c], ledger[OWN]) } \
