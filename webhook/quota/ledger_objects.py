@@ -371,6 +371,10 @@ class ClusterStore:
             raise LedgerError(quota.problem, transient=False)
         return quota.granted
 
+    def has_team(self, namespace: str, seconds: float) -> bool:
+        """Whether the namespace belongs to a team, read now. Raises LedgerError."""
+        return self._team_of(namespace, seconds) is not None
+
     def granted_team(self, name: str, seconds: float) -> Team | None:
         """Return what the ClusterGPUQuota grants. None without one."""
         with _as_ledger_errors("read"):

@@ -117,6 +117,28 @@ def test_policies_of_the_cluster_are_in_force(
     assert not forbidden(audit_log)
 
 
+def test_a_team_is_reviewed_together_with_the_others(
+    plane: ControlPlane, running: Installed, audit_log: Path
+) -> None:
+    def applied(name: str, names: list[str], **spec: Any) -> str:
+        document = Document(
+            "ClusterGPUQuota", name, {"namespaces": {"names": names}, "hard": {"gpus": 8}, **spec}
+        )
+        return plane.kubectl("apply", "-f", "-", stdin=json.dumps(document.data), check=False).stderr
+
+    assert applied("a", ["vision-*"], contact="#vision-leads") == ""
+    warned = applied("b", ["vision-prod"])
+    refused = applied("c", ["ocr"], guaranteed={"ocr": {"gpus": 9}})
+    plane.kubectl("delete", "cgpuq", "a", "b")
+
+    assert "overlaps vision-* of ClusterGPUQuota a: a namespace that both match belongs to b" in warned, (
+        running
+    )
+    assert "spec.guaranteed: must be at most hard in sum: 9 of gpus exceed 8" in refused
+    assert (WEBHOOK, "list", "clustergpuquotas") in {request[:3] for request in requested(audit_log)}
+    assert not forbidden(audit_log)
+
+
 def test_doctor_misses_nothing_but_pods(plane: ControlPlane, running: Installed) -> None:
     del running
     reported = CliRunner().invoke(doctor, ["--kubeconfig", str(plane.kubeconfig()), "-o", "json"]).output
@@ -238,6 +260,7 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         patch gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
         list gpu:{LEDGERS} -n {NAMESPACE}
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
+        patch configmaps -n {NAMESPACE} gpu-admission-capacity
         get configmaps -n {NAMESPACE} gpu-admission-budgets
         get secrets -n {NAMESPACE} gpu-admission-ca
         update secrets -n {NAMESPACE} gpu-admission-certificates
@@ -276,6 +299,7 @@ ALLOWED: dict[tuple[str, ...], str] = {
         patch secrets -n {NAMESPACE} gpu-admission-certificates
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
         patch configmaps -n {NAMESPACE} gpu-admission-budgets
+        patch configmaps -n {NAMESPACE} gpu-admission-capacity
         create pods -n gpu-admission-canary
         patch events -n {TEAM}
         create events -n default
