@@ -146,8 +146,11 @@ class TeamMoves:
     def _make(self, name: str) -> None:
         """Make the object of a team without ledgers: a creation names no version, so what was read before may be old.
 
-        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again.
+        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again. One that cannot be read would not limit
+        anything.
         """
+        if self._membership.is_broken(name):
+            raise LedgerError(f"ClusterGPUQuota {name} cannot be read", transient=False)
         gone = Team(name=name, uid="", generation=0, hard={})
         made = TeamLedgers(self._membership.granted(name) or gone)
         self._observed.observe_team(self._store.swap_team(NO_LEDGER_OBJECT, made, CALL_SECONDS))

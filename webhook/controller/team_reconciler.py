@@ -56,8 +56,10 @@ class TeamReconciler:
     def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
 
-        A namespace in which pods wait has its turn with any other, so it is counted, too. Raises LedgerError, `errors.ApiError`.
+        A namespace in which pods wait has its turn with any other, so it is counted, too. What takes longer than CONTEND_SECONDS
+        is continued in a later call. Raises LedgerError, `errors.ApiError`.
         """
+        begun = monotonic()
         team = self._observed.team(place)
         leaving = team.team_ledgers.leaving if team and place in names else ()
         waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
@@ -65,8 +67,9 @@ class TeamReconciler:
         due = list(outcomes)
         for namespace in due:
             if namespace != place and (namespace in leaving or self._moves.place_of(namespace) != place):
-                self._leave(place, namespace, outcomes)
-                outcomes[place] = SOON  # it may be empty now
+                outcomes[namespace] = outcomes[place] = SOON  # it may be empty then
+                if monotonic() < begun + CONTEND_SECONDS:
+                    self._leave(place, namespace, outcomes)
         self._count(place, [name for name in due if name != place and outcomes.get(name) is None], outcomes)
         return outcomes
 
@@ -127,6 +130,9 @@ class TeamReconciler:
             if namespace in known and known[namespace][0] == ledger:
                 continue
             known.pop(namespace, None)
+            if started > begun + CONTEND_SECONDS:
+                outcomes[namespace] = CONTEND_AGAIN
+                continue
             try:
                 in_team = replace(ledger, team=ledgers.share(namespace))
                 counting = self._quotas.count(namespace, in_team, begun)

@@ -10,7 +10,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from tests.webhook.controller.team_moves import SECONDS, Controller, World, serve
 from tests.webhook.quota.ledger_api import LEDGERS
-from webhook.controller.reconciler import CONTEND_AGAIN, SOON, Counting
+from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting
 from webhook.quota.documents import quota_path
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import team_path
@@ -173,3 +173,45 @@ def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
         }
 
     run(test)
+
+
+def test_what_takes_long_is_continued_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is busy with one team for minutes would count as hung, and the process would be restarted."""
+    now = [0.0]
+    monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: now[0])
+
+    def passes() -> None:
+        now[0] += CONTEND_SECONDS + 1
+
+    def test(scene: Scene) -> None:
+        scene.during = [passes]
+        assert scene.reconcile("cv", "nlp", "prod") == {
+            "cv": None,
+            "nlp": CONTEND_AGAIN,
+            "prod": CONTEND_AGAIN,
+        }
+        assert scene.waiting() == {"cv": 7, "nlp": 0, "prod": 0}
+        scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
+        leave = scene.controller.moves.leave
+        scene.controller.moves.leave = lambda *args: (passes(), leave(*args))  # type: ignore[method-assign,assignment]
+        assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
+        assert scene.waiting().keys() == {"nlp", "prod"}
+
+    run(test)
+
+
+def test_a_team_that_could_never_be_read_does_not_let_its_namespaces_go_unlimited() -> None:
+    world = World(0, crash=0.0, quotas={"cv": True, "nlp": False})
+
+    def body() -> None:
+        world.api._objects[team_path("a")]["spec"]["hard"] = {"gpus": "many"}
+        world.belongs |= {"cv": "a", "nlp": "a"}
+        controller = Controller(world, crashes=False)
+        controller.moves._membership.is_broken = lambda _team: True  # type: ignore[method-assign]
+        for name in ("cv", "nlp", PLACE):
+            controller.reconcile(name)
+
+    world.turns.run(body)
+
+    assert OBJECT not in world.api._objects
+    assert world.decides("cv") == "cv"
