@@ -4,6 +4,7 @@ The object follows its ClusterGPUQuota as a ledger follows its GPUQuota: that is
 belong to the team any more leaves it, and the object goes when the ClusterGPUQuota and all namespaces are gone.
 """
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from time import monotonic, sleep
@@ -16,8 +17,9 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.controller.moves import TeamMoves
+from webhook.controller.moves import TeamMoves, check_size
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.quota_status import shown_names
 from webhook.controller.reconciler import (
     CALL_SECONDS,
     CONTEND_AGAIN,
@@ -31,6 +33,8 @@ from webhook.controller.reconciler import (
 from webhook.controller.teams import TeamMembership, granted_in
 from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name
 from webhook.quota.store import LedgerConflict
+
+log = logging.getLogger("gpu_admission.controller")
 
 Outcome = float | Exception | None
 """The seconds until the next time, None, or LedgerError or `errors.ApiError`."""
@@ -195,7 +199,7 @@ class TeamReconciler:
         self, team: VersionedTeam, due: Sequence[str], outcomes: dict[str, Outcome]
     ) -> VersionedTeam:
         """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it."""
-        ledgers, changed = team.team_ledgers, False
+        ledgers, changed = team.team_ledgers, list[str]()
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
             watched = granted_in(self._quotas.granted(namespace), ledgers.team)
@@ -207,8 +211,14 @@ class TeamReconciler:
                 outcomes[namespace] = error
                 continue
             if granted is not None and spec_of(granted) != spec_of(ledger):
-                ledgers, changed = ledgers.with_ledger(namespace, with_spec_of(ledger, granted)), True
+                ledgers = ledgers.with_ledger(namespace, with_spec_of(ledger, granted))
+                changed.append(namespace)
         if not changed:
+            return team
+        try:
+            check_size(team.team_ledgers, ledgers)
+        except LedgerError as error:
+            log.warning("%s: the GPUQuota stays as it was: %s", shown_names(changed), error)
             return team
         written = self._store.swap_team(team.version, ledgers, CALL_SECONDS)
         self._observed.observe_team(written)

@@ -10,6 +10,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from tests.webhook.controller.team_moves import SECONDS, Controller, World, serve
 from tests.webhook.quota.ledger_api import LEDGERS
+from webhook.controller import moves
 from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting
 from webhook.quota.documents import quota_path
 from webhook.quota.ledger_objects import team_object_name
@@ -193,7 +194,12 @@ def test_what_takes_long_is_continued_later(monkeypatch: pytest.MonkeyPatch) -> 
         assert scene.waiting() == {"cv": 7, "nlp": 0, "prod": 0}
         scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
         leave = scene.controller.moves.leave
-        scene.controller.moves.leave = lambda *args: (passes(), leave(*args))  # type: ignore[method-assign,assignment]
+
+        def leaves_late(namespace: str, place: str) -> None:
+            passes()
+            leave(namespace, place)
+
+        scene.controller.moves.leave = leaves_late  # type: ignore[method-assign]
         assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
         assert scene.waiting().keys() == {"nlp", "prod"}
 
@@ -207,7 +213,7 @@ def test_a_team_that_could_never_be_read_does_not_let_its_namespaces_go_unlimite
         world.api._objects[team_path("a")]["spec"]["hard"] = {"gpus": "many"}
         world.belongs |= {"cv": "a", "nlp": "a"}
         controller = Controller(world, crashes=False)
-        controller.moves._membership.is_broken = lambda _team: True  # type: ignore[method-assign]
+        controller.moves._membership.is_broken = lambda _team: True  # type: ignore[assignment,method-assign]
         for name in ("cv", "nlp", PLACE):
             controller.reconcile(name)
 
@@ -215,3 +221,51 @@ def test_a_team_that_could_never_be_read_does_not_let_its_namespaces_go_unlimite
 
     assert OBJECT not in world.api._objects
     assert world.decides("cv") == "cv"
+
+
+LARGE = {"resources": {f"example.com/{'x' * 200}-{number}": 1 for number in range(64)}}
+
+
+def _bytes(scene: Scene) -> int:
+    return len(scene.world.api._objects[OBJECT]["ledger"])
+
+
+def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def test(scene: Scene) -> None:
+        monkeypatch.setattr(moves, "LONGEST_BODY", 2 * _bytes(scene))
+        quota = scene.world.api._objects[quota_path("cv")]
+        quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
+        assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
+        assert scene.waiting() == dict.fromkeys(NAMESPACES, 7)
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
+
+    run(test)
+
+
+def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else whoever may write its GPUQuota could keep it out of its team."""
+
+    def test(scene: Scene) -> None:
+        scene.world.belongs["cv"] = ""
+        scene.reconcile("cv")
+        assert scene.world.decides("cv") == "cv"
+        monkeypatch.setattr(moves, "LONGEST_BODY", 2 * _bytes(scene))
+        quota = scene.world.api._objects[quota_path("cv")]
+        quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
+        scene.world.belongs["cv"] = "a"
+        scene.controller.reconcile("cv")
+        own, teams = scene.world.objects()
+        assert scene.world.decides("cv") == "cv"
+        assert own["cv"].used is None
+        assert teams[PLACE].ledgers.keys() == {"nlp", "prod"}
+        quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
+        scene.controller.reconcile("cv")
+        assert scene.world.decides("cv") == PLACE
+
+    run(test)
