@@ -134,6 +134,9 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     ledger, verdict = outcome.ledger, outcome.verdict
     waiting = ledger.all_waiting if ledger else 0
     facts = f"{_pods(waiting)} before it" if waiting else "next in line"
+    if ledger and ledger.team and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
+        others = f"other namespaces of {team_title(ledger.team.team.name)}"
+        facts = f"{_pods(ledger.team.waiting)} of {others} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now)}"
     return Finding(

@@ -396,7 +396,7 @@ class QuotaReconciler:
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
         """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
 
-        What shows that there is neither is read after the ledger.
+        Both are looked for after the ledger was read.
         """
         granted, ledger = self._read_granted(namespace), ledger_object.ledger
         if granted is None:

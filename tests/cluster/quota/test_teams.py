@@ -239,6 +239,9 @@ def test_people_read_which_level_is_full_who_holds_it_and_whom_to_ask(team: Team
     assert eventually(lambda: team.uses(9))
     left = f"{title} has 1 of 10 GPUs free; largest: {prod.name} 9; contact: #vision-leads"
     assert left in " ".join(asked(team, "quota", "-n", cv.name).split())
+    assert asked(team, "quota", "-n", prod.name) == (
+        f"error: there is no GPUQuota in namespace {prod.name}; {title} limits it: 9 of 10 GPUs used\n"
+    )
     found = json.loads(asked(team, "status", "-o", "json"))
     shown = next(each for each in found["teams"] if each["name"] == team.name)
     assert (shown["state"], shown["namespaces"], shown["granted"]) == ("Ready", 2, {"gpus": "8"})
@@ -256,4 +259,5 @@ def test_people_read_which_level_is_full_who_holds_it_and_whom_to_ask(team: Team
 def asked(team: Team, *arguments: str) -> str:
     """Return what a command prints."""
     command = [sys.executable, "-m", "webhook", *arguments, "--kubeconfig", str(team.plane.kubeconfig())]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return done.stdout or done.stderr

@@ -1,13 +1,17 @@
 """One write for the counts of all namespaces of a team that are due, whatever others write meanwhile, and whatever fails."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
+from policies.quota.team_line import TeamTurn
 from tests.webhook.controller.team_moves import SECONDS, Controller, World, serve
 from tests.webhook.quota.ledger_api import LEDGERS
 from webhook.controller import moves
@@ -86,6 +90,31 @@ def test_all_that_are_due_are_counted_in_one_write() -> None:
     scene = run(test)
     assert scene.writes == 2
     assert scene.world.api.writes.keys() == {OBJECT}
+
+
+def test_a_namespace_in_which_pods_wait_has_its_turn_with_any_other() -> None:
+    turns: list[list[str]] = []
+    started: list[tuple[str, tuple[str, ...]]] = []
+
+    def take_turn(ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
+        turns.append(sorted(namespaces))
+        held = replace(ledgers.ledgers["nlp"], waiting_for_team=3)
+        return TeamTurn(ledgers.with_ledger("nlp", held), {"nlp": Turn(held, ("pod",), {})})
+
+    def test(scene: Scene) -> None:
+        line: Any = SimpleNamespace(
+            has_waiting=lambda namespace: namespace == "nlp",
+            take_team_turn=take_turn,
+            start=lambda namespace, uids: started.append((namespace, uids)),
+        )
+        scene.controller.quotas.line, scene.controller.quotas.enforces = line, lambda _: True
+        scene.reconcile("cv")
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["nlp"].waiting_for_team == 3
+
+    assert run(test).writes == 1
+    assert (turns, started) == ([["cv", "nlp"]], [("nlp", ("pod",))])
 
 
 def test_what_others_did_not_change_meanwhile_is_not_counted_again() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, total, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
+from webhook.cluster.capacity import GPUNode, gpu_node
 from webhook.controller.quota_status import TRUE
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
@@ -15,7 +16,6 @@ from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
 from webhook.tools.doctor.checks.documents import WAIT
 from webhook.tools.doctor.checks.nodes import READ
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-from webhook.tools.status.capacity import GPUNode, gpu_node
 
 POLICY = "gpu-admission-teams"
 READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
