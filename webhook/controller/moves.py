@@ -75,7 +75,7 @@ def next_step(
 
 
 class Joining(VersionedLedger, frozen=True, kw_only=True):
-    """The ledger as it will be in its team's object, which it still has to be counted for. `own` is where it stands now."""
+    """The ledger as it will be in its team's object, once it is counted for the team. `own` is where it stands now."""
 
     own: VersionedLedger
 

@@ -37,7 +37,8 @@ from webhook.quota.store import LedgerConflict
 log = logging.getLogger("gpu_admission.controller")
 
 Outcome = float | Exception | None
-"""The seconds until the next time, None, or LedgerError or `errors.ApiError`."""
+"""What became of one name: the seconds until it is to be reconciled again, None if only a change will need that, or a LedgerError
+or `errors.ApiError`."""
 _Known = tuple[QuotaLedger, Counting]
 """A ledger as it stands in the object, and its count."""
 
@@ -96,9 +97,8 @@ class TeamReconciler:
                     team = self._with_specs(team, due, outcomes)
                 for namespace in due:
                     if team is None or not team.team_ledgers.has(namespace):
-                        self._leave(
-                            place, namespace, outcomes
-                        )  # it left already, and is found where it is now
+                        # It left already: this finds where its ledger is now.
+                        self._leave(place, namespace, outcomes)
                 due = [name for name in due if outcomes[name] is None]
                 if team is None:
                     return
@@ -170,9 +170,9 @@ class TeamReconciler:
             outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
 
     def _current(self, place: str, *, fresh: bool) -> VersionedTeam | None:
-        """Return the object with the spec of its ClusterGPUQuota; None without either.
+        """Return the object with the spec of its ClusterGPUQuota. None if there is neither.
 
-        Without ClusterGPUQuota it keeps the last one until it is empty, and then it is deleted.
+        Without a ClusterGPUQuota it keeps the last spec until it has no ledgers. Then it is deleted.
         """
         name = team_name(place)
         team = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)

@@ -325,7 +325,9 @@ class ClusterStore:
         own = self.read_own(namespace, seconds)
         if own is not None and own.ledger.moved_to:
             if (there := self._in_team(namespace, own.ledger.moved_to, seconds)) is None:
-                raise LedgerError(f"the quota of {namespace} is moving to another team", transient=True)
+                raise LedgerError(
+                    f"the ledger of {namespace} is moving into or out of a team", transient=True
+                )
             if len(self._places) >= PLACES_REMEMBERED:
                 self._places.clear()
             self._places[namespace] = own.ledger.moved_to
@@ -392,25 +394,23 @@ class ClusterStore:
             written_team = self.swap_team(before.version, after, seconds)
             return VersionedLedger(after.of(namespace) or ledger, written_team.version, after)
         body = encode_ledger_object(namespace, before.version, ledger)
-        with _as_ledger_errors("written"):
-            if before.version == NO_LEDGER_OBJECT:
-                written = self._api.post(ledger_objects_path(self._installation), body, timeout=seconds)
-            else:
-                written = self._api.put(self._path(namespace), body, timeout=seconds, accept=METADATA)
-            identity = decode_identity(written)
+        identity = self._swap(namespace, before.version, body, seconds)
         stored = replace(ledger, ledger_uid=identity.uid)
         return VersionedLedger(stored, identity.resource_version)
 
     def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeam:
         """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
-        body, name = encode_team_object(version, team_ledgers), team_object_name(team_ledgers.team.name)
+        name, body = team_object_name(team_ledgers.team.name), encode_team_object(version, team_ledgers)
+        identity = self._swap(name, version, body, seconds)
+        return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
+
+    def _swap(self, name: str, version: str, body: bytes, seconds: float) -> Identity:
         with _as_ledger_errors("written"):
             if version == NO_LEDGER_OBJECT:
                 written = self._api.post(ledger_objects_path(self._installation), body, timeout=seconds)
             else:
                 written = self._api.put(self._path(name), body, timeout=seconds, accept=METADATA)
-            identity = decode_identity(written)
-        return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
+            return decode_identity(written)
 
     def delete(self, namespace: str, version: str, seconds: float) -> None:
         """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""

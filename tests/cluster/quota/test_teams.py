@@ -181,6 +181,30 @@ def test_changed_limits_of_a_team_are_in_force_at_once(team: Team) -> None:
     assert eventually(lambda: team.uses(6))
 
 
+@pytest.mark.parametrize("which", ["its own", "of the team", "both"])
+def test_ledger_objects_that_somebody_deleted_are_made_again(team: Team, which: str) -> None:
+    cv, nlp = team.namespace("cv", hard=8), team.namespace("nlp")
+    team.grant(4)
+    assert eventually(lambda: team.has(cv, nlp))
+    assert create(cv, "first", 3) == ""
+    assert eventually(lambda: used(cv) == 3)
+    of_team = nlp.ledger_object_path.replace(nlp.name, team_object_name(team.name))
+    paths = {
+        "its own": [cv.ledger_object_path],
+        "of the team": [of_team],
+        "both": [of_team, cv.ledger_object_path],
+    }
+
+    for path in paths[which]:
+        accepted(team.client.delete(path))
+
+    assert eventually(
+        lambda: cv.store.read_own(cv.name, 10) is not None and team.has(cv, nlp) and team.uses(3)
+    )
+    assert create(nlp, "too-much", 2) != ""
+    assert create(nlp, "fits", 1) == ""
+
+
 @pytest.mark.parametrize(
     ("step", "hard"), [("J1", 8), ("L1", 8), ("L2", 8), pytest.param("J1", None, id="J1-without-a-quota")]
 )
