@@ -238,7 +238,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 
 
 def encode_team_object(version: str, team_ledgers: TeamLedgers) -> bytes:
-    """Return the body that replaces this version of a team's ledgers, as `encode_ledger_object` does."""
+    """Return the body that replaces this version of a team's ledgers; beyond LONGEST_BODY without holders and stored names."""
     team = team_ledgers.team
     spec = _TeamSpec(
         name=team.name,
@@ -255,8 +255,8 @@ def encode_team_object(version: str, team_ledgers: TeamLedgers) -> bytes:
     }
     written = _TeamLedgers(team=spec, ledgers=ledgers, leaving=tuple(sorted(team_ledgers.leaving)))
     body = _body(team_object_name(team.name), version, written)
-    if len(body) > LONGEST_BODY and any(each.holders for each in ledgers.values()):
-        shorter = {namespace: replace(each, holders={}) for namespace, each in ledgers.items()}
+    if len(body) > LONGEST_BODY:
+        shorter = {name: replace(each, holders={}, stored_names={}) for name, each in ledgers.items()}
         return _body(team_object_name(team.name), version, replace(written, ledgers=shorter))
     return body
 
