@@ -27,9 +27,11 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.teams import TeamMembership
 from webhook.quota.ledger_objects import (
+    LONGEST_BODY,
     NO_LEDGER_OBJECT,
     ClusterStore,
     VersionedTeam,
+    encode_team_object,
     team_name,
     team_object_name,
 )
@@ -141,13 +143,26 @@ class TeamMoves:
             self._make(team_name(place))
             raise LedgerConflict("the object of the team was made")
         after = found.team_ledgers.with_ledger(namespace, own.ledger)
+        if step is Step.SEND:
+            try:
+                check_size(found.team_ledgers, after)
+            except LedgerError:
+                # Else whoever may write its GPUQuota could keep it out of its team.
+                denying = replace(own.ledger, used=None)
+                if denying != own.ledger:
+                    written = self._store.compare_and_swap(namespace, own, denying, CALL_SECONDS)
+                    self._observed.observe(namespace, written)
+                raise
         return Joining(after.of(namespace) or own.ledger, found.version, after, own=own)
 
     def _make(self, name: str) -> None:
         """Make the object of a team without ledgers: a creation names no version, so what was read before may be old.
 
-        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again.
+        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again. With one that cannot be read, the
+        object would limit nothing.
         """
+        if self._membership.is_broken(name):
+            raise LedgerError(f"ClusterGPUQuota {name} cannot be read", transient=False)
         gone = Team(name=name, uid="", generation=0, hard={})
         made = TeamLedgers(self._membership.granted(name) or gone)
         self._observed.observe_team(self._store.swap_team(NO_LEDGER_OBJECT, made, CALL_SECONDS))
@@ -217,6 +232,18 @@ class TeamMoves:
             return
         after = ledgers.leave(namespace) if step is Step.FREEZE else ledgers.without(namespace)
         self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
+
+
+def check_size(before: TeamLedgers, after: TeamLedgers) -> None:
+    """Raise LedgerError if the object of a team grows so much that there may be no room for reservations."""
+
+    def size(ledgers: TeamLedgers) -> int:
+        reserved = sum(each.reservations.size for each in ledgers.ledgers.values())
+        return len(encode_team_object(NO_LEDGER_OBJECT, ledgers)) - reserved
+
+    if size(after) > max(LONGEST_BODY, size(before)):
+        problem = f"the ledgers of ClusterGPUQuota {after.team.name} would be too large for one object"
+        raise LedgerError(problem, transient=False)
 
 
 def returned_ledger(ledger: QuotaLedger) -> QuotaLedger:

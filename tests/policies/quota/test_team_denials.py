@@ -225,6 +225,13 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         "create it again when some of them have started; the line for quota vision-cv/default is full: 0 pods in it; or ask the "
         "platform team to raise spec.queue.maxWaiting of the GPUQuota [gpu-quota]",
     ),
+    the_line_of_a_namespace_without_a_quota=(
+        team_ledger(USED, quota_uid=""),
+        VerdictReason.QUEUE_FULL,
+        OnExceeded.QUEUE,
+        "create it again when some of them have started; the line for ClusterGPUQuota team-vision is full: 0 pods in it; or ask "
+        "the platform team to create a GPUQuota with a larger spec.queue.maxWaiting [gpu-quota]",
+    ),
     never_counted=(
         replace(team_ledger(USED), used=None),
         VerdictReason.UNCOUNTED,
