@@ -12,6 +12,7 @@ from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.gpuquota import install_kinds
 from webhook.cluster.objects import Condition
 from webhook.configuration.documents import Document
+from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import (
     TEAM_PLURAL,
     Member,
@@ -93,6 +94,16 @@ def test_the_api_server_refuses_a_bad_spec(teams: ControlPlane, change: JSON, wa
     if minor_version() < 34 and want.endswith(AMOUNT):  # it reported the type in place of the value
         want = f'"string": {AMOUNT}'
     assert want in answer["message"]
+
+
+@cases(("length", "status"), as_long_as_its_ledgers_can_be_named=(237, 201), longer=(238, 422))
+def test_the_length_of_a_name(teams: ControlPlane, length: int, status: int) -> None:
+    document = team({"namespaces": ANY, "hard": {}})
+    document["metadata"]["name"] = "a" * length
+    assert len(team_object_name(document["metadata"]["name"])) == length + 16
+    found, answer = teams.client().post(team_path(), document, {**STRICT, "dryRun": "All"})
+    assert found == status, answer
+    assert status == 201 or "the name must have at most 237 characters" in answer["message"]
 
 
 @cases(

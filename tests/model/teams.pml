@@ -6,11 +6,12 @@ Controllers look, write by swap and crash; people change membership, what a team
 
 What each inline stands for is named above it; tests/test_teams_model.py replays what the inlines decide with those functions.
 
-  S1  what is admitted fits: no admission makes what is stored or admitted in a namespace exceed the namespace's `hard` in force, nor the sum over
-      the namespaces of a team of the larger of that and their guarantee exceed the team's. What is guaranteed to a namespace counts before that
-      is there, too. A namespace that joins with more is no admission
+  S1  what is admitted fits: no admission makes what is stored or admitted in a namespace exceed the namespace's `hard` in force, nor that and the
+      larger of the same and the guarantee of each other namespace of the team exceed the team's. What is guaranteed to a namespace counts before
+      that is there, too. A namespace that joins with more is no admission
   S2  a ledger decides in at most one place, and there every stored live pod that was admitted under it is in `used` or in a reservation
-  G   while the sum of a team is not above its `hard`, a pod within the guarantee of its namespace is not denied for the team
+  G   while what the others of a team hold or are guaranteed leaves room for it, a pod within the guarantee of its namespace is not denied for the
+      team
   L1  a move always ends: once nothing changes any more, each ledger is where it belongs, reservations are empty, and `used` is what is stored;
       no run is infinite
 
@@ -100,11 +101,8 @@ more than that: teams are only asked whether they make it "never counted", which
 #ifndef ABSENT_GUARANTEES_COUNT
 #define ABSENT_GUARANTEES_COUNT 1
 #endif
-#ifndef OWN_GUARANTEE_COUNTS
-#define OWN_GUARANTEE_COUNTS 1
-#endif
-#ifndef OWN_GUARANTEE_COUNTS_ONCE
-#define OWN_GUARANTEE_COUNTS_ONCE 1
+#ifndef OWN_GUARANTEE_IS_ITS_OWN
+#define OWN_GUARANTEE_IS_ITS_OWN 1
 #endif
 #ifndef NAMES_ARE_OF_A_NAMESPACE
 #define NAMES_ARE_OF_A_NAMESPACE 1
@@ -320,7 +318,7 @@ inline check_fits(m) {       /* S1 */
   sum = DEMANDED(m);
   assert(sum <= OWN_LIMIT(AT(where, m)));
   if
-  :: where -> sum = DEMANDED_OF(where, A) + DEMANDED_OF(where, B); assert(sum <= LIMIT(where))
+  :: where -> sum = sum + DEMANDED_OF(where, 1 - (m)); assert(sum <= LIMIT(where))
   :: else
   fi;
   skip
@@ -400,9 +398,8 @@ inline sum_team(q, t, m) {
   others = others_seen[q];
 #endif
   if
-  :: !OWN_GUARANTEE_COUNTS -> sum = others + TAKEN(t, m) + 1
-  :: OWN_GUARANTEE_COUNTS && !OWN_GUARANTEE_COUNTS_ONCE -> sum = others + SUM_OF(t, m) + 1
-  :: OWN_GUARANTEE_COUNTS && OWN_GUARANTEE_COUNTS_ONCE && NAMES_ARE_OF_A_NAMESPACE -> sum = others + LARGER(TAKEN(t, m) + 1, GUARANTEE(t, m))
+  :: !OWN_GUARANTEE_IS_ITS_OWN -> sum = others + SUM_OF(t, m) + 1
+  :: OWN_GUARANTEE_IS_ITS_OWN && NAMES_ARE_OF_A_NAMESPACE -> sum = others + TAKEN(t, m) + 1
   :: else ->                 /* all pods have one name, of which only one is stored */
      sum = KNOWN_USED(t, A) + KNOWN_USED(t, B) + LARGER(COUNT(ledger[AT(t, m)].reserved) + 1, COUNT(ledger[AT(t, 1 - m)].reserved))
   fi
@@ -422,7 +419,7 @@ inline decide(q, t, m) {
         if
         :: t && TEAM_HARD_COUNTS ->
            sum_team(q, t, m);
-           within = (SUM_OF(t, A) + SUM_OF(t, B) <= LIMIT(t) && TAKEN(t, m) + 1 <= GUARANTEE(t, m));
+           within = (others + TAKEN(t, m) + 1 <= LIMIT(t) && TAKEN(t, m) + 1 <= GUARANTEE(t, m));
            if
            :: sum > LIMIT(t) -> verdict = TEAM_EXCEEDED; assert(!within)          /* G */
            :: sum <= LIMIT(t) && OTHERS_KEY_IS_COUNTED && LACKS_KEY(t, 1 - m) -> verdict = UNCOUNTED_LEDGER

@@ -410,11 +410,11 @@ class ClusterStore:
             self._api.delete(self._path(namespace), version=version, timeout=seconds)
 
     def discard(self, namespace: str, seconds: float) -> bool:
-        """Delete an unreadable ledger if there is no GPUQuota; return whether it was deleted. Raises as `delete` does."""
+        """Delete an unreadable ledger without GPUQuota and team; return whether it was deleted. Raises as `delete` does."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), PLURAL, seconds)
             quota = found and self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            if found is None or quota is not None:
+            if found is None or quota is not None or self.has_team(namespace, seconds):
                 return False
             version = decode_identity(found).resource_version
         self.delete(namespace, version, seconds)
