@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "tests" / "model" / "quota.pml"
 WAITING = MODEL.with_name("waiting.pml")
 BUDGET = MODEL.with_name("budget.pml")
-TEXT = "".join(each.read_text() for each in (MODEL, WAITING, BUDGET))
+TEAMS = MODEL.with_name("teams.pml")
+TEXT = "".join(each.read_text() for each in (MODEL, WAITING, BUDGET, TEAMS))
 RULE, INSTANCE = (
     re.compile(r"^#ifndef (\w+)\n#define \1 1\n#endif$", re.MULTILINE),
     re.compile(r"^#ifdef (\w+)  ", re.MULTILINE),
@@ -83,8 +84,12 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 
 @pytest.mark.parametrize(
     ("model", "heading", "mutants"),
-    [(WAITING, "Pods that wait in line", "WAITING_MUTANTS"), (BUDGET, "Budgets", "BUDGET_MUTANTS")],
-    ids=["waiting", "budget"],
+    [
+        (WAITING, "Pods that wait in line", "WAITING_MUTANTS"),
+        (BUDGET, "Budgets", "BUDGET_MUTANTS"),
+        (TEAMS, "Teams", "TEAMS_MUTANTS"),
+    ],
+    ids=["waiting", "budget", "teams"],
 )
 def test_every_rule_of_a_section_is_taken_out_and_explained(model: Path, heading: str, mutants: str) -> None:
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -129,7 +134,9 @@ def run(model: Path, instance: str, seed: int, folder: Path) -> list[str]:
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
     ).stdout
     return [
-        line.strip() for line in printed.splitlines() if line.strip().startswith(("decide", "settle", "turn"))
+        line.strip()
+        for line in printed.splitlines()
+        if line.strip().startswith(("decide", "settle", "turn", "step"))
     ]
 
 

@@ -93,7 +93,7 @@ def exceeded(
 
 
 def quota_title(namespace: str, ledger: QuotaLedger) -> str:
-    """Return what limits the namespace: `quota vision-cv/default`; without a GPUQuota `ClusterGPUQuota team-vision`."""
+    """Return what limits the namespace: `quota vision-cv/default`; if only its team does, `ClusterGPUQuota team-vision`."""
     is_alone = ledger.team is not None and not ledger.hard
     return team_title(ledger.team.team.name) if ledger.team and is_alone else f"quota {namespace}/{NAME}"
 

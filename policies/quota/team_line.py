@@ -80,7 +80,7 @@ def _hold(room: "_Room") -> None:
         _, namespace, head = heappop(heap)
         line = room.lines[namespace]
         is_behind = is_blocked and not room.is_guaranteed(namespace, head)
-        if not is_behind and room.lets(namespace, head):
+        if not is_behind and room.has_room_for(namespace, head):
             room.hold(namespace, head)
         else:
             is_blocked |= line.wait_for_team(Standing.BEHIND if is_behind else Standing.NEXT)
@@ -89,7 +89,7 @@ def _hold(room: "_Room") -> None:
 
 
 class _Room:
-    """What each namespace of a team holds or is guaranteed, with what it keeps free, and what is free for the others."""
+    """What each namespace of a team takes: what it holds and keeps free, or its guarantee if that is more."""
 
     def __init__(self, team_ledgers: TeamLedgers, lines: Mapping[str, NamespaceLine]) -> None:
         self.lines = lines
@@ -113,7 +113,7 @@ class _Room:
         limited, guaranteed = self._limited(namespace, head), self._guaranteed(namespace)
         return all(held <= guaranteed.get(key, NOTHING) for key, held in limited.items())
 
-    def lets(self, namespace: str, head: Head) -> bool:
+    def has_room_for(self, namespace: str, head: Head) -> bool:
         """Whether the quota of the team has room for the head, and the object with its ledgers for what is held."""
         limited, taken = self._limited(namespace, head), self._taken[namespace]
         share, hard = self.lines[namespace].ledger.team, self._team.hard

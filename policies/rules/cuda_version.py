@@ -157,7 +157,9 @@ def _is_settled(pod: Pod, context: Context) -> bool:
 
 def _offers_to(pod: Pod, context: Context) -> "_Offers | None":
     """Return the versions of the nodes. None if unknown, or if something else chooses the version."""
-    return None if context.nodes is None or _is_settled(pod, context) else _Offers(pod, context.nodes)
+    nodes = context.nodes
+    is_known = nodes is not None and FULL in nodes.keys
+    return _Offers(pod, nodes) if nodes is not None and is_known and not _is_settled(pod, context) else None
 
 
 class _Offers:

@@ -134,6 +134,9 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     ledger, verdict = outcome.ledger, outcome.verdict
     waiting = ledger.all_waiting if ledger else 0
     facts = f"{_pods(waiting)} before it" if waiting else "next in line"
+    if ledger and ledger.team and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
+        others = f"other namespaces of {team_title(ledger.team.team.name)}"
+        facts = f"{_pods(ledger.team.waiting)} of {others} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now)}"
     return Finding(
@@ -159,11 +162,14 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
     found, quota, waiting = partial(Finding, rule=RULE_ID), quota_title(namespace, ledger), ledger.all_waiting
     if reason is VerdictReason.QUEUE_FULL:
+        # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
+        new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
+        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.quota_uid else new
         return found(
             reason=Reason.QUEUE_FULL,
             message=f"the line for {quota} is full: {_pods(waiting)} in it",
             remedy="create it again when some of them have started",
-            ask="to raise spec.queue.maxWaiting of the GPUQuota",
+            ask=ask,
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"

@@ -7,12 +7,12 @@ import click
 
 from policies.gpus.classes import HostShare
 from policies.quota.amounts import format_amount
+from webhook.cluster.capacity import ClassCapacity
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options, output_option
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_as
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
 from webhook.tools.classes import ClassListing, ListedClass, list_classes, read_classes
-from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.report import plain
 
 ALLOWED = {True: "yes", False: "no", None: "?"}
@@ -83,7 +83,7 @@ def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:
         screen.line()
     for because in reasons:
         screen.paragraph(because)
-    screen.omitted(listing.omitted)
+    screen.omitted(listing.omitted, listing.nodes_from)
 
 
 def _amounts(capacity: ClassCapacity | None) -> str:

@@ -72,8 +72,11 @@ class Screen:
                 self.line(" " * indent + name)
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
-    def omitted(self, rights: Sequence[str]) -> None:
-        """Print what is left out because the caller lacks rights."""
+    def omitted(self, rights: Sequence[str], nodes_from: str = "") -> None:
+        """Print what stands for the nodes if anything does, and what is left out because the caller lacks rights."""
+        if nodes_from:
+            self.line()
+            self.paragraph(nodes_from, style="dim")
         if rights:
             text = f"you may not {', '.join(rights)}: what depends on it is not shown"
             self.line()

@@ -22,7 +22,7 @@ from webhook.commands.options import (
     output_option,
 )
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
-from webhook.commands.team_text import print_team_share, print_teams
+from webhook.commands.team_text import print_team_share, print_teams, team_limits
 from webhook.configuration.loader import Configuration
 from webhook.controller.quota_status import READY, TRUE
 from webhook.controller.records import QUOTAS
@@ -42,7 +42,7 @@ from webhook.tools.status.report import (
     plain,
     quota_totals,
 )
-from webhook.tools.status.teams import read_teams, team_summary
+from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
 
 NAMESPACE_COLUMN = 20
 CELLS = (("USED", 7), ("WAITING", 9), ("PENDING", 9), ("RESERVED", 9), ("HARD", 8))
@@ -74,7 +74,7 @@ class QuotaReport(NamedTuple):
 class QuotaReports(NamedTuple):
     """Quotas by namespace. `until`: since when no controller writes their status, if none does. `omitted`: missing rights.
 
-    `teams`: the ClusterGPUQuotas, where quotas of all namespaces are shown.
+    `teams`: the ClusterGPUQuotas, where quotas of all namespaces are shown; that of one namespace without a GPUQuota.
     """
 
     reports: Sequence[QuotaReport]
@@ -118,8 +118,9 @@ def quota(
                 raise
             namespace = home
             found = _read(reader, configuration, namespace, names, now)
-    if not found.reports:
-        fail(f"there is no GPUQuota in namespace {namespace}" if namespace else "there is no GPUQuota")
+    if not found.reports and (namespace or not found.teams):
+        where = f" in namespace {namespace}" if namespace else ""
+        fail("; ".join([f"there is no GPUQuota{where}", *map(team_limits, found.teams)]))
     shown = [each for each in found.reports if each.summary.has_problem or not problems]
     if output == "json":
         print_json(document(found._replace(reports=shown)))
@@ -147,8 +148,10 @@ def _read(
             counts_as = record.spec.unclassified_pods
             objects = holders_of_quota(reader.api, configuration, namespace, counts_as, nodes)
         reports.append(QuotaReport(record, summary, objects))
-    teams = () if namespace else map(team_summary, read_teams(reader) or ())
-    return QuotaReports(reports, until, reader.omitted, tuple(teams))
+    teams = () if namespace else read_teams(reader) or ()
+    if namespace and not records and (team := team_of_namespace(reader, namespace)):
+        teams = (team,)
+    return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)))
 
 
 # ---- what is printed

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
+from webhook.cluster.capacity import NO_CAPACITY
 from webhook.commands.output import (
     Screen,
     amount_or_unknown,
@@ -26,7 +27,6 @@ from webhook.commands.quota import (
 )
 from webhook.commands.team_text import print_team_share, print_teams
 from webhook.tools.doctor.check import DoctorSeverity
-from webhook.tools.status.capacity import NO_CAPACITY
 from webhook.tools.status.report import (
     ClusterStatus,
     Health,
@@ -81,7 +81,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         parts = (each for each in status.installation.parts if not each.for_administrators)
         if not any(parts) and not status.installation.findings:
             screen.line("nothing is wrong with what you may read")
-    screen.omitted(list(_omitted(status)))
+    screen.omitted(list(_omitted(status)), status.nodes_from)
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:

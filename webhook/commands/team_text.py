@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from policies.quota.amounts import GPUS, format_amount, unit
-from webhook.commands.output import Screen, counted
+from policies.quota.ledger.team import team_title
+from webhook.commands.output import Screen, amount_or_unknown, counted
 from webhook.quota.documents import ShareStatus
 from webhook.tools.status.report import QuotaRow, TeamSummary
 from webhook.tools.status.teams import NAMED, is_short, team_notes, team_share
@@ -16,6 +17,15 @@ def print_team_share(screen: Screen, team: ShareStatus | None, indent: int) -> N
     """Print what a namespace sees of its team, if it has one."""
     if team is not None:
         screen.paragraph(team_share(team), indent=indent, style="yellow" if is_short(team) else "dim")
+
+
+def team_limits(team: TeamSummary) -> str:
+    """Return what limits a namespace without a GPUQuota: `ClusterGPUQuota team-vision limits it: 62 of 64 GPUs used`."""
+    used = (
+        f"{amount_or_unknown(row.used)} of {format_amount(row.hard)} {unit(row.key)} used"
+        for row in team.rows
+    )
+    return f"{team_title(team.name)} limits it: {', '.join(used)}"
 
 
 def print_teams(

@@ -154,7 +154,7 @@ def show(screen: Screen, found: Explanation) -> None:
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
     _details(screen, found)
-    screen.omitted(found.omitted)
+    screen.omitted(found.omitted, found.nodes_from)
 
 
 def _entry(screen: Screen, name: str, text: str) -> None:
@@ -226,7 +226,9 @@ def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
             for name, has in node.allocatable.items()
         )
         against = f": {', and '.join(node.against)}" if node.against else ""
-        yield f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
+        name, kind = node.name, node.kind or "unknown class"
+        where = f"{name} ({kind})" if name else f"{counted(node.number, 'node')} of {kind}, at most"
+        yield f"{where} {free}{against}"
     if len(nodes) > MAX_NODES:
         yield f"and {counted(len(nodes) - MAX_NODES, 'node')} more"
 

@@ -22,7 +22,9 @@ from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, timestamp
+from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
+from webhook.controller.class_capacity import CapacityWriter
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.ledger_changes import LedgerChanges
@@ -53,6 +55,7 @@ from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import ClusterStore, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
+from webhook.quota.team_lookup import TeamLookup
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
 
 log = logging.getLogger("gpu_admission.controller")
@@ -145,7 +148,7 @@ class Controller:
             idle=lambda namespace: self.gpu_use.shown(namespace) if self.gpu_use else None,
         )
         self.unmapped_resources = UnmappedResourcesWatch(
-            api, configuration, lambda: elector.is_leader, self._statuses.all_changed
+            lambda: self.usage_cache.own, lambda: self._configuration, self._statuses.all_changed
         )
         self._configuration = configuration
         self._namespaces = Namespaces(api, self._namespace_changed)
@@ -158,7 +161,8 @@ class Controller:
             self._queue_of,
             self._queue.add,
         )
-        store = ClusterStore(api, namespace)
+        # A TeamLookup of its own lists anew.
+        store = ClusterStore(api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds))
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
@@ -183,6 +187,13 @@ class Controller:
             events=self._events,
         )
         self._team_reconciler = TeamReconciler(store, self.observed, self.teams, moves, self._reconciler)
+        self._capacity = CapacityWriter(
+            api,
+            namespace,
+            counter=lambda: self.usage_cache.own,
+            documented=lambda: [each.name for each in self._configuration.documents if each.kind == CLASS],
+            leads=self._leads,
+        )
         self._verify = partial(
             verify,
             self.usage_cache,
@@ -205,6 +216,7 @@ class Controller:
             "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
             "team status": self._team_statuses.run,
+            "capacity": self._capacity.run,
             "verify": self._verify,
             "election": self._elector.run,
         }
@@ -231,7 +243,6 @@ class Controller:
             namespaces |= {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}
         for namespace in namespaces:
             self._queue.add(namespace)
-        self.unmapped_resources.configure(configuration)
 
     def statuses(self) -> dict[str, QuotaStatus]:
         return {record.namespace: record.status for record in self.quotas.all()}

@@ -65,7 +65,7 @@ def _write(api: ApiClient, evaluated: EvaluatedDocuments, events: EventWriter) -
     for record, status in statuses(evaluated, now):
         if status == record.status:
             continue
-        body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
+        body = msgspec.json.encode(status_patch(record.status, status))
         try:
             api.patch(path_of(record.document, "status"), body, content_type=JSON_PATCH)
         except errors.NotFound:
@@ -73,6 +73,22 @@ def _write(api: ApiClient, evaluated: EvaluatedDocuments, events: EventWriter) -
             continue
         for event_record in changes(record, status, now):
             events.write(event_record)
+
+
+def status_patch(before: DocumentStatus, after: DocumentStatus) -> list[dict[str, Any]]:
+    """Return the operations that make one status the other, and leave alone the capacity of a class."""
+    if before == DocumentStatus():
+        return [{"op": "add", "path": "/status", "value": after}]
+    fields: dict[str, Any] = {"observedGeneration": after.observed_generation, "conditions": after.conditions}
+    if after.accepted is not None:
+        fields["accepted"] = after.accepted
+    gone: list[dict[str, Any]] = (
+        [{"op": "remove", "path": "/status/accepted"}] if before.accepted and not after.accepted else []
+    )
+    return [
+        *gone,
+        *({"op": "add", "path": f"/status/{name}", "value": each} for name, each in fields.items()),
+    ]
 
 
 def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[EventRecord]:

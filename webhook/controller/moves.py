@@ -26,7 +26,15 @@ from webhook.cluster.events import NORMAL, EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.teams import TeamMembership
-from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name, team_object_name
+from webhook.quota.ledger_objects import (
+    LONGEST_BODY,
+    NO_LEDGER_OBJECT,
+    ClusterStore,
+    VersionedTeam,
+    encode_team_object,
+    team_name,
+    team_object_name,
+)
 from webhook.quota.store import LedgerConflict, VersionedLedger
 from webhook.quota.team_documents import team_reference
 
@@ -67,7 +75,7 @@ def next_step(
 
 
 class Joining(VersionedLedger, frozen=True, kw_only=True):
-    """The ledger as it will be in its team's object, which it still has to be counted for. `own` is where it stands now."""
+    """The ledger as it will be in its team's object, once it is counted for the team. `own` is where it stands now."""
 
     own: VersionedLedger
 
@@ -119,7 +127,8 @@ class TeamMoves:
     def joining(self, namespace: str, place: str) -> Joining | None:
         """Return the ledger that has to be counted for the team's object, and then to `join`.
 
-        None if it is there, or another ledger of the namespace had to be removed there first. Raises LedgerError.
+        None if it is there, or another ledger of the namespace had to be removed there first. Raises LedgerError, and
+        LedgerConflict if the team's object had to be made.
         """
         own, found = self.read(namespace, place)
         step = next_step(namespace, place, own, found.team_ledgers if found else None, belongs=True)
@@ -130,12 +139,33 @@ class TeamMoves:
             if found is not None:
                 self._observed.observe_team(found)
             return None
-        name = team_name(place)
-        # Somebody may have deleted the team's object after J1. The ledger leaves it again if nobody wants it there.
+        if found is None:
+            self._make(team_name(place))
+            raise LedgerConflict("the object of the team was made")
+        after = found.team_ledgers.with_ledger(namespace, own.ledger)
+        if step is Step.SEND:
+            try:
+                check_size(found.team_ledgers, after)
+            except LedgerError:
+                # Else whoever may write its GPUQuota could keep it out of its team.
+                denying = replace(own.ledger, used=None)
+                if denying != own.ledger:
+                    written = self._store.compare_and_swap(namespace, own, denying, CALL_SECONDS)
+                    self._observed.observe(namespace, written)
+                raise
+        return Joining(after.of(namespace) or own.ledger, found.version, after, own=own)
+
+    def _make(self, name: str) -> None:
+        """Make the object of a team without ledgers: a creation names no version, so what was read before may be old.
+
+        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again. With one that cannot be read, the
+        object would limit nothing.
+        """
+        if self._membership.is_broken(name):
+            raise LedgerError(f"ClusterGPUQuota {name} cannot be read", transient=False)
         gone = Team(name=name, uid="", generation=0, hard={})
-        team = found or VersionedTeam(TeamLedgers(self._membership.granted(name) or gone))
-        after = team.team_ledgers.with_ledger(namespace, own.ledger)
-        return Joining(after.of(namespace) or own.ledger, team.version, after, own=own)
+        made = TeamLedgers(self._membership.granted(name) or gone)
+        self._observed.observe_team(self._store.swap_team(NO_LEDGER_OBJECT, made, CALL_SECONDS))
 
     def join(self, namespace: str, before: Joining, ledger: QuotaLedger) -> VersionedLedger:
         """Write the ledger into the object of the team. Raises LedgerError and LedgerConflict."""
@@ -183,13 +213,14 @@ class TeamMoves:
 
     def _find(self, namespace: str, own: VersionedLedger | None, team: VersionedTeam | None) -> None:
         """Record where the ledger is. If that is neither here nor its own object, it is read again."""
-        if own is not None and not own.ledger.moved_to:
-            self._observed.observe(namespace, own)
-        elif team is not None and team.team_ledgers.has(namespace):
+        if team is not None and team.team_ledgers.has(namespace):
             self._observed.observe_team(team)
-        else:
+            return
+        if own is None or own.ledger.moved_to:
             known = self._observed.ledgers().get(namespace)
             self._observed.forget(namespace, known.ledger_uid if known else "")
+        if own is not None:
+            self._observed.observe(namespace, own)
 
     def _leave(self, namespace: str, step: Step, own: VersionedLedger | None, team: VersionedTeam) -> None:
         ledgers = team.team_ledgers
@@ -201,6 +232,18 @@ class TeamMoves:
             return
         after = ledgers.leave(namespace) if step is Step.FREEZE else ledgers.without(namespace)
         self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
+
+
+def check_size(before: TeamLedgers, after: TeamLedgers) -> None:
+    """Raise LedgerError if the object of a team grows so much that there may be no room for reservations."""
+
+    def size(ledgers: TeamLedgers) -> int:
+        reserved = sum(each.reservations.size for each in ledgers.ledgers.values())
+        return len(encode_team_object(NO_LEDGER_OBJECT, ledgers)) - reserved
+
+    if size(after) > max(LONGEST_BODY, size(before)):
+        problem = f"the ledgers of ClusterGPUQuota {after.team.name} would be too large for one object"
+        raise LedgerError(problem, transient=False)
 
 
 def returned_ledger(ledger: QuotaLedger) -> QuotaLedger:

@@ -47,7 +47,10 @@ class ObservedLedgers:
         """By the name of the object."""
 
     def get(self, namespace: str) -> VersionedLedger | None:
-        """Return the newest observed version. A swap shows whether it still is the newest. None while it moves."""
+        """Return the newest observed version. A swap shows whether it still is the newest.
+
+        None while the ledger leaves a team. While it is on its way to one, it has `moved_to`.
+        """
         observed = self._observed.get(namespace)
         if observed is None:
             return None
@@ -82,7 +85,7 @@ class ObservedLedgers:
         """Record a ledger that was just read or written, unless a newer version is recorded: they come in any order."""
         if ledger_object.team_ledgers is not None:
             self.observe_team(VersionedTeam(ledger_object.team_ledgers, ledger_object.version))
-        elif not ledger_object.ledger.moved_to:
+        else:
             with self._lock:
                 version = int(ledger_object.version)
                 if self._version_of(namespace) < version:

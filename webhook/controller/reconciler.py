@@ -130,7 +130,7 @@ class QuotaReconciler:
                 if isinstance(counting.result, Refused):
                     former = self.refused(namespace, counting, former, started)
                     continue
-                turn = self.take_turn(namespace, counting.result.ledger)
+                turn = self._take_turn(namespace, counting.result.ledger)
                 in_force = self._write(namespace, ledger_object, turn.ledger)
                 self.written(namespace, ledger_object.ledger, counting)
                 self.start(namespace, turn.lifts)
@@ -163,7 +163,7 @@ class QuotaReconciler:
         counting.plan.counter.refresh(namespace, since=started, nodes_since=started)
         return revisions
 
-    def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
+    def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
         """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
         # A ledger that joins a team has its turn there, with the others.
         turn = None if ledger.team else self.line.take_turn(namespace, ledger)
@@ -394,9 +394,14 @@ class QuotaReconciler:
         return granted_in(self.store.granted(namespace, CALL_SECONDS), self.teams.granted(namespace))
 
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
-        """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None."""
+        """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
+
+        Both are looked for after the ledger was read.
+        """
         granted, ledger = self._read_granted(namespace), ledger_object.ledger
         if granted is None:
+            if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
+                raise LedgerError("the watch does not show its ClusterGPUQuota yet", transient=True)
             self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)

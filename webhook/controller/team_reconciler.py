@@ -4,6 +4,7 @@ The object follows its ClusterGPUQuota as a ledger follows its GPUQuota: that is
 belong to the team any more leaves it, and the object goes when the ClusterGPUQuota and all namespaces are gone.
 """
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from time import monotonic, sleep
@@ -16,8 +17,9 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.controller.moves import TeamMoves
+from webhook.controller.moves import TeamMoves, check_size
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.quota_status import shown_names
 from webhook.controller.reconciler import (
     CALL_SECONDS,
     CONTEND_AGAIN,
@@ -32,8 +34,11 @@ from webhook.controller.teams import TeamMembership, granted_in
 from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name
 from webhook.quota.store import LedgerConflict
 
+log = logging.getLogger("gpu_admission.controller")
+
 Outcome = float | Exception | None
-"""The seconds until the next time, None, or LedgerError or `errors.ApiError`."""
+"""What became of one name: the seconds until it is to be reconciled again, None if only a change will need that, or a LedgerError
+or `errors.ApiError`."""
 _Known = tuple[QuotaLedger, Counting]
 """A ledger as it stands in the object, and its count."""
 
@@ -56,8 +61,10 @@ class TeamReconciler:
     def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
 
-        A namespace in which pods wait has its turn with any other, so it is counted, too. Raises LedgerError, `errors.ApiError`.
+        A namespace in which pods wait has its turn with any other, so it is counted, too. What takes longer than CONTEND_SECONDS
+        is continued in a later call. Raises LedgerError, `errors.ApiError`.
         """
+        begun = monotonic()
         team = self._observed.team(place)
         leaving = team.team_ledgers.leaving if team and place in names else ()
         waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
@@ -65,8 +72,9 @@ class TeamReconciler:
         due = list(outcomes)
         for namespace in due:
             if namespace != place and (namespace in leaving or self._moves.place_of(namespace) != place):
-                self._leave(place, namespace, outcomes)
-                outcomes[place] = SOON  # it may be empty now
+                outcomes[namespace] = outcomes[place] = SOON  # it may be empty then
+                if monotonic() < begun + CONTEND_SECONDS:
+                    self._leave(place, namespace, outcomes)
         self._count(place, [name for name in due if name != place and outcomes.get(name) is None], outcomes)
         return outcomes
 
@@ -89,9 +97,8 @@ class TeamReconciler:
                     team = self._with_specs(team, due, outcomes)
                 for namespace in due:
                     if team is None or not team.team_ledgers.has(namespace):
-                        self._leave(
-                            place, namespace, outcomes
-                        )  # it left already, and is found where it is now
+                        # It left already: this finds where its ledger is now.
+                        self._leave(place, namespace, outcomes)
                 due = [name for name in due if outcomes[name] is None]
                 if team is None:
                     return
@@ -127,6 +134,9 @@ class TeamReconciler:
             if namespace in known and known[namespace][0] == ledger:
                 continue
             known.pop(namespace, None)
+            if started > begun + CONTEND_SECONDS:
+                outcomes[namespace] = CONTEND_AGAIN
+                continue
             try:
                 in_team = replace(ledger, team=ledgers.share(namespace))
                 counting = self._quotas.count(namespace, in_team, begun)
@@ -160,9 +170,9 @@ class TeamReconciler:
             outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
 
     def _current(self, place: str, *, fresh: bool) -> VersionedTeam | None:
-        """Return the object with the spec of its ClusterGPUQuota; None without either.
+        """Return the object with the spec of its ClusterGPUQuota. None if there is neither.
 
-        Without ClusterGPUQuota it keeps the last one until it is empty, and then it is deleted.
+        Without a ClusterGPUQuota it keeps the last spec until it has no ledgers. Then it is deleted.
         """
         name = team_name(place)
         team = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
@@ -189,7 +199,7 @@ class TeamReconciler:
         self, team: VersionedTeam, due: Sequence[str], outcomes: dict[str, Outcome]
     ) -> VersionedTeam:
         """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it."""
-        ledgers, changed = team.team_ledgers, False
+        ledgers, changed = team.team_ledgers, list[str]()
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
             watched = granted_in(self._quotas.granted(namespace), ledgers.team)
@@ -201,8 +211,14 @@ class TeamReconciler:
                 outcomes[namespace] = error
                 continue
             if granted is not None and spec_of(granted) != spec_of(ledger):
-                ledgers, changed = ledgers.with_ledger(namespace, with_spec_of(ledger, granted)), True
+                ledgers = ledgers.with_ledger(namespace, with_spec_of(ledger, granted))
+                changed.append(namespace)
         if not changed:
+            return team
+        try:
+            check_size(team.team_ledgers, ledgers)
+        except LedgerError as error:
+            log.warning("%s: the GPUQuota stays as it was: %s", shown_names(changed), error)
             return team
         written = self._store.swap_team(team.version, ledgers, CALL_SECONDS)
         self._observed.observe_team(written)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.team_spec import MAX_NAMESPACES, Teams, stricter
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource
 from webhook.configuration.documents import API_VERSION
+from webhook.quota.ledger_objects import ungranted
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team
 from webhook.serving.lookups import Namespaces
 
@@ -25,8 +25,9 @@ TEAMS = Resource(f"/apis/{API_VERSION}", TEAM_PLURAL)
 class TeamMembership:
     """The team of each namespace, and the namespaces of each team. For any number of threads.
 
-    `moved` is called with a namespace that belongs to another team than before, or to none, also if it was just created or
-    deleted, and with these teams; `changed` with a ClusterGPUQuota that changed, before and after. Neither may block.
+    `moved` is called with a namespace that now belongs to another team, or to none, and with the names of the teams that it left
+    and entered; also if it was created or deleted. If only its place among the first MAX_NAMESPACES of its team changed, it is
+    called with the namespace alone. `changed` is called with a ClusterGPUQuota before and after a change. Neither may block.
     """
 
     def __init__(
@@ -121,19 +122,19 @@ class TeamMembership:
         after = found.name if found else ""
         if after == before:
             return
-        for team, has in ((before, False), (after, True)):
+        for team, belongs in ((before, False), (after, True)):
             if team:
-                self._place(team, namespace, has=has)
+                self._set_member(team, namespace, belongs=belongs)
         self._team_of[namespace] = after
         if not after:
             del self._team_of[namespace]
         self._moved(namespace, *filter(None, (before, after)))
 
-    def _place(self, team: str, namespace: str, *, has: bool) -> None:
+    def _set_member(self, team: str, namespace: str, *, belongs: bool) -> None:
         """Add a namespace to the sorted ones of a team, or remove it. Another one may then be beyond MAX_NAMESPACES, or not."""
         members = self._members.setdefault(team, [])
         at = bisect_left(members, namespace)
-        if has:
+        if belongs:
             members.insert(at, namespace)
         else:
             del members[at]
@@ -154,6 +155,5 @@ def granted_in(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger | No
     """
     if team is None:
         return quota
-    alone = QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
-    own = quota or alone
+    own = quota or ungranted()
     return replace(own, unclassified_pods=stricter(own.unclassified_pods, team.unclassified_pods))

@@ -27,9 +27,10 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.capacity import CountedNode, counted_node_reader
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.cluster.nodes import NODES, node_reader
+from webhook.cluster.nodes import WHOLE_NODES
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
@@ -89,13 +90,13 @@ class UsageCounter:
         self.sums = UsageSums(catalogues, self._history, clock)
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
-        claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
+        claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogues)
         reader = self.sums.reader
         watch = partial(Informer, api, lock=self._lock)
         self.pods: Informer[PodRecord] = watch(
             PODS, reader.read_pod, partial(self._object_changed, self.sums.pod_changed), awaited=awaited
         )
-        self.nodes: Informer[NamedNode] = watch(NODES, nodes, self._node_changed)
+        self.nodes: Informer[CountedNode] = watch(WHOLE_NODES, nodes, self._node_changed)
         self.claims: Informer[ClaimRecord] | None = (
             watch(claims, reader.read_claim, self._claim_changed, awaited=awaited) if claims else None
         )

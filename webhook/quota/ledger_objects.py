@@ -238,7 +238,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 
 
 def encode_team_object(version: str, team_ledgers: TeamLedgers) -> bytes:
-    """Return the body that replaces this version of a team's ledgers, as `encode_ledger_object` does."""
+    """Return the body that replaces this version of a team's ledgers; beyond LONGEST_BODY without holders and stored names."""
     team = team_ledgers.team
     spec = _TeamSpec(
         name=team.name,
@@ -255,8 +255,8 @@ def encode_team_object(version: str, team_ledgers: TeamLedgers) -> bytes:
     }
     written = _TeamLedgers(team=spec, ledgers=ledgers, leaving=tuple(sorted(team_ledgers.leaving)))
     body = _body(team_object_name(team.name), version, written)
-    if len(body) > LONGEST_BODY and any(each.holders for each in ledgers.values()):
-        shorter = {namespace: replace(each, holders={}) for namespace, each in ledgers.items()}
+    if len(body) > LONGEST_BODY:
+        shorter = {name: replace(each, holders={}, stored_names={}) for name, each in ledgers.items()}
         return _body(team_object_name(team.name), version, replace(written, ledgers=shorter))
     return body
 
@@ -325,7 +325,9 @@ class ClusterStore:
         own = self.read_own(namespace, seconds)
         if own is not None and own.ledger.moved_to:
             if (there := self._in_team(namespace, own.ledger.moved_to, seconds)) is None:
-                raise LedgerError(f"the quota of {namespace} is moving to another team", transient=True)
+                raise LedgerError(
+                    f"the ledger of {namespace} is moving into or out of a team", transient=True
+                )
             if len(self._places) >= PLACES_REMEMBERED:
                 self._places.clear()
             self._places[namespace] = own.ledger.moved_to
@@ -346,15 +348,12 @@ class ClusterStore:
 
     def read_team(self, name: str, seconds: float) -> VersionedTeam | None:
         """Read the object of the team of that name. None without one. Raises LedgerError."""
-        return self._read_team(team_object_name(name), seconds)
-
-    def _read_team(self, place: str, seconds: float) -> VersionedTeam | None:
         with _as_ledger_errors("read"):
-            found = self._get(self._path(place), PLURAL, seconds)
+            found = self._get(self._path(team_object_name(name)), PLURAL, seconds)
             return None if found is None else decode_team_object(found)
 
     def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
-        team = self._read_team(place, seconds)
+        team = self.read_team(team_name(place), seconds)
         ledger = team.team_ledgers.of(namespace) if team else None
         return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
 
@@ -363,22 +362,22 @@ class ClusterStore:
         with _as_ledger_errors("read"):
             found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
             quota = None if found is None else documents.decode_quota(found)
-        if quota is None:
-            return None
-        if quota.granted is None:
+        if quota is not None and quota.granted is None:
             raise LedgerError(quota.problem, transient=False)
-        return quota.granted
+        return quota.granted if quota else None
+
+    def has_team(self, namespace: str, seconds: float) -> bool:
+        """Whether the namespace belongs to a team, read now. Raises LedgerError."""
+        return self._team_of(namespace, seconds) is not None
 
     def granted_team(self, name: str, seconds: float) -> Team | None:
         """Return what the ClusterGPUQuota grants. None without one."""
         with _as_ledger_errors("read"):
             found = self._get(team_documents.team_path(name), team_documents.TEAM_PLURAL, seconds)
             record = None if found is None else team_documents.decode_team(found)
-        if record is None:
-            return None
-        if record.granted is None:
+        if record is not None and record.granted is None:
             raise LedgerError(record.problem, transient=False)
-        return record.granted
+        return record.granted if record else None
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
@@ -388,25 +387,22 @@ class ClusterStore:
             written_team = self.swap_team(before.version, after, seconds)
             return VersionedLedger(after.of(namespace) or ledger, written_team.version, after)
         body = encode_ledger_object(namespace, before.version, ledger)
-        with _as_ledger_errors("written"):
-            if before.version == NO_LEDGER_OBJECT:
-                written = self._api.post(ledger_objects_path(self._installation), body, timeout=seconds)
-            else:
-                written = self._api.put(self._path(namespace), body, timeout=seconds, accept=METADATA)
-            identity = decode_identity(written)
-        stored = replace(ledger, ledger_uid=identity.uid)
-        return VersionedLedger(stored, identity.resource_version)
+        identity = self._swap(namespace, before.version, body, seconds)
+        return VersionedLedger(replace(ledger, ledger_uid=identity.uid), identity.resource_version)
 
     def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeam:
         """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
-        body, name = encode_team_object(version, team_ledgers), team_object_name(team_ledgers.team.name)
+        name, body = team_object_name(team_ledgers.team.name), encode_team_object(version, team_ledgers)
+        identity = self._swap(name, version, body, seconds)
+        return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
+
+    def _swap(self, name: str, version: str, body: bytes, seconds: float) -> Identity:
         with _as_ledger_errors("written"):
             if version == NO_LEDGER_OBJECT:
                 written = self._api.post(ledger_objects_path(self._installation), body, timeout=seconds)
             else:
                 written = self._api.put(self._path(name), body, timeout=seconds, accept=METADATA)
-            identity = decode_identity(written)
-        return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
+            return decode_identity(written)
 
     def delete(self, namespace: str, version: str, seconds: float) -> None:
         """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""

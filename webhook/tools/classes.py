@@ -19,11 +19,11 @@ from policies.rules import gpu_class, host_resources
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
 from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.serving.node_watch import keys_to_know, node_pools
-from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import Shown
 
@@ -68,7 +68,8 @@ class ClassListing(Shown, frozen=True, kw_only=True):
     """The catalogue for a namespace: classes with nodes first, then those that can be made, then named and allowed ones.
 
     policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by
-    family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them.
+    family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them. nodes_from: what stands for the nodes
+    that the caller may not list, in words; "" else.
     """
 
     namespace: str
@@ -76,6 +77,7 @@ class ClassListing(Shown, frozen=True, kw_only=True):
     classes: tuple[ListedClass, ...]
     unclassified: Mapping[str, ClassCapacity]
     omitted: tuple[str, ...] = ()
+    nodes_from: str = ""
 
     @property
     def at_hand(self) -> tuple[ListedClass, ...]:
@@ -103,7 +105,7 @@ def read_classes(
     configuration = reader.configuration(config)
     policy = reader.policy_of(configuration, namespace)
     hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_hard, api, namespace))
-    nodes = reader.gpu_nodes(configuration)
+    nodes = reader.class_nodes(configuration, now, old_too=True)
     keys = keys_to_know(configuration)
     right = "list nodepools.karpenter.sh"
     pools = () if config else reader.attempt(right, lambda: tuple(node_pools(api, keys))) or ()
@@ -117,6 +119,7 @@ def read_classes(
         shares=share_by_class(nodes or ()) if policy and policy.options_of(host_resources.ID) else {},
         pools=NodeFacts(keys=keys, pools=pools),
         omitted=tuple(reader.omitted),
+        nodes_from=reader.nodes_from,
     )
 
 
@@ -139,6 +142,7 @@ def list_classes(
     shares: Mapping[str, HostShare] = MappingProxyType({}),
     pools: NodeFacts = NO_POOLS,
     omitted: tuple[str, ...] = (),
+    nodes_from: str = "",
 ) -> ClassListing:
     """Return the catalogue; `hard` is what the namespace's quota grants. None stands for what is not known."""
     options = policy.options_of(gpu_class.RULE.id) if policy else None
@@ -176,6 +180,7 @@ def list_classes(
         classes=tuple(listed),
         unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
         omitted=omitted,
+        nodes_from=nodes_from,
     )
 
 

@@ -16,7 +16,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
 
 NAMESPACE_PARTS = 4
-"""The reservations of one namespace take at most this part of what those of the whole team may take."""
+"""One namespace takes at most one of so many equal parts of the room that the reservations of its team have."""
 
 
 class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
@@ -66,7 +66,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         """Return what the ledger of a namespace sees of the team."""
         ledger, own = self.ledgers.get(namespace), self.held.get(namespace, {})
         guaranteed, all_guaranteed = self.team.guaranteed.get(namespace, {}), self._sums_guaranteed
-        lacks = _lacking(self.team.hard, ledger)
+        lacks = _lacked_by(ledger, self.team.hard)
         return TeamShare(
             team=self.team,
             others={key: amount - own.get(key, NOTHING) for key, amount in self._sums_held.items()},
@@ -76,12 +76,12 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             held=self.held,
             guaranteed=guaranteed,
             uncounted=frozenset(key for key, number in self._lacking.items() if number > (key in lacks)),
-            waiting=self._waiting - (_waiting(ledger) if ledger else 0),
+            waiting=self._waiting - (_waiting_in(ledger) if ledger else 0),
         )
 
     @cached_property
     def held(self) -> dict[str, Vector]:
-        """What each namespace holds or is guaranteed, also one that comes into the team later."""
+        """By namespace: `max(used + reserved, guaranteed)`. A namespace with a guarantee has it before it is in the team, too."""
         return {name: self._held_of(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
 
     @cached_property
@@ -95,12 +95,12 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _lacking(self) -> Counter[str]:
         """How many ledgers lack a dimension of `hard`."""
-        lacks = (_lacking(self.team.hard, ledger) for ledger in self.ledgers.values())
+        lacks = (_lacked_by(ledger, self.team.hard) for ledger in self.ledgers.values())
         return Counter(chain.from_iterable(lacks))
 
     @cached_property
     def _waiting(self) -> int:
-        return sum(map(_waiting, self.ledgers.values()))
+        return sum(map(_waiting_in, self.ledgers.values()))
 
     def _held_of(self, namespace: str) -> Vector:
         guaranteed = self.team.guaranteed.get(namespace, {})
@@ -117,12 +117,12 @@ def _sums(vectors: Iterable[Vector], keys: Vector) -> Vector:
     return {key: sum((each.get(key, NOTHING) for each in known), NOTHING) for key in keys}
 
 
-def _lacking(hard: Vector, ledger: QuotaLedger | None) -> frozenset[str]:
+def _lacked_by(ledger: QuotaLedger | None, hard: Vector) -> frozenset[str]:
     """Return the dimensions of the team's `hard` that a counted ledger lacks."""
     used = ledger.used if ledger else None
     return frozenset() if used is None else frozenset(key for key in hard if key not in used)
 
 
-def _waiting(ledger: QuotaLedger) -> int:
+def _waiting_in(ledger: QuotaLedger) -> int:
     """Return how many pods of a namespace wait for the team, or are being created to wait."""
     return ledger.waiting_for_team + ledger.reservations.waiting

@@ -260,6 +260,7 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         patch gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
         list gpu:{LEDGERS} -n {NAMESPACE}
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
+        patch configmaps -n {NAMESPACE} gpu-admission-capacity
         get configmaps -n {NAMESPACE} gpu-admission-budgets
         get secrets -n {NAMESPACE} gpu-admission-ca
         update secrets -n {NAMESPACE} gpu-admission-certificates
@@ -298,6 +299,7 @@ ALLOWED: dict[tuple[str, ...], str] = {
         patch secrets -n {NAMESPACE} gpu-admission-certificates
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
         patch configmaps -n {NAMESPACE} gpu-admission-budgets
+        patch configmaps -n {NAMESPACE} gpu-admission-capacity
         create pods -n gpu-admission-canary
         patch events -n {TEAM}
         create events -n default

@@ -20,6 +20,7 @@ from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
 from webhook.configuration.documents import API_VERSION, TEAM
+from webhook.controller.moves import returned_ledger
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 
@@ -180,10 +181,36 @@ def test_changed_limits_of_a_team_are_in_force_at_once(team: Team) -> None:
     assert eventually(lambda: team.uses(6))
 
 
-@pytest.mark.parametrize("step", ["J1", "L1", "L2"])
-def test_another_controller_ends_a_move(served: ControlPlane, step: str) -> None:
+@pytest.mark.parametrize("which", ["its own", "of the team", "both"])
+def test_ledger_objects_that_somebody_deleted_are_made_again(team: Team, which: str) -> None:
+    cv, nlp = team.namespace("cv", hard=8), team.namespace("nlp")
+    team.grant(4)
+    assert eventually(lambda: team.has(cv, nlp))
+    assert create(cv, "first", 3) == ""
+    assert eventually(lambda: used(cv) == 3)
+    of_team = nlp.ledger_object_path.replace(nlp.name, team_object_name(team.name))
+    paths = {
+        "its own": [cv.ledger_object_path],
+        "of the team": [of_team],
+        "both": [of_team, cv.ledger_object_path],
+    }
+
+    for path in paths[which]:
+        accepted(team.client.delete(path))
+
+    assert eventually(
+        lambda: cv.store.read_own(cv.name, 10) is not None and team.has(cv, nlp) and team.uses(3)
+    )
+    assert create(nlp, "too-much", 2) != ""
+    assert create(nlp, "fits", 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("step", "hard"), [("J1", 8), ("L1", 8), ("L2", 8), pytest.param("J1", None, id="J1-without-a-quota")]
+)
+def test_another_controller_ends_a_move(served: ControlPlane, step: str, hard: int | None) -> None:
     team = Team(served)
-    cv = team.namespace("cv", hard=8)
+    cv = team.namespace("cv", hard=hard)
     with Running(served, expiry=EXPIRY):
         team.grant(4)
         assert eventually(lambda: team.has(cv))
@@ -210,7 +237,7 @@ def _stopped_at(team: Team, namespace: Namespace, last: str) -> None:
         return
     own = store.read_own(namespace.name, seconds)
     assert own is not None
-    ledger = replace(frozen.team_ledgers.ledgers[namespace.name], moved_to="")
+    ledger = returned_ledger(frozen.team_ledgers.ledgers[namespace.name])
     own = store.compare_and_swap(namespace.name, own, ledger, seconds)
     if last == "L2":
         return
@@ -236,6 +263,9 @@ def test_people_read_which_level_is_full_who_holds_it_and_whom_to_ask(team: Team
     assert eventually(lambda: team.uses(9))
     left = f"{title} has 1 of 10 GPUs free; largest: {prod.name} 9; contact: #vision-leads"
     assert left in " ".join(asked(team, "quota", "-n", cv.name).split())
+    assert asked(team, "quota", "-n", prod.name) == (
+        f"error: there is no GPUQuota in namespace {prod.name}; {title} limits it: 9 of 10 GPUs used\n"
+    )
     found = json.loads(asked(team, "status", "-o", "json"))
     shown = next(each for each in found["teams"] if each["name"] == team.name)
     assert (shown["state"], shown["namespaces"], shown["granted"]) == ("Ready", 2, {"gpus": "8"})
@@ -253,4 +283,5 @@ def test_people_read_which_level_is_full_who_holds_it_and_whom_to_ask(team: Team
 def asked(team: Team, *arguments: str) -> str:
     """Return what a command prints."""
     command = [sys.executable, "-m", "webhook", *arguments, "--kubeconfig", str(team.plane.kubeconfig())]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return done.stdout or done.stderr

@@ -225,6 +225,13 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         "create it again when some of them have started; the line for quota vision-cv/default is full: 0 pods in it; or ask the "
         "platform team to raise spec.queue.maxWaiting of the GPUQuota [gpu-quota]",
     ),
+    the_line_of_a_namespace_without_a_quota=(
+        team_ledger(USED, quota_uid=""),
+        VerdictReason.QUEUE_FULL,
+        OnExceeded.QUEUE,
+        "create it again when some of them have started; the line for ClusterGPUQuota team-vision is full: 0 pods in it; or ask "
+        "the platform team to create a GPUQuota with a larger spec.queue.maxWaiting [gpu-quota]",
+    ),
     never_counted=(
         replace(team_ledger(USED), used=None),
         VerdictReason.UNCOUNTED,
@@ -253,16 +260,23 @@ def test_a_team_that_cannot_decide(
     assert undecided(ledger, reason, on_exceeded) == [want]
 
 
-def test_a_pod_waits_in_line_for_its_team() -> None:
-    ledger = team_ledger(USED)
-    request = quota_request_for_pod(uid("review"), view(pod(gpu_container("4"))), None, context())
+@cases(
+    ("waiting", "gpus", "want"),
+    it_has_no_room=(
+        0,
+        4,
+        "next in line, ClusterGPUQuota team-vision, requested 4 GPUs, 62 of 64 used",
+    ),
+    others_wait_for_it=(3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
+)
+def test_a_pod_waits_in_line_for_its_team(waiting: int, gpus: int, want: str) -> None:
+    ledger = team_ledger(USED, waiting=waiting)
+    document = view(pod(gpu_container(str(gpus))))
+    request = quota_request_for_pod(uid("review"), document, None, context())
 
     found = queued(OWN, decide_alone(ledger, request.on(ledger, {})), NOW)
 
-    assert found.message == (
-        "waits in line for ClusterGPUQuota team-vision: next in line, ClusterGPUQuota team-vision, requested 4 "
-        "GPUs, 62 of 64 used"
-    )
+    assert found.message == f"waits in line for ClusterGPUQuota team-vision: {want}"
 
 
 def granted(ledger: QuotaLedger) -> QuotaGrant:

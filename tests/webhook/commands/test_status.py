@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
 from tests.webhook.cluster.apiserver import status as refused
+from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import main, status_text
 from webhook.commands.output import Screen
 from webhook.commands.quota import bar
 from webhook.tools.doctor.check import failure, warning
-from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,

@@ -15,6 +15,7 @@ from webhook.commands import quota as command
 from webhook.commands import why
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
+from webhook.commands.team_text import team_limits
 from webhook.quota.documents import QuotaRecord, ShareStatus
 from webhook.tools.status.report import (
     QuotaHolder,
@@ -190,3 +191,8 @@ def test_teams_in_json() -> None:
 
     assert (found["name"], found["namespaces"], found["granted"]) == ("team-vision", 20, {"gpus": "120"})
     assert found["largest"][0]["name"] == PROD
+
+
+def test_a_namespace_without_a_quota_is_told_its_team() -> None:
+    assert team_limits(TEAM) == "ClusterGPUQuota team-vision limits it: 61 of 64 GPUs used"
+    assert team_limits(UNCOUNTED) == "ClusterGPUQuota team-audio limits it: ? of 8 GPUs used"

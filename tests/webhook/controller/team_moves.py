@@ -18,6 +18,7 @@ from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled
 from policies.quota.quota_request import LedgerError
+from policies.quota.team_spec import NamedTeam, TeamNamespaces
 from tests.policies.quota.ledger.test_decide import creation
 from tests.webhook.quota.ledger_api import INSTALLATION, LEDGERS, LedgerApi
 from tests.webhook.quota.quota_and_ledger_object import NO_LINE
@@ -109,8 +110,8 @@ class Process:
         def call(*args: Any, **options: Any) -> Any:
             turns = self._world.turns
             turns.take()
-            if name == "get" and self._world.before_reads:
-                self._world.before_reads.pop(0)()
+            if self._world.before_calls:
+                self._world.before_calls.pop(0)()
             ends = self._crashes and turns.random.random() < turns.crash
             if ends and turns.random.random() < 0.5:
                 raise CrashError
@@ -136,8 +137,8 @@ class World:
         self.teams = set(TEAMS)
         self.admitted: dict[str, set[str]] = {namespace: set() for namespace in quotas}
         self.broken: list[str] = []
-        self.before_reads: list[Callable[[], object]] = []
-        """What happens before the next reads, one after the other."""
+        self.before_calls: list[Callable[[], object]] = []
+        """What happens before the next calls, one after the other."""
         self._moved_to: dict[str, str] = {}
         for namespace, has_quota in quotas.items():
             if has_quota:
@@ -150,12 +151,22 @@ class World:
                 document = {"metadata": metadata | {"resourceVersion": "1"}, "spec": {"hard": {"gpus": 1000}}}
                 self.api._objects[quota_path(namespace)] = document
         for team in TEAMS:
-            metadata = {"name": team, "uid": f"uid-{team}", "generation": 1, "resourceVersion": "1"}
-            spec = {"namespaces": {"names": ["*"]}, "hard": {"gpus": 1000}}
-            self.api._objects[team_path(team)] = {"metadata": metadata, "spec": spec}
+            self.api._objects[team_path(team)] = _cluster_gpu_quota(team)
 
     def store(self, *, crashes: bool) -> ClusterStore:
-        return ClusterStore(cast(ApiClient, Process(self, crashes=crashes)), INSTALLATION)
+        def team_of(namespace: str, _seconds: float) -> NamedTeam | None:
+            found = self.belongs[namespace]
+            return NamedTeam(found, TeamNamespaces(names=(namespace,))) if found else None
+
+        return ClusterStore(cast(ApiClient, Process(self, crashes=crashes)), INSTALLATION, team_of)
+
+    def delete_what_nobody_belongs_to(self) -> None:
+        """Have exactly the ClusterGPUQuotas to which a namespace belongs, so that objects of teams come and go."""
+        for team in TEAMS:
+            if team in self.belongs.values():
+                self.api._objects.setdefault(team_path(team), _cluster_gpu_quota(team))
+            else:
+                self.api._objects.pop(team_path(team), None)
 
     def objects(self) -> tuple[dict[str, QuotaLedger], dict[str, Any]]:
         """Return the ledgers in own objects by namespace, and the ledgers of teams by object."""
@@ -202,6 +213,11 @@ class World:
         if not ledger.moved_to:
             return namespace
         return ledger.moved_to if ledger.moved_to in teams and teams[ledger.moved_to].has(namespace) else ""
+
+
+def _cluster_gpu_quota(team: str) -> dict[str, Any]:
+    metadata = {"name": team, "uid": f"uid-{team}", "generation": 1, "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"namespaces": {"names": ["*"]}, "hard": {"gpus": 1000}}}
 
 
 class Controller:
@@ -290,6 +306,7 @@ def people(world: World, moves: int) -> None:
         world.turns.take()
         namespace = world.turns.random.choice(sorted(world.belongs))
         world.belongs[namespace] = world.turns.random.choice(("", *TEAMS))
+        world.delete_what_nobody_belongs_to()
 
 
 def controllers(world: World, rounds: int) -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import jsonpatch
 import msgspec
 import pytest
 
@@ -12,7 +13,7 @@ from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.configuration.cluster_source import DocumentStatus, Record, choose, decode_record
 from webhook.configuration.documents import Document
-from webhook.controller.document_status import changes, ended_pauses, statuses, write_statuses
+from webhook.controller.document_status import changes, ended_pauses, status_patch, statuses, write_statuses
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
@@ -86,6 +87,28 @@ def test_what_was_written_is_read_back_the_same() -> None:
 
     assert seen.status == status
     assert seen.accepted == seen.document
+
+
+A, B = {"priority": 1}, {"priority": 2}
+CAPACITY = {"capacity": {"nodes": 2}}
+
+
+@cases(
+    ("before", "after"),
+    the_first=(DocumentStatus(), DocumentStatus(observed_generation=1, accepted=A)),
+    another_spec=(DocumentStatus(observed_generation=1, accepted=A), DocumentStatus(accepted=B)),
+    refused_at_first=(DocumentStatus(), DocumentStatus(observed_generation=1)),
+    accepted_at_last=(DocumentStatus(observed_generation=1), DocumentStatus(accepted=A)),
+    accepted_no_more=(DocumentStatus(observed_generation=1, accepted=A), DocumentStatus()),
+)
+def test_a_status_is_replaced_without_the_capacity_that_another_writes(
+    before: DocumentStatus, after: DocumentStatus
+) -> None:
+    stored = msgspec.to_builtins(before) | (CAPACITY if before != DocumentStatus() else {})
+    operations = msgspec.to_builtins(status_patch(before, after))
+    patched = jsonpatch.apply_patch({"status": stored} if stored else {}, operations)["status"]
+    assert msgspec.convert(patched, DocumentStatus) == after
+    assert patched.get("capacity") == stored.get("capacity")
 
 
 def test_an_unreadable_status_is_none() -> None:

@@ -89,7 +89,7 @@ def test_a_ledger_that_moved_is_looked_for_in_the_object_of_its_team() -> None:
     world.change(own(1), own(2, moved_to=PLACE))
 
     assert world.added == {"team": 0}
-    assert world.observed.get("team") == own(1).versioned, "until the team's object shows it"
+    assert world.observed.get("team") == own(2, moved_to=PLACE).versioned, "until the team's object shows it"
 
 
 CV, PROD = ledger("a"), ledger("b")
@@ -114,7 +114,7 @@ def of_team(
         of_team(1, cv=CV, prod=PROD),
         of_team(2, cv=ledger("a", "c"), prod=PROD),
         {"vision-cv": 1},
-        {"vision-cv": 1, "vision-prod": 30},
+        {"vision-cv": 1, "vision-prod": 15},
     ),
     another_spec=(
         of_team(1, cv=CV),
@@ -126,13 +126,13 @@ def of_team(
         of_team(1, cv=CV),
         of_team(2, cv=CV, prod=PROD),
         {PLACE: 0, "vision-prod": 0},
-        {"vision-cv": 30, "vision-prod": 1},
+        {"vision-cv": 15, "vision-prod": 1},
     ),
     one_is_leaving=(
         of_team(1, cv=CV, prod=PROD),
         of_team(2, cv=CV, prod=PROD, leaving=frozenset({"vision-cv"})),
         {PLACE: 0},
-        {"vision-cv": 30, "vision-prod": 30},
+        {"vision-cv": 15, "vision-prod": 15},
     ),
     deleted=(of_team(1, cv=CV), None, {PLACE: 0, "vision-cv": 0}, {"vision-cv": 1}),
     unreadable=(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -21,8 +22,9 @@ from tests.webhook.controller.team_moves import (
     serve,
 )
 from webhook.controller.moves import Step, next_step
-from webhook.quota.ledger_objects import team_object_name
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, team_object_name
 from webhook.quota.store import LedgerConflict, VersionedLedger
+from webhook.quota.team_documents import team_path
 
 NAMESPACE, PLACE, ELSEWHERE = "cv", "clustergpuquota.vision", "clustergpuquota.other"
 ABSENT, THERE, LEAVING = "absent", "there", "leaving"
@@ -130,6 +132,12 @@ class Late:
         self.returns()
         serve(self.world, "meanwhile", "own", 1)
 
+    def goes_round_and_the_team_goes(self) -> None:
+        self.goes_round_and_returns()
+        del self.world.api._objects[team_path("a")]
+        self.other.reconcile(self.place)
+        assert self.store.read_team("a", SECONDS) is None
+
     def goes_round_and_leaves(self) -> None:
         self.returns()
         self.world.belongs["own"] = "a"
@@ -139,33 +147,34 @@ class Late:
 
     def joins_late(self) -> None:
         late = Controller(self.world, crashes=False)
-        joining = late.moves.joining("own", self.place)
-        if joining is not None:
-            with suppress(LedgerConflict):
+        with suppress(LedgerConflict):
+            joining = late.moves.joining("own", self.place)
+            if joining is not None:
                 late.moves.join("own", joining, joining.ledger)
 
     def leaves_late(self) -> None:
         Controller(self.world, crashes=False).moves.leave("own", self.place)
 
 
-@pytest.mark.parametrize("read", [0, 1, 2])
+@pytest.mark.parametrize("call", range(4))
 @cases(
     ("before", "meanwhile", "late"),
     a_ledger_that_was_on_its_way_is_added_late=(Late.is_sent, Late.goes_round_and_returns, Late.joins_late),
+    and_its_team_is_gone=(Late.is_sent, Late.goes_round_and_the_team_goes, Late.joins_late),
     a_ledger_that_left_is_returned_late=(Late.leaves, Late.goes_round_and_leaves, Late.leaves_late),
 )
 def test_a_step_that_comes_late_is_not_taken(
     before: Callable[[Late], None],
     meanwhile: Callable[[Late], None],
     late: Callable[[Late], None],
-    read: int,
+    call: int,
 ) -> None:
     world = World(0, crash=0.0, quotas={"own": True})
     history = Late(world)
 
     def run() -> None:
         before(history)
-        world.before_reads += [*[lambda: None] * read, lambda: meanwhile(history)]
+        world.before_calls += [*[lambda: None] * call, lambda: meanwhile(history)]
         late(history)
 
     world.turns.run(run)
@@ -187,6 +196,22 @@ def test_what_belongs_to_a_team_stays_there_though_a_controller_believed_it_on_i
 
     assert world.api.writes == {}
     assert world.decides("own") == history.place
+
+
+def test_a_ledger_is_not_deleted_while_the_watch_does_not_show_its_team() -> None:
+    world = World(0, crash=0.0, quotas={"alone": False})
+
+    def run() -> None:
+        world.belongs["alone"] = "a"
+        store, late = world.store(crashes=False), Controller(world, crashes=False)
+        new = VersionedLedger(quota_ledger(quota_uid=""), NO_LEDGER_OBJECT)
+        store.compare_and_swap("alone", new, new.ledger, SECONDS)
+        late.moves._membership = SimpleNamespace(team_of=lambda _: "", is_beyond=lambda _: False)  # type: ignore[assignment]
+        late.reconcile("alone")
+
+    world.turns.run(run)
+
+    assert world.decides("alone") == "alone"
 
 
 def test_many_are_admitted_while_ledgers_move() -> None:

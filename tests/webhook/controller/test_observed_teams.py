@@ -59,7 +59,7 @@ def observe(observed: ObservedLedgers, *seen: Seen) -> None:
 @cases(
     ("seen", "place", "version"),
     its_own=([own(1)], "cv", "1"),
-    on_its_way=([own(1), own(2, moved_to=PLACE)], "cv", "1"),
+    on_its_way=([own(1), own(2, moved_to=PLACE)], "cv", "2"),
     in_the_team=([own(1), own(2, moved_to=PLACE), of_team(3)], PLACE, "3"),
     in_the_team_from_the_first=([of_team(3), own(2, moved_to=PLACE)], PLACE, "3"),
     an_older_version_of_its_own_comes_late=([of_team(3), own(1)], PLACE, "3"),
@@ -92,6 +92,14 @@ def test_what_is_known_of_reservations_survives_a_move(observed: ObservedLedgers
     observe(observed, of_team(4, "cv"), own(5))
 
     assert observed.expired("cv", seen + EXPIRY) == {"pod"}
+    assert observed.initialization_wait("cv") == 0.0
+
+
+def test_how_long_a_new_ledger_is_known_counts_on_its_way(observed: ObservedLedgers, clock: Clock) -> None:
+    """Else a controller that starts between two steps would wait forever."""
+    observe(observed, own(2, moved_to=PLACE, used=None))
+    clock.now += 5
+
     assert observed.initialization_wait("cv") == 0.0
 
 

@@ -1,16 +1,21 @@
 """One write for the counts of all namespaces of a team that are due, whatever others write meanwhile, and whatever fails."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
+from policies.quota.team_line import TeamTurn
 from tests.webhook.controller.team_moves import SECONDS, Controller, World, serve
 from tests.webhook.quota.ledger_api import LEDGERS
-from webhook.controller.reconciler import CONTEND_AGAIN, SOON, Counting
+from webhook.controller import moves
+from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting
 from webhook.quota.documents import quota_path
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import team_path
@@ -85,6 +90,31 @@ def test_all_that_are_due_are_counted_in_one_write() -> None:
     scene = run(test)
     assert scene.writes == 2
     assert scene.world.api.writes.keys() == {OBJECT}
+
+
+def test_a_namespace_in_which_pods_wait_has_its_turn_with_any_other() -> None:
+    turns: list[list[str]] = []
+    started: list[tuple[str, tuple[str, ...]]] = []
+
+    def take_turn(ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
+        turns.append(sorted(namespaces))
+        held = replace(ledgers.ledgers["nlp"], waiting_for_team=3)
+        return TeamTurn(ledgers.with_ledger("nlp", held), {"nlp": Turn(held, ("pod",), {})})
+
+    def test(scene: Scene) -> None:
+        line: Any = SimpleNamespace(
+            has_waiting=lambda namespace: namespace == "nlp",
+            take_team_turn=take_turn,
+            start=lambda namespace, uids: started.append((namespace, uids)),
+        )
+        scene.controller.quotas.line, scene.controller.quotas.enforces = line, lambda _: True
+        scene.reconcile("cv")
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["nlp"].waiting_for_team == 3
+
+    assert run(test).writes == 1
+    assert (turns, started) == ([["cv", "nlp"]], [("nlp", ("pod",))])
 
 
 def test_what_others_did_not_change_meanwhile_is_not_counted_again() -> None:
@@ -171,5 +201,100 @@ def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
             "nlp": "",
             "prod": "prod",
         }
+
+    run(test)
+
+
+def test_what_takes_long_is_continued_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is busy with one team for minutes would count as hung, and the process would be restarted."""
+    now = [0.0]
+    monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: now[0])
+
+    def passes() -> None:
+        now[0] += CONTEND_SECONDS + 1
+
+    def test(scene: Scene) -> None:
+        scene.during = [passes]
+        assert scene.reconcile("cv", "nlp", "prod") == {
+            "cv": None,
+            "nlp": CONTEND_AGAIN,
+            "prod": CONTEND_AGAIN,
+        }
+        assert scene.waiting() == {"cv": 7, "nlp": 0, "prod": 0}
+        scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
+        leave = scene.controller.moves.leave
+
+        def leaves_late(namespace: str, place: str) -> None:
+            passes()
+            leave(namespace, place)
+
+        scene.controller.moves.leave = leaves_late  # type: ignore[method-assign]
+        assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
+        assert scene.waiting().keys() == {"nlp", "prod"}
+
+    run(test)
+
+
+def test_a_team_that_could_never_be_read_does_not_let_its_namespaces_go_unlimited() -> None:
+    world = World(0, crash=0.0, quotas={"cv": True, "nlp": False})
+
+    def body() -> None:
+        world.api._objects[team_path("a")]["spec"]["hard"] = {"gpus": "many"}
+        world.belongs |= {"cv": "a", "nlp": "a"}
+        controller = Controller(world, crashes=False)
+        controller.moves._membership.is_broken = lambda _team: True  # type: ignore[assignment,method-assign]
+        for name in ("cv", "nlp", PLACE):
+            controller.reconcile(name)
+
+    world.turns.run(body)
+
+    assert OBJECT not in world.api._objects
+    assert world.decides("cv") == "cv"
+
+
+LARGE = {"resources": {f"example.com/{'x' * 200}-{number}": 1 for number in range(64)}}
+
+
+def _bytes(scene: Scene) -> int:
+    return len(scene.world.api._objects[OBJECT]["ledger"])
+
+
+def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def test(scene: Scene) -> None:
+        monkeypatch.setattr(moves, "LONGEST_BODY", 2 * _bytes(scene))
+        quota = scene.world.api._objects[quota_path("cv")]
+        quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
+        assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
+        assert scene.waiting() == dict.fromkeys(NAMESPACES, 7)
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
+
+    run(test)
+
+
+def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else whoever may write its GPUQuota could keep it out of its team."""
+
+    def test(scene: Scene) -> None:
+        scene.world.belongs["cv"] = ""
+        scene.reconcile("cv")
+        assert scene.world.decides("cv") == "cv"
+        monkeypatch.setattr(moves, "LONGEST_BODY", 2 * _bytes(scene))
+        quota = scene.world.api._objects[quota_path("cv")]
+        quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
+        scene.world.belongs["cv"] = "a"
+        scene.controller.reconcile("cv")
+        own, teams = scene.world.objects()
+        assert scene.world.decides("cv") == "cv"
+        assert own["cv"].used is None
+        assert teams[PLACE].ledgers.keys() == {"nlp", "prod"}
+        quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
+        scene.controller.reconcile("cv")
+        assert scene.world.decides("cv") == PLACE
 
     run(test)

@@ -191,7 +191,7 @@ def test_while_it_moves_a_request_waits_and_then_says_so() -> None:
     store = world.api.store()
     _frozen(store, "a")
     request = creation_request("1", vector(gpus=1), "c")
-    with pytest.raises(LedgerError, match="the quota of a is moving to another team"):
+    with pytest.raises(LedgerError, match="the ledger of a is moving into or out of a team"):
         world.replica().reserve("a", lambda _ledger, _published: request, monotonic() + 0.3)
 
 

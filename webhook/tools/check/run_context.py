@@ -274,6 +274,8 @@ class CheckedCluster:
             yield f"you may not {', '.join(self._reader.omitted)}: what depends on it is not evaluated"
         if not self._reader.is_installed:
             yield "gpu-admission is not installed in this cluster: evaluated by the built-in defaults"
+        if self._reader.nodes_from:
+            yield self._reader.nodes_from
         yield from self._notes
 
     def _configuration(self, *, device_classes: tuple[DeviceClass, ...] = ()) -> Configuration:
@@ -285,7 +287,7 @@ class CheckedCluster:
 
     @cached_property
     def nodes(self) -> tuple[NodeFacts | None, NodeIndex]:
-        return self._reader.nodes(self.configuration())
+        return self._reader.nodes(self.configuration(), datetime.now(UTC))
 
     def _labels_of(self, namespace: str) -> Labels:
         """Return the labels of a namespace, none if it does not exist yet. Raises NamespaceUnknown without the right."""

@@ -15,6 +15,7 @@ from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.pods.pod import Metadata, decode_pod
 from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster.api import ApiClient
+from webhook.cluster.capacity import GPUNode, capacity_by_class
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import PODS
 from webhook.prometheus.client import Prometheus
@@ -23,7 +24,7 @@ from webhook.tools.classes import use_of_class
 from webhook.tools.prices import Prices, money
 from webhook.tools.rightsize.peaks import Measured, read_peaks
 from webhook.tools.rightsize.sizing import HOURS_OF_MONTH, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
-from webhook.tools.status.capacity import GPUNode, capacity_by_class, gpu_amounts
+from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.status.permitted import Permitted
 
 LEAST_HOURS = 24

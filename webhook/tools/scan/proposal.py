@@ -32,6 +32,7 @@ from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
+from webhook.cluster.capacity import GPUNode
 from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
@@ -40,7 +41,6 @@ from webhook.tools.doctor.checks.nodes import few, toleration_of, written_tolera
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
 from webhook.tools.scan.teams import HeldGPUs, proposed_teams
-from webhook.tools.status.capacity import GPUNode
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
 TEAMS = "clustergpuquotas.yaml"

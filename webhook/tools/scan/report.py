@@ -13,8 +13,8 @@ import msgspec
 
 from policies.printable import printable_lines
 from policies.quota.amounts import format_amount
+from webhook.cluster.capacity import ClassCapacity
 from webhook.tools.rightsize.workloads import SizeReport
-from webhook.tools.status.capacity import ClassCapacity
 
 
 class Effect(Enum):

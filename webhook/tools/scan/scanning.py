@@ -23,6 +23,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.cluster.nodes import NODES
 from webhook.cluster.objects import decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
@@ -43,7 +44,6 @@ from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
-from webhook.tools.status.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds

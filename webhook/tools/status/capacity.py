@@ -1,8 +1,4 @@
-"""The nodes, GPUs and free GPUs of a cluster by class, from one list of nodes and one of pods.
-
-Free is what the scheduler finds free: allocatable less the requests of bound pods. Fraction annotations (KAI, Run:ai) and
-ResourceClaims are not in a node's extended resources, and not counted here.
-"""
+"""The GPU nodes of a cluster with what is used on them, from one list of nodes and one of pods."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -11,88 +7,22 @@ from functools import partial
 
 import msgspec
 
-from policies.gpus.cards import amounts, container_amounts, is_limit, weight
-from policies.gpus.classes import GPUClass, HostShare
+from policies.gpus.cards import amounts, container_amounts
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
-from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
-from policies.pods.pod import Pod, Toleration, decode_pod
-from policies.pods.quantity import NANO, readable
+from policies.pods.pod import Pod, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
 from policies.quota.demand import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.capacity import GPUNode, gpu_node
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.nodes import NODES, decode_node
+from webhook.cluster.nodes import NODES
 from webhook.controller.records import PODS
 
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """The pods that hold resources of a node, as `kubectl describe node` selects them."""
-
-
-class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node with GPUs, or with the labels of a GPU class. Amounts are by resource name, in its own units.
-
-    classes: the possible classes by its labels: several where they name only the family, empty where they name no class.
-    used: None where the pods of the cluster cannot be read.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    family: str = ""
-    labels: dict[str, str]
-    taints: tuple[Toleration, ...]
-    is_ready: bool
-    is_schedulable: bool
-    allocatable: dict[str, Fraction]
-    used: dict[str, Fraction] | None
-    weights: dict[str, Fraction]
-    """Whole cards that one unit of a resource is worth on this node."""
-    cpu: Fraction = NOTHING
-    """Allocatable cores, and below bytes of memory."""
-    memory: Fraction = NOTHING
-
-    @property
-    def kind(self) -> str:
-        """The class; the family where its labels name only that, "" where they name neither."""
-        return self.classes[0] if len(self.classes) == 1 else self.family
-
-    @property
-    def takes_pods(self) -> bool:
-        return self.is_ready and self.is_schedulable
-
-    @property
-    def free(self) -> dict[str, Fraction] | None:
-        """What pods may still request, even if the node takes no pods now."""
-        used = self.used
-        if used is None:
-            return None
-        return {name: max(has - used.get(name, NOTHING), NOTHING) for name, has in self.allocatable.items()}
-
-    def cards(self, of: Mapping[str, Fraction]) -> Fraction:
-        """Convert amounts of its resources to whole cards."""
-        return sum((amount * self.weights.get(name, NOTHING) for name, amount in of.items()), NOTHING)
-
-
-class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The nodes of one class, and their GPUs in whole cards. Only nodes that take pods have free GPUs.
-
-    resources: (allocatable, free) by resource name, in its own units. `free` is None where the pods cannot be read.
-    """
-
-    nodes: int = 0
-    nodes_taking_pods: int = 0
-    gpus: Fraction = NOTHING
-    free: Fraction | None = NOTHING
-    resources: dict[str, tuple[Fraction, Fraction | None]] = {}
-
-    @property
-    def nodes_away(self) -> int:
-        return self.nodes - self.nodes_taking_pods
-
-
-NO_CAPACITY = ClassCapacity()
 
 
 def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...]:
@@ -104,86 +34,10 @@ def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
-    """Return the capacity by class; by family where labels name only that, and under "" for nodes of no known class."""
-    groups: dict[str, list[GPUNode]] = defaultdict(list)
-    for node in nodes:
-        groups[node.kind].append(node)
-    return {kind: _capacity(members) for kind, members in sorted(groups.items())}
-
-
-def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
-    resources: dict[str, tuple[Fraction, Fraction | None]] = {}
-    free: Fraction | None = NOTHING
-    for node in nodes:
-        left = node.free
-        if left is None:
-            free = None
-        elif free is not None and node.takes_pods:
-            free += node.cards(left)
-        for name, amount in node.allocatable.items():
-            has, rest = resources.get(name, (NOTHING, NOTHING))
-            more = left[name] if left is not None and node.takes_pods else NOTHING
-            resources[name] = has + amount, None if left is None or rest is None else rest + more
-    return ClassCapacity(
-        nodes=len(nodes),
-        nodes_taking_pods=sum(node.takes_pods for node in nodes),
-        gpus=sum((node.cards(node.allocatable) for node in nodes), NOTHING),
-        free=free,
-        resources=dict(sorted(resources.items())),
-    )
-
-
-def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
-    """Return by class the whole cores and GiB that the node with the least has for each of its cards."""
-    found: dict[str, list[tuple[Fraction, Fraction]]] = defaultdict(list)
-    for node in nodes:
-        if gpus := node.cards(node.allocatable):
-            found[node.kind].append((node.cpu / gpus, node.memory / gpus / 2**30))
-    least = {kind: (min(cpu for cpu, _ in of), min(gib for _, gib in of)) for kind, of in found.items()}
-    return {kind: HostShare(cpu=int(cpu), memory=f"{int(gib)}Gi") for kind, (cpu, gib) in least.items()}
-
-
-def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
-    """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
-    node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
-    allocatable = {
-        resource: amount
-        for resource, amount in amounts(node.status.allocatable, mapping).items()
-        if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
-    }
-    named = classes.named(classes_of_node(node.labels, classes))
-    if not allocatable and not named:
-        return None
-    families = {each.family for each in named}
-    cpu, memory = (readable(node.status.allocatable.get(name)) for name in ("cpu", "memory"))
-    return GPUNode(
-        name=node.name,
-        classes=tuple(each.name for each in named),
-        family=families.pop() if len(families) == 1 else "",
-        labels=node.labels,
-        taints=node.spec.taints,
-        is_ready=node.is_ready,
-        is_schedulable=not node.spec.unschedulable,
-        allocatable={resource.name: amount for resource, amount in allocatable.items()},
-        used=None,
-        weights={each.name: _weight(each, named or tuple(classes), catalogues) for each in allocatable},
-        cpu=Fraction(cpu.nano, NANO) if cpu else NOTHING,
-        memory=Fraction(memory.nano, NANO) if memory else NOTHING,
-    )
-
-
-def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: Catalogues) -> Fraction:
-    """Return the cards that one unit is worth on a node of one of these classes, as a quota counts it."""
-    candidates = CandidateClasses(possible, is_known=True, because="")
-    having = for_resource(resource, candidates, catalogues.classes, catalogues.resource_mapping).classes
-    return max((weight(resource, each, catalogues.classes) for each in having), default=Fraction(1))
-
-
 def node_index(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
     """Return the GPU nodes as demands look them up."""
     keys, named = catalogues.classes.label_keys, []
-    for each in nodes:
+    for each in (node for node in nodes if node.name):
         labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
         named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
     return NodeIndex(keys, named)

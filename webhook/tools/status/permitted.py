@@ -1,6 +1,7 @@
 """Reads what the caller may read, and remembers the missing rights."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
@@ -13,8 +14,10 @@ from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.capacity import GPUNode
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
-from webhook.cluster.objects import decode_metadata
+from webhook.cluster.objects import CAPACITY, NAMESPACE, decode_metadata
+from webhook.cluster.published_capacity import PublishedCapacity, decode
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
@@ -22,9 +25,11 @@ from webhook.configuration.loader import Configuration, load_directory
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.serving.limit_ranges import RESOURCE as LIMIT_RANGES
 from webhook.serving.node_watch import keys_to_know, node_pools
-from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
+from webhook.tools.status.capacity import read_gpu_nodes
 
 T = TypeVar("T")
+
+LIST_NODES = "list nodes"
 
 
 class Permitted:
@@ -35,9 +40,13 @@ class Permitted:
         self.omitted: list[str] = []
         self.knows_policies = True
         """Whether the policies could be read; if not, the built-in policy takes their place."""
+        self.nodes_from = ""
+        """What stands for the nodes where the caller may not list them, in words; "" else."""
         self.is_installed = True
         """Whether the API server has the kinds of the documents, once they were read."""
         self.limits_of = cache(self._limits_of)
+        self.published = cache(self._published)
+        self._has_own_documents = False
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
         """Return what is read, None where the caller lacks the right."""
@@ -73,22 +82,59 @@ class Permitted:
         """
         if config is None:
             return self.documents(added).configuration
+        self._has_own_documents = True
         return load_directory(config, device_classes=(*read_device_classes(self.api), *added))
 
     def gpu_nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...] | None:
-        nodes = self.attempt("list nodes", partial(read_gpu_nodes, self.api, catalogues))
+        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogues))
         if nodes and nodes[0].used is None:
             self.omitted.append("list pods in all namespaces")
         return nodes
 
-    def nodes(self, configuration: Configuration) -> tuple[NodeFacts | None, NodeIndex]:
-        """Return nodes and pools by the labels that the configuration uses; None for facts where one may not be listed."""
+    def class_nodes(
+        self, catalogues: Catalogues, now: datetime, *, old_too: bool = False
+    ) -> tuple[GPUNode, ...] | None:
+        """Return the GPU nodes; where they may not be listed, a node for each class by what the controller has published."""
+        nodes = self.gpu_nodes(catalogues)
+        found = self._instead_of_nodes(now) if nodes is None else None
+        return found.nodes(catalogues) if found and (old_too or not found.is_old(now)) else nodes
+
+    def _instead_of_nodes(self, now: datetime) -> PublishedCapacity | None:
+        """Return what the controller has published of the nodes, which may not be listed."""
+        found = self.published()
+        if found is not None:
+            at = f"at {found.observed:%Y-%m-%d %H:%M:%S} UTC"
+            self.nodes_from = f"nodes by class as the controller counted them {at}, without taints"
+            if found.is_old(now):
+                self.nodes_from = f"the controller counted nodes last {at}: what is free now is not known"
+            if LIST_NODES in self.omitted:
+                self.omitted.remove(LIST_NODES)
+        return found
+
+    def _published(self) -> PublishedCapacity | None:
+        # The controller counts by the documents of the cluster.
+        path = api_path("/api/v1", "namespaces", NAMESPACE, "configmaps", CAPACITY)
+        try:
+            return None if self._has_own_documents else decode(self.api.get(path))
+        except (errors.Forbidden, errors.NotFound):
+            return None
+
+    def nodes(
+        self, configuration: Configuration, now: datetime | None = None
+    ) -> tuple[NodeFacts | None, NodeIndex]:
+        """Return nodes and pools by the labels that the configuration uses; None for facts where one may not be listed.
+
+        now: where nodes may not be listed, what the controller has published by then stands for them.
+        """
         keys = keys_to_know(configuration)
         read = partial(self.api.list, WHOLE_NODES.path(), state_reader(keys))
-        listed = self.attempt("list nodes", read)
+        listed = self.attempt(LIST_NODES, read)
         pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api, keys)))
         if listed is None:
-            return None, NO_NODES
+            found = self._instead_of_nodes(now) if now else None
+            if found is None or pools is None or (now and found.is_old(now)):
+                return None, NO_NODES
+            return found.facts(pools, configuration.classes), NO_NODES
         index = NodeIndex(keys.names, listed.items)
         if pools is None:
             return None, index

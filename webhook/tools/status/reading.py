@@ -17,6 +17,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.documents import CLASS, GROUP, POLICY
@@ -31,7 +32,7 @@ from webhook.tools.doctor.checks import is_not_installed, run_checks
 from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, node_index
+from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
 from webhook.tools.status.pending import PENDING_AFTER, pending_owners
 from webhook.tools.status.permitted import Permitted
@@ -88,7 +89,7 @@ def read_status(
         stated = configuration.policies
         policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
-    nodes = reader.gpu_nodes(configuration)
+    nodes = reader.class_nodes(configuration, now, old_too=True)
     index = None if nodes is None else node_index(nodes, configuration)
     denials: ByNamespace[DeniedOwner] = {"": logged}
     if logged is None:
@@ -117,6 +118,7 @@ def read_status(
         denials=_recent(denials),
         denials_from=FROM_EVENTS if logged is None else FROM_LOGS,
         omitted=tuple(reader.omitted),
+        nodes_from=reader.nodes_from,
     )
 
 

@@ -14,9 +14,9 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
+from webhook.cluster.capacity import ClassCapacity
 from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
-from webhook.tools.status.capacity import ClassCapacity
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -378,6 +378,7 @@ class ClusterStatus(Shown, frozen=True):
     sign of life of the controller that writes their status, if it has none now. classes: with nodes, or in documents.
     denials: most recent first; `denials_from` names their source and its age limit.
     omitted: the missing rights, in the words of `kubectl auth can-i`: `list nodes`.
+    nodes_from: what stands for nodes that the caller may not list, in words; "" else.
     """
 
     at: datetime
@@ -396,6 +397,7 @@ class ClusterStatus(Shown, frozen=True):
     denials_from: str
     omitted: tuple[str, ...] = ()
     teams: tuple[TeamSummary, ...] | None = None
+    nodes_from: str = ""
 
     @property
     def denied_since(self) -> datetime | None:

@@ -8,6 +8,7 @@ from functools import partial
 from policies.quota.amounts import NOTHING, Vector, format_amount, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
+from policies.quota.team_spec import Teams
 from webhook.cluster import errors
 from webhook.configuration.documents import GROUP
 from webhook.quota.documents import ShareStatus
@@ -28,6 +29,21 @@ def read_teams(reader: Permitted) -> Sequence[TeamRecord] | None:
     except errors.NotFound:
         return ()
     return None if found is None else sorted(found.items, key=lambda each: each.name)
+
+
+def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
+    """Return the ClusterGPUQuota of a namespace; None if it has none, or the caller may not read that."""
+    records = read_teams(reader) or ()
+    try:
+        labels = (
+            reader.attempt(f"get namespaces/{namespace}", partial(reader.labels_of, namespace))
+            if records
+            else ()
+        )
+    except errors.NotFound:
+        labels = ()
+    found = Teams(each.named for each in records if each.named).of(namespace, dict(labels or ()))
+    return next((each for each in records if found and each.name == found.name), None)
 
 
 def team_summary(record: TeamRecord) -> TeamSummary:

@@ -22,6 +22,7 @@ from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
+from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
@@ -29,7 +30,7 @@ from webhook.quota.documents import PlaceInLine
 from webhook.serving.engine import POD, Engine, Outcome
 from webhook.serving.evaluation import EvaluatedPod, Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.status.capacity import GPUNode, node_index
+from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_quota
@@ -73,7 +74,7 @@ class _Case:
         self.configuration = reader.configuration(config)
         read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
-        self.nodes = reader.gpu_nodes(self.configuration)
+        self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
         self.releasing: list[Vector] = []
@@ -167,7 +168,7 @@ class _Case:
         is_pod = (self.served.group, self.served.kind) == POD
         released = total(self.releasing)
         quota = None if is_pod else stated_quota(self.quota, configuration, self.now, released=released)
-        facts = self.reader.nodes(configuration)[0] if self.nodes is not None else None
+        facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
             engine=Engine(configuration),
             now=self.now,
@@ -220,7 +221,8 @@ class _Case:
         classes = classes_for(pod, self.index, configuration)
         fits, rule_denials = None, None
         no_node: tuple[Finding, ...] = ()
-        if self.nodes is not None and requested:
+        is_on_unknown_node = bool(pod.spec.node_name and self.reader.nodes_from)
+        if self.nodes is not None and requested and not is_on_unknown_node:
             of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
             fits = node_fits(pod, of_classes, requested)
         if evaluation is not None:
@@ -268,6 +270,7 @@ class _Case:
             pods_wanted=situation.wanted,
             events=tuple(observed_events(situation.events)),
             omitted=tuple(self.reader.omitted),
+            nodes_from=self.reader.nodes_from,
         )
 
     def _line(

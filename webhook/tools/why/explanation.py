@@ -83,6 +83,7 @@ class QuotaFit(Shown, frozen=True):
 class NodeFit(Shown, frozen=True):
     """A GPU node, and why the pod could not run there now: `against` is empty where it could.
 
+    name: "" if it stands for all nodes of its class, `number` of them, and has as much as the one with the most.
     free: by requested resource; None where the pods of the cluster cannot be read. remedy: what to write or wait for, "" where
       nothing helps.
     """
@@ -93,6 +94,13 @@ class NodeFit(Shown, frozen=True):
     allocatable: dict[str, Fraction]
     against: tuple[str, ...] = ()
     remedy: str = ""
+    number: int = 1
+
+    @property
+    def subject(self) -> str:
+        if self.name:
+            return f"Node {self.name}"
+        return "it" if self.number == 1 else "the one with the most"
 
 
 class PodState(Shown, frozen=True):
@@ -123,7 +131,7 @@ class Explanation(Shown, frozen=True):
     pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
     idle: its GPUs, if they are known to do no work. budget: that of the namespace.
     nodes: the GPU nodes of its classes; None where they cannot be read.
-    omitted: what the caller may not read.
+    omitted: what the caller may not read. nodes_from: what stands for nodes that the caller may not list, in words; "" else.
     """
 
     kind: str
@@ -147,3 +155,4 @@ class Explanation(Shown, frozen=True):
     pods_wanted: int | None = None
     events: tuple[ObservedEvent, ...] = ()
     omitted: tuple[str, ...] = ()
+    nodes_from: str = ""

@@ -14,10 +14,11 @@ from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues, pod_demand
+from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import timestamp
 from webhook.controller.records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
-from webhook.tools.status.capacity import GPUNode, gpu_amounts
+from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import IdleOwner
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
@@ -92,6 +93,7 @@ def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFi
         allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
         against=tuple(text for text, _ in obstacles),
         remedy=next((remedy for _, remedy in obstacles if remedy), ""),
+        number=node.stands_for.capacity.nodes if node.stands_for else 1,
     )
 
 
@@ -106,6 +108,11 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
         # Whatever else is changed, this node never takes it.
         yield from lacking.items()
         lacking = {}
+    if node.stands_for is not None:
+        yield from (
+            lacking.items() if node.is_ready else (("takes no pods: it is not Ready, or cordoned", ""),)
+        )
+        return
     if not node.is_ready:
         yield "is not Ready", ""
     if not node.is_schedulable:

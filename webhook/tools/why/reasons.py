@@ -413,15 +413,14 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         return
     first, lacking = min(nodes, key=lambda each: len(each.against)), _lacking(situation)
     if not first.against and lacking:
-        message = f"Node {first.name} has free GPUs for it, but too little {lacking}"
+        message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"
         yield Cause(source=Source.NODES, message=message, remedy=remedy)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
-        number = (
-            f"none of the {len(nodes)} nodes {kind} can" if len(nodes) > 1 else f"the only node {kind} cannot"
-        )
-        message = f"{number} take it: Node {first.name} {', and '.join(first.against)}"
+        total = sum(each.number for each in nodes)
+        number = f"none of the {total} nodes {kind} can" if total > 1 else f"the only node {kind} cannot"
+        message = f"{number} take it: {first.subject} {', and '.join(first.against)}"
         yield Cause(source=Source.NODES, message=message, remedy=first.remedy)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.webhook.commands.test_rightsize import report as right_size
 from tests.webhook.tools.rightsize.test_sizing import peaks
+from webhook.cluster.capacity import ClassCapacity
 from webhook.commands.scan import print_text
 from webhook.tools.scan.report import (
     Effect,
@@ -19,7 +20,6 @@ from webhook.tools.scan.report import (
     ScanReport,
     page,
 )
-from webhook.tools.status.capacity import ClassCapacity
 
 HOSTILE = '<script>alert("x")</script>'
 REPORT = ScanReport(

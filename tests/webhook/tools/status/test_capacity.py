@@ -11,14 +11,9 @@ from policies.gpus.classes import HostShare
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
+from webhook.cluster.capacity import ClassCapacity, GPUNode, capacity_by_class, share_by_class
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import (
-    ClassCapacity,
-    GPUNode,
-    capacity_by_class,
-    read_gpu_nodes,
-    share_by_class,
-)
+from webhook.tools.status.capacity import read_gpu_nodes
 
 A100, GPU, SLICE = "nvidia-a100-80gb", "nvidia.com/gpu", "nvidia.com/mig-1g.20gb"
 CONFIGURATION = load_directory(None)

@@ -11,9 +11,10 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec
 from tests.builders import JSON, gpu_container, node_affinity, view
 from tests.cases import cases
+from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode
 from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
-from webhook.tools.status.capacity import GPUNode, node_index
+from webhook.tools.status.capacity import node_index
 from webhook.tools.why.fit import classes_for, idle_owner, node_fits, quota_fit, requested_of_nodes
 
 CONFIGURATION = load_directory(None)
@@ -39,6 +40,11 @@ def node(name: str = "a", *, used: str | None = "0", **tweaks: Any) -> GPUNode:
             **tweaks,
         }
     )
+
+
+def one_of_three(**tweaks: Any) -> GPUNode:
+    """Return what stands for three nodes that may not be listed."""
+    return node("", labels={}, stands_for=ClassTotals(ClassCapacity(nodes=3), None), **tweaks)
 
 
 def pod(gpus: str = "4", **spec: Any) -> JSON:
@@ -119,6 +125,25 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         "kubectl uncordon a, if it should take pods again",
     ),
     not_ready=(pod(), node(is_ready=False), ("is not Ready",), ""),
+    of_a_class_too_few_are_free=(
+        pod(),
+        one_of_three(used="5"),
+        (f"has 3 of 8 {GPU} free, and the pod requests 4",),
+        "wait until 4 are free on one node",
+    ),
+    larger_than_any_of_a_class=(
+        pod("16"),
+        one_of_three(),
+        (f"has 8 {GPU} in all, and the pod requests 16",),
+        f"request 8 or fewer of {GPU}",
+    ),
+    of_a_class_no_node_takes_pods=(
+        pod(),
+        one_of_three(is_ready=False),
+        ("takes no pods: it is not Ready, or cordoned",),
+        "",
+    ),
+    labels_of_a_class_are_not_known=(pod(nodeSelector={"zone": "b"}), one_of_three(), (), ""),
     labels=(
         pod(nodeSelector={"zone": "b", "disk": "ssd"}),
         node(),

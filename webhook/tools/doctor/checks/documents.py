@@ -166,7 +166,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
 def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
     ready = record.status.condition("Ready")
     if ready is None or ready.status != "True":
-        message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
+        message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is denied'}"
         is_unreadable = ready is not None and ready.reason == UNREADABLE
         remedy = f"wait a minute; after that see {CONTROLLER_LOG}" if is_unreadable else WAIT
         yield failure("quota-not-ready", where, message, remedy)

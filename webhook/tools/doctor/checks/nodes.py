@@ -292,7 +292,8 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     mapping = cluster.usable_configuration.resource_mapping
     nodes: dict[str, list[str]] = defaultdict(list)
     for node in cluster.nodes:
-        for name in unmapped_resources(node.resources, mapping):
+        present = (name for name, amount in node.resources.items() if amount != "0")
+        for name in unmapped_resources(present, mapping):
             nodes[name].append(node.name)
     remedy = "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
     for name, found in sorted(nodes.items()):

@@ -7,6 +7,7 @@ from functools import partial
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, total, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
+from webhook.cluster.capacity import GPUNode, gpu_node
 from webhook.controller.quota_status import TRUE
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
@@ -15,7 +16,7 @@ from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
 from webhook.tools.doctor.checks.documents import WAIT
 from webhook.tools.doctor.checks.nodes import READ
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-from webhook.tools.status.capacity import GPUNode, gpu_node
+from webhook.tools.status.teams import granted_beyond
 
 POLICY = "gpu-admission-teams"
 READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
@@ -50,7 +51,7 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
 def _state(record: TeamRecord, names: Sequence[str]) -> Iterator[Observation]:
     title, ready = team_title(record.name), record.status.condition("Ready")
     if names and (ready is None or ready.status != TRUE):
-        why = ready.message if ready else "was never counted: every GPU pod of its namespaces is refused"
+        why = ready.message if ready else "was never counted: every GPU pod of its namespaces is denied"
         yield failure("team-not-ready", title, f"is not Ready: {why}", WAIT)
     remedies = {
         "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
@@ -79,10 +80,9 @@ def _idle(record: TeamRecord) -> Iterator[Observation]:
 
 def _granted_beyond(record: TeamRecord) -> Iterator[Observation]:
     """Yield a note if the quotas of the namespaces grant more than the team, which is allowed."""
-    granted, hard = record.status.granted, record.hard
-    for key in sorted(key for key in hard if granted.get(key, NOTHING) > hard[key]):
-        amounts = f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}"
-        yield f"{team_title(record.name)}: its namespaces are granted {amounts}: first come, first served"
+    for key, hard in sorted(record.hard.items()):
+        if beyond := granted_beyond(record.status.granted, {key: hard}):
+            yield f"{team_title(record.name)}: {beyond}"
 
 
 @doctor_check("team-capacity", "ClusterGPUQuotas grant no more than the nodes have", READ_TEAMS, READ)

@@ -1,0 +1,163 @@
+"""Who may not list nodes gets the same answers, by what the controller has published of them."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from click.testing import CliRunner
+
+from tests.builders import JSON, gpu_container
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.commands.test_check import GOOD
+from tests.webhook.commands.test_check_cluster import FORBIDDEN, cluster
+from tests.webhook.tools.why.situations import situation, unschedulable
+from webhook.cluster.capacity import counted_node_reader
+from webhook.cluster.published_capacity import PublishedCapacity, encode, published_classes
+from webhook.commands import main
+from webhook.configuration.loader import load_directory
+from webhook.tools.why.explanation import NodeFit, Source
+from webhook.tools.why.reasons import answer_of
+
+CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-capacity"
+GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
+NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+
+
+def node(name: str, gpu_class: str, gpus: int = 8, **spec: Any) -> JSON:
+    return {
+        "metadata": {"name": name, "uid": name, "labels": {"accelerator": gpu_class}},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": "64", "memory": "512Gi", GPU: str(gpus)},
+            "capacity": {GPU: str(gpus)},
+        },
+    }
+
+
+EVERY = [
+    node("a", A100),
+    node("b", A100, unschedulable=True),
+    node("t", "nvidia-t4", 4),
+    node("x", "unheard-of", 2),
+]
+USED = {"a": 5}
+HOLDING = [{"metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": [gpu_container("5")]}}]
+
+
+def published(seconds_ago: int) -> JSON:
+    configuration = load_directory(None)
+    read = counted_node_reader(configuration)
+    found = []
+    for each in EVERY:
+        counted = read(msgspec.Raw(msgspec.json.encode(each)))
+        assert counted.gpus is not None
+        used = {GPU: Fraction(USED.get(counted.name, 0))}
+        found.append((msgspec.structs.replace(counted.gpus, used=used), counted.labels))
+    at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    classes = published_classes(found, {}, configuration.classes)
+    return {"metadata": {"name": "x"}, **json.loads(encode(PublishedCapacity(at, classes)))}
+
+
+def run(folder: Path, objects: dict[str, Any], *command: str, stdin: str = "") -> Any:
+    with ApiServer(folder, answering(objects)) as server:
+        arguments = [*command, "--kubeconfig", str(server.kubeconfig())]
+        result = CliRunner(env={"COLUMNS": "200"}).invoke(main, arguments, input=stdin)
+    assert result.exit_code in {0, 1}, result.output
+    return result.stdout
+
+
+def admin() -> dict[str, Any]:
+    return {**cluster(), NODES: EVERY, PODS: HOLDING}
+
+
+def tenant(seconds_ago: int = 5) -> dict[str, Any]:
+    return {**cluster(), NODES: FORBIDDEN, PODS: FORBIDDEN, CONFIG_MAP: published(seconds_ago)}
+
+
+def test_the_classes_are_the_same(tmp_path: Path) -> None:
+    of_admin, of_tenant = (
+        json.loads(run(tmp_path, objects, "classes", "-n", "ml", "-o", "json"))
+        for objects in (admin(), tenant())
+    )
+    counted = of_tenant.pop("nodesFrom")
+    assert counted.startswith("nodes by class as the controller counted them at ")
+    assert of_admin.pop("nodesFrom") == ""
+    assert of_tenant == of_admin
+    assert of_tenant["omitted"] == []
+
+
+def asking(gpu_class: str, resource: str = GPU) -> str:
+    """Return a pod that selects a class, "" for none."""
+    selector = f"spec:\n  nodeSelector: {{accelerator: {gpu_class}}}\n" if gpu_class else "spec:\n"
+    return GOOD.replace("spec:\n", selector, 1).replace(GPU, resource)
+
+
+def checked(folder: Path, objects: dict[str, Any], text: str) -> tuple[Any, list[str]]:
+    """Return the findings about the pod, and the notes."""
+    shown = json.loads(run(folder, objects, "check", "-f", "-", "-o", "json", stdin=text))
+    return shown["objects"][0]["pods"][0]["findings"], shown["notes"]
+
+
+@cases(
+    ("text", "reasons"),
+    of_a_class_that_has_nodes=(asking(A100), []),
+    of_a_class_that_has_none=(asking("nvidia-h100-80gb"), ["NoNode"]),
+    a_slice_that_no_node_has=(asking("", "nvidia.com/mig-1g.10gb"), ["NoNode"]),
+)
+def test_the_remedies_of_check_are_the_same(tmp_path: Path, text: str, reasons: list[str]) -> None:
+    (of_admin, _), (of_tenant, _) = (checked(tmp_path, objects, text) for objects in (admin(), tenant()))
+    assert [each["reason"] for each in of_tenant] == reasons
+    assert of_tenant == of_admin
+
+
+@cases(
+    ("seconds_ago", "start"),
+    just_now=(5, "nodes by class as the controller counted them at 20"),
+    by_a_controller_that_is_down=(600, "the controller counted nodes last at 20"),
+)
+def test_it_says_when_they_were_counted(tmp_path: Path, seconds_ago: int, start: str) -> None:
+    shown = run(tmp_path, tenant(seconds_ago), "classes", "-n", "ml")
+    assert f"\n\n{start}" in shown
+    assert "list nodes" not in shown
+    assert f"{A100:<20} {'nvidia-a100':<20} {80:>4}  {'yes':<7} {2:>6} {16:>6} {3:>6}" in shown
+
+
+def test_nothing_is_decided_by_old_figures(tmp_path: Path) -> None:
+    found, notes = checked(tmp_path, tenant(seconds_ago=600), asking("nvidia-h100-80gb"))
+    assert found == []
+    assert any(note.startswith("the controller counted nodes last at ") for note in notes)
+
+
+def test_documents_of_a_directory_are_not_those_that_were_counted_by(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "class.yaml").write_text(
+        "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUClass\nmetadata: {name: own}\nspec: {memoryGiB: 8}\n"
+    )
+    shown = run(tmp_path, tenant(), "classes", "-n", "ml", "--config", str(config))
+    assert "you may not list nodes" in shown
+
+
+@cases(
+    ("number", "message"),
+    several=(3, "none of the 3 nodes with GPUs can take it: the one with the most has 3 of 8 free"),
+    one=(1, "the only node with GPUs cannot take it: it has 3 of 8 free"),
+)
+def test_why_names_no_node(number: int, message: str) -> None:
+    fit = NodeFit(
+        name="",
+        kind=A100,
+        free={},
+        allocatable={},
+        against=("has 3 of 8 free",),
+        remedy="wait",
+        number=number,
+    )
+    _, _, causes = answer_of(situation(pods=[unschedulable("train-0")], nodes=[fit]))
+    assert [(each.message, each.remedy) for each in causes if each.source is Source.NODES] == [
+        (message, "wait")
+    ]

@@ -1,0 +1,173 @@
+"""When the controller writes how many nodes and free GPUs a class has, and what it counts."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.placement.named_nodes import NO_NODES
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.waiting import GATE
+from tests.builders import JSON, gpu_container
+from tests.cases import cases
+from webhook.cluster import errors
+from webhook.cluster.capacity import counted_node_reader
+from webhook.cluster.published_capacity import decode
+from webhook.configuration.loader import load_directory
+from webhook.controller.class_capacity import CapacityWriter, counted_classes
+from webhook.controller.records import RecordReader
+
+CONFIGURATION = load_directory(None)
+A100, T4, GPU = "nvidia-a100-80gb", "nvidia-t4", "nvidia.com/gpu"
+NOW = datetime(2026, 11, 26, 22, tzinfo=UTC)
+CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-capacity"
+OF_T4 = "/apis/gpu-admission.dev/v1alpha1/gpuclasses/nvidia-t4/status"
+
+
+def node(name: str, gpu_class: str) -> JSON:
+    return {
+        "metadata": {"name": name, "uid": name, "labels": {"accelerator": gpu_class}},
+        "status": {"allocatable": {GPU: "8"}},
+    }
+
+
+def pod(name: str, gpus: int, on: str = "", of: str = "", phase: str = "Pending", **spec: Any) -> JSON:
+    selector = {"nodeSelector": {"accelerator": of}} if of else {}
+    return {
+        "metadata": {"name": name, "uid": name, "namespace": "team"},
+        "spec": {"containers": [gpu_container(str(gpus))], "nodeName": on or None, **selector, **spec},
+        "status": {"phase": phase},
+    }
+
+
+class Counter:
+    """What the informers of a UsageCounter hold."""
+
+    def __init__(self, nodes: list[JSON], pods: list[JSON]) -> None:
+        read, self.reader = counted_node_reader(CONFIGURATION), RecordReader(CONFIGURATION)
+        self.catalogues = CONFIGURATION
+        self.stored = [read(_raw(each)) for each in nodes]
+        self.nodes = SimpleNamespace(all=lambda: self.stored)
+        self.records = [record for each in pods if (record := self.reader.read_pod(_raw(each)))]
+        self.informers = {"nodes": SimpleNamespace(age=0.0)}
+
+    def demands(self) -> Any:
+        for record in self.records:
+            if record.holds_quota:
+                yield record, self.reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES)
+
+
+def _raw(document: JSON) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document))
+
+
+@cases(
+    ("pods", "free", "pending"),
+    none=([], 16, 0),
+    bound_ones_hold=([pod("a", 3, on="x"), pod("b", 3, on="x"), pod("c", 4, on="y")], 6, 0),
+    those_of_one_job=([pod(f"w-{index}", 2, on="x") for index in range(3)], 10, 0),
+    others_wait_for_a_node=([pod("a", 3, of=A100), pod("b", 2, of=A100)], 16, 5),
+    of_another_class=([pod("a", 3, of=T4)], 16, 0),
+    of_no_class=([pod("a", 3)], 16, 0),
+    ended=([pod("a", 3, on="x", phase="Succeeded")], 16, 0),
+    that_wait_in_line=([pod("a", 3, of=A100, schedulingGates=[{"name": GATE}])], 16, 0),
+)
+def test_what_is_counted(pods: list[JSON], free: int, pending: int) -> None:
+    counter: Any = Counter([node("x", A100), node("y", A100), node("cpu", "")], pods)
+    found = counted_classes(counter)[A100]
+    assert (found.nodes, found.gpus) == (2, Fraction(16))
+    assert (found.free, found.pending) == (Fraction(free), Fraction(pending))
+    assert found.resources[GPU].most_free == max(
+        8 - sum(_gpus(each) for each in pods if each["spec"]["nodeName"] == "y"), 0
+    )
+
+
+def _gpus(document: JSON) -> int:
+    return int(document["spec"]["containers"][0]["resources"]["limits"][GPU])
+
+
+class Api:
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, JSON]] = []
+        self.fails: dict[str, errors.ApiError] = {}
+
+    def patch(self, path: str, body: bytes, **_: Any) -> bytes:
+        if path in self.fails:
+            raise self.fails[path]
+        self.patches.append((path, json.loads(body)))
+        return b""
+
+
+class World:
+    def __init__(self) -> None:
+        self.counter, self.api, self.leads = Counter([node("x", A100)], []), Api(), True
+        self.writer = CapacityWriter(
+            self.api,  # type: ignore[arg-type]
+            "gpu-admission",
+            counter=lambda: self.counter,  # type: ignore[arg-type,return-value]
+            documented=lambda: [T4],
+            leads=lambda: self.leads,
+        )
+
+    def wrote(self, seconds: float) -> list[str]:
+        """Return the paths that are written so many seconds after the first look."""
+        self.api.patches.clear()
+        self.writer.look(NOW + timedelta(seconds=seconds))
+        return [path for path, _ in self.api.patches]
+
+
+def test_it_writes_what_changed_and_the_rest_once_a_minute() -> None:
+    world = World()
+    assert world.wrote(0) == [CONFIG_MAP, OF_T4]
+    assert world.wrote(10) == []
+    world.counter = Counter([node("x", A100), node("y", A100)], [])
+    assert world.wrote(20) == [CONFIG_MAP]
+    assert world.wrote(60) == [OF_T4]
+    assert world.wrote(80) == [CONFIG_MAP]
+
+
+def test_what_it_writes() -> None:
+    world = World()
+    world.counter = Counter([node("x", A100), node("t", T4)], [pod("a", 3, on="t"), pod("b", 1, of=T4)])
+    world.writer.look(NOW)
+    (_, config_map), (_, status) = world.api.patches
+    shown = {"observed": "2026-11-26T22:00:00Z", "nodes": 1, "gpus": "8", "free": "5", "pending": "1"}
+    assert status == {"status": {"capacity": shown}}
+    read = decode(json.dumps(config_map).encode())
+    assert read is not None
+    assert read.observed == NOW
+    assert {name: each.free for name, each in read.classes.items()} == {A100: Fraction(8), T4: Fraction(5)}
+
+
+def test_while_a_watch_is_silent_nothing_is_written() -> None:
+    world = World()
+    world.counter.informers["nodes"].age = 151.0
+    assert world.wrote(0) == []
+
+
+def test_a_class_that_only_a_directory_has() -> None:
+    world = World()
+    world.api.fails[OF_T4] = errors.NotFound("gpuclasses nvidia-t4 not found")
+    assert world.wrote(0) == [CONFIG_MAP]
+
+
+def test_the_leader_alone_writes_and_a_lasting_problem_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.api.fails[CONFIG_MAP] = errors.Forbidden("may not patch configmaps")
+    turns = iter([True, True, False, True])
+
+    def wait(_seconds: float) -> bool:
+        found = next(turns, None)
+        world.leads = bool(found)
+        world.api.fails = world.api.fails if found else {}
+        return found is None
+
+    world.writer.run(SimpleNamespace(wait=wait))  # type: ignore[arg-type]
+    assert [path for path, _ in world.api.patches] == [CONFIG_MAP, OF_T4]
+    assert caplog.messages == ["the capacity of classes cannot be published: may not patch configmaps"]

@@ -1,0 +1,79 @@
+"""When a status is written: what changed for the object itself comes before what changed for others, and a failure delays it."""
+
+import pytest
+
+from tests.cases import cases
+from tests.webhook.controller.clock import Clock
+from webhook.cluster import errors
+from webhook.controller import status_writer
+from webhook.controller.status_writer import EVERY_SECONDS, FAILED_SECONDS, StatusWriter
+
+
+class Writer(StatusWriter):
+    """Notes what is written, and fails with the next of `failures`."""
+
+    def __init__(self) -> None:
+        super().__init__("Kind", lambda: True, lambda: "", lambda: ["a", "b"])
+        self.written: list[str] = []
+        self.failures: list[errors.ApiError] = []
+
+    def write(self, key: str) -> bool:
+        if self.failures:
+            raise self.failures.pop()
+        self.written.append(key)
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(status_writer, "monotonic", clock)
+    monkeypatch.setattr(status_writer, "sleep", lambda _seconds: None)
+    return clock
+
+
+@cases(
+    ("changes", "due"),
+    once=([EVERY_SECONDS], EVERY_SECONDS),
+    later=([15.0], 15.0),
+    soon_after_a_later_one=([15.0, EVERY_SECONDS], EVERY_SECONDS),
+    a_later_one_after_it=([EVERY_SECONDS, 15.0], EVERY_SECONDS),
+)
+def test_the_earliest_change_decides_when_a_status_is_written(
+    clock: Clock, changes: list[float], due: float
+) -> None:
+    writer = Writer()
+    for within in changes:
+        writer.changed("a", within)
+
+    clock.now += due - 0.1
+    writer.look()
+    assert writer.written == []
+    clock.now += 0.2
+    writer.look()
+    writer.look()
+    assert writer.written == ["a"]
+
+
+def test_a_change_does_not_shorten_the_pause_after_a_failure(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer()
+    writer.changed("a")
+    writer.failures = [errors.Unavailable("a webhook failed")]
+    clock.now += EVERY_SECONDS
+    writer.look()
+    assert caplog.messages == ["a: the status of the Kind cannot be written: a webhook failed"]
+
+    writer.changed("a")
+    clock.now += FAILED_SECONDS - 0.1
+    writer.look()
+    assert writer.written == []
+    clock.now += 0.2
+    writer.look()
+    assert writer.written == ["a"]
+
+    writer.changed("a")
+    clock.now += EVERY_SECONDS
+    writer.look()
+    assert writer.written == ["a", "a"], "the pause is over"

@@ -1,0 +1,220 @@
+"""The nodes, GPUs and free GPUs of a cluster by class.
+
+Free is what the scheduler finds free: allocatable less the requests of bound pods. Fraction annotations (KAI, Run:ai) and
+ResourceClaims are not in a node's extended resources, and not counted here.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+
+import msgspec
+
+from policies.gpus.cards import amounts, is_limit, weight
+from policies.gpus.classes import GPUClass, HostShare
+from policies.gpus.resource_mapping import GPUResource
+from policies.placement.named_nodes import NamedNode
+from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
+from policies.pods.pod import Toleration
+from policies.pods.quantity import NANO, readable
+from policies.quota.amounts import NOTHING
+from policies.quota.demand import Catalogues
+from webhook.cluster.nodes import StoredNode, decode_node, node_reader
+
+log = logging.getLogger("gpu_admission.cluster")
+
+
+class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The nodes of one class, and their GPUs in whole cards. Only nodes that take pods have free GPUs.
+
+    resources: (allocatable, free) by resource name, in its own units. `free` is None where the pods cannot be read.
+    """
+
+    nodes: int = 0
+    nodes_taking_pods: int = 0
+    gpus: Fraction = NOTHING
+    free: Fraction | None = NOTHING
+    resources: dict[str, tuple[Fraction, Fraction | None]] = {}
+
+    @property
+    def nodes_away(self) -> int:
+        return self.nodes - self.nodes_taking_pods
+
+
+NO_CAPACITY = ClassCapacity()
+
+
+class ClassTotals(msgspec.Struct, frozen=True):
+    """Of all nodes of a class: their capacity, and what the node with the least has for each of its cards."""
+
+    capacity: ClassCapacity
+    share: HostShare | None
+
+
+class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node with GPUs, or with the labels of a GPU class. Amounts are by resource name, in its own units.
+
+    classes: the possible classes by its labels: several where they name only the family, empty where they name no class.
+    used: None where the pods of the cluster cannot be read.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    family: str = ""
+    labels: dict[str, str]
+    taints: tuple[Toleration, ...]
+    is_ready: bool
+    is_schedulable: bool
+    allocatable: dict[str, Fraction]
+    used: dict[str, Fraction] | None
+    weights: dict[str, Fraction]
+    """Whole cards that one unit of a resource is worth on this node."""
+    cpu: Fraction = NOTHING
+    """Allocatable cores, and below bytes of memory."""
+    memory: Fraction = NOTHING
+    stands_for: ClassTotals | None = None
+    """Not None: it has no name, and stands for all nodes of its class, whose labels and taints are not known."""
+
+    @property
+    def kind(self) -> str:
+        """The class; the family where its labels name only that, "" where they name neither."""
+        return self.classes[0] if len(self.classes) == 1 else self.family
+
+    @property
+    def takes_pods(self) -> bool:
+        return self.is_ready and self.is_schedulable
+
+    @property
+    def free(self) -> dict[str, Fraction] | None:
+        """What pods may still request, even if the node takes no pods now."""
+        used = self.used
+        if used is None:
+            return None
+        return {name: max(has - used.get(name, NOTHING), NOTHING) for name, has in self.allocatable.items()}
+
+    def cards(self, of: Mapping[str, Fraction]) -> Fraction:
+        """Convert amounts of its resources to whole cards."""
+        return sum((amount * self.weights.get(name, NOTHING) for name, amount in of.items()), NOTHING)
+
+
+def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
+    """Return the capacity by class; by family where labels name only that, and under "" for nodes of no known class."""
+    groups: dict[str, list[GPUNode]] = defaultdict(list)
+    for node in nodes:
+        groups[node.kind].append(node)
+    return {kind: _capacity(members) for kind, members in sorted(groups.items())}
+
+
+def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
+    if (whole := nodes[0].stands_for) is not None:
+        return whole.capacity
+    resources: dict[str, tuple[Fraction, Fraction | None]] = {}
+    free: Fraction | None = NOTHING
+    for node in nodes:
+        left = node.free
+        if left is None:
+            free = None
+        elif free is not None and node.takes_pods:
+            free += node.cards(left)
+        for name, amount in node.allocatable.items():
+            has, rest = resources.get(name, (NOTHING, NOTHING))
+            more = left[name] if left is not None and node.takes_pods else NOTHING
+            resources[name] = has + amount, None if left is None or rest is None else rest + more
+    return ClassCapacity(
+        nodes=len(nodes),
+        nodes_taking_pods=sum(node.takes_pods for node in nodes),
+        gpus=sum((node.cards(node.allocatable) for node in nodes), NOTHING),
+        free=free,
+        resources=dict(sorted(resources.items())),
+    )
+
+
+def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
+    """Return by class the whole cores and GiB that the node with the least has for each of its cards."""
+    found: dict[str, list[tuple[Fraction, Fraction]]] = defaultdict(list)
+    stated: dict[str, HostShare] = {}
+    for node in nodes:
+        if node.stands_for is not None and node.stands_for.share is not None:
+            stated[node.kind] = node.stands_for.share
+        if gpus := node.cards(node.allocatable):
+            found[node.kind].append((node.cpu / gpus, node.memory / gpus / 2**30))
+    least = {kind: (min(cpu for cpu, _ in of), min(gib for _, gib in of)) for kind, of in found.items()}
+    return stated | {
+        kind: HostShare(cpu=int(cpu), memory=f"{int(gib)}Gi") for kind, (cpu, gib) in least.items()
+    }
+
+
+def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
+    """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
+    return _gpu_node(decode_node(document), catalogues)
+
+
+def _gpu_node(node: StoredNode, catalogues: Catalogues) -> GPUNode | None:
+    classes, mapping = catalogues.classes, catalogues.resource_mapping
+    allocatable = {
+        resource: amount
+        for resource, amount in amounts(node.status.allocatable, mapping).items()
+        if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
+    }
+    named = classes.named(classes_of_node(node.labels, classes))
+    if not allocatable and not named:
+        return None
+    families = {each.family for each in named}
+    cpu, memory = (readable(node.status.allocatable.get(name)) for name in ("cpu", "memory"))
+    return GPUNode(
+        name=node.name,
+        classes=tuple(each.name for each in named),
+        family=families.pop() if len(families) == 1 else "",
+        labels=node.labels,
+        taints=node.spec.taints,
+        is_ready=node.is_ready,
+        is_schedulable=not node.spec.unschedulable,
+        allocatable={resource.name: amount for resource, amount in allocatable.items()},
+        used=None,
+        weights={each.name: _weight(each, named or tuple(classes), catalogues) for each in allocatable},
+        cpu=Fraction(cpu.nano, NANO) if cpu else NOTHING,
+        memory=Fraction(memory.nano, NANO) if memory else NOTHING,
+    )
+
+
+def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: Catalogues) -> Fraction:
+    """Return the cards that one unit is worth on a node of one of these classes, as a quota counts it."""
+    candidates = CandidateClasses(possible, is_known=True, because="")
+    having = for_resource(resource, candidates, catalogues.classes, catalogues.resource_mapping).classes
+    return max((weight(resource, each, catalogues.classes) for each in having), default=Fraction(1))
+
+
+class CountedNode(NamedNode, frozen=True):
+    """A node of the controller's informer.
+
+    gpus: without its labels and taints, and what is used; None without GPUs. resources: the names of the extended resources that
+    it has.
+    """
+
+    gpus: GPUNode | None = None
+    resources: frozenset[str] = frozenset()
+
+
+def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], CountedNode]:
+    """Return a function that reads a node in JSON. Nodes with equal labels or names of resources share them."""
+    read_named = node_reader(catalogues.classes.label_keys)
+    interned: dict[frozenset[str], frozenset[str]] = {}
+
+    def read(raw: msgspec.Raw) -> CountedNode:
+        named, names = read_named(raw), frozenset[str]()
+        gpus: GPUNode | None = None
+        try:
+            node = decode_node(raw)
+            gpus = _gpu_node(node, catalogues)
+            names = frozenset(name for name, amount in node.resources.items() if amount != "0")
+        except Exception:  # the quota counts by this informer, and a node's amounts must not end that
+            log.exception("node %s: its resources cannot be read", named.name)
+        if gpus is not None:
+            gpus = msgspec.structs.replace(gpus, labels={}, taints=())
+        resources = interned.setdefault(names, names)
+        return CountedNode(
+            named.uid, named.name, named.hostname, named.labels, gpus=gpus, resources=resources
+        )
+
+    return read
