@@ -208,7 +208,10 @@ class TeamReconciler:
             try:
                 granted = granted_in(self._store.granted(namespace, CALL_SECONDS), ledgers.team)
             except LedgerError as error:
-                outcomes[namespace] = error
+                if error.transient:
+                    outcomes[namespace] = error
+                else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
+                    log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
             if granted is not None and spec_of(granted) != spec_of(ledger):
                 ledgers = ledgers.with_ledger(namespace, with_spec_of(ledger, granted))

@@ -170,6 +170,19 @@ def test_a_changed_quota_is_written_before_the_counts() -> None:
     assert run(test).writes == 1
 
 
+def test_a_namespace_whose_quota_cannot_be_read_is_counted_for_its_team() -> None:
+    def test(scene: Scene) -> None:
+        quota = scene.world.api._objects[quota_path("cv")]
+        quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": "many"}}, 2
+        assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
+        assert scene.waiting() == dict.fromkeys(NAMESPACES, 7)
+
+    run(test)
+
+
 def test_changed_limits_of_the_team_are_in_force_before_the_counts() -> None:
     def test(scene: Scene) -> None:
         team = scene.world.api._objects[team_path("a")]
