@@ -42,6 +42,10 @@ CRON_JOB = {
 RESOURCE_QUOTA = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
 
 OURS: dict[str, JSON] = {
+    "clustergpuquotas": {
+        "metadata": {"name": "team"},
+        "spec": {"namespaces": {"names": ["team-*"]}, "hard": {"gpus": "8"}},
+    },
     "gpuquotas": {"metadata": {"name": "default"}, "spec": {"hard": {"gpus": "8"}}},
     "gpuquotaledgers": {"metadata": {"name": "of-a-team"}, "ledger": "{}"},
     "gpupolicies": {"metadata": {"name": "default"}, "spec": {"rules": {"gpu-quota": {"mode": "audit"}}}},
