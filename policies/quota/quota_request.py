@@ -22,7 +22,7 @@ from policies.quota.budget import Budget, Spending
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
 from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, pod_demand
-from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, decide
+from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
 from policies.quota.ledger.team import TeamShare
@@ -127,6 +127,11 @@ class ReservationOutcome(msgspec.Struct, frozen=True):
     ledger: QuotaLedger | None = None
     request: ReservationRequest | None = None
     verdict: ReservationVerdict | None = None
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether demand was reserved for the request now, not before."""
+        return self.verdict is not None and self.verdict.reason is VerdictReason.RESERVED
 
 
 def decide_alone(

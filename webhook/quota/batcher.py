@@ -21,7 +21,7 @@ from time import monotonic, sleep, time
 import msgspec
 
 from policies.quota.demand import Catalogues
-from policies.quota.ledger.decide import ReservationRequest, VerdictReason, decide
+from policies.quota.ledger.decide import ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
@@ -363,15 +363,16 @@ class ReservationBatcher:
         """
         after, outcomes = self._decided(before, batch)
         batch[:] = [waiting for waiting in batch if waiting.outcome is None]
-        reserved = [waiting for waiting, outcome in outcomes.items() if _is_reserved(outcome)]
+        reserved = [waiting for waiting, outcome in outcomes.items() if outcome.is_reserved]
         if requested is None and len(reserved) < len(batch):
             return False
         if after is not before:
-            self._write(place, before, after, reserved[-1].namespace, deadline, gather=len(batch) > 1)
+            self._known[place] = before, 0.0
+            self._write(place, after, reserved[-1].namespace, deadline, gather=len(batch) > 1)
         if outcomes:
             self.metrics.batch_size.observe(len(outcomes))
         for waiting, outcome in outcomes.items():
-            if _is_reserved(outcome) or waiting in (requested or ()):
+            if outcome.is_reserved or waiting in (requested or ()):
                 waiting.finish(outcome)
         return True
 
@@ -399,17 +400,9 @@ class ReservationBatcher:
         return after, outcomes
 
     def _write(
-        self,
-        place: str,
-        before: VersionedLedger,
-        after: VersionedLedger,
-        namespace: str,
-        deadline: float,
-        *,
-        gather: bool,
+        self, place: str, after: VersionedLedger, namespace: str, deadline: float, *, gather: bool
     ) -> None:
         """Write the object, and set when we may write again. `gather`: more requests are likely to come at once."""
-        self._known[place] = before, 0.0
         changed = after.of(namespace) or after
         begun, left = self._clock(), self._seconds_until(deadline)
         with self.metrics.write_seconds.time():
@@ -452,7 +445,3 @@ class ReservationBatcher:
         if left <= 0:
             raise _NoTimeLeftError("no time was left to read the quota", transient=True)
         return left
-
-
-def _is_reserved(outcome: ReservationOutcome) -> bool:
-    return outcome.verdict is not None and outcome.verdict.reason is VerdictReason.RESERVED
