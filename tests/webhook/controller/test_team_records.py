@@ -56,7 +56,7 @@ UNREADABLE = LedgerRecord("uid", PLACE, problem="the GPUQuotaLedger of a team ca
     ("moved_to", "in_team", "want"),
     its_own=("", True, 0),
     in_the_object_of_its_team=(PLACE, True, 7),
-    the_object_is_not_there_yet=(PLACE, False, f"the ledger is moving to {PLACE}"),
+    the_object_is_not_there_yet=(PLACE, False, f"the ledger is moving into or out of {PLACE}"),
     the_object_cannot_be_read=(PLACE, UNREADABLE, UNREADABLE.problem),
 )
 def test_the_ledger_of_a_namespace_is_found_where_it_is(
