@@ -277,7 +277,7 @@ def test_what_the_api_server_accepts_is_stored_as_without_us(
     answers = []
     for document in twins[is_gated].both:
         sent = edited(document)
-        for name in names:
+        for name in sorted(names, key=lambda each: each not in OURS):  # one of OURS may undo a refused change
             try:
                 every[name](sent["spec"])
             except (KeyError, IndexError, StopIteration):
