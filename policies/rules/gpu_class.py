@@ -179,7 +179,10 @@ def _is_accepted(
 
 def _without_fix(finding: Finding) -> Finding:
     """Return the finding without the fix, and without the words that promise it. "Did you mean …?" promises nothing."""
-    return replace(finding, fix=(), remedy=finding.remedy if finding.remedy.endswith("?") else "")
+    remedy = finding.remedy if finding.remedy.endswith("?") else ""
+    return replace(
+        finding, fix=(), remedy=remedy, ask=finding.ask or ("" if remedy else "which class runs it")
+    )
 
 
 def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:

@@ -291,7 +291,9 @@ def test_what_the_api_server_accepts_is_stored_as_without_us(
         assert with_us["spec"] == without_us["spec"]
         for key in ("annotations", "labels", "finalizers"):
             assert with_us["metadata"].get(key) == without_us["metadata"].get(key)
-    elif not is_gated and set(names) & set(REFUSED):
+    elif (
+        not is_gated and len(names) == 1 and names[0] in REFUSED
+    ):  # another edit may undo it, or change its place
         assert status == 422, with_us
     elif set(names) <= {*ACCEPTED, *OURS} and "annotations" not in metadata:  # rules read annotations
         assert status == 200, with_us
