@@ -52,6 +52,15 @@ def _place(pod: Pod) -> tuple[int, str, str]:
     return -pod["spec"].get("priority", 0), metadata["creationTimestamp"], metadata["uid"]
 
 
+def is_in_line(pod: Pod) -> bool:
+    """Whether it waits and may start.
+
+    The API server deletes a pod by two writes: a deletionTimestamp, then the deletion. If it is killed in between, the pod stays
+    until the garbage collector of pods, which does not run here, deletes it.
+    """
+    return waits(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
 class _Watcher:
     def __init__(self, denied: set[str]) -> None:
         self._denied = denied
@@ -63,7 +72,7 @@ class _Watcher:
 
     def object_event(self, event: Event) -> None:
         self._waiting.pop(event.key, None)
-        if event.value and waits(event.value) and "deletionTimestamp" not in event.value["metadata"]:
+        if event.value and is_in_line(event.value):
             self._waiting[event.key] = event.value
             if len(event.value["spec"]["schedulingGates"]) == 1:
                 self._since.setdefault(event.value["metadata"]["uid"], event.revision)

@@ -30,7 +30,7 @@ from tests.cluster.quota.burst import A100, Burst, Churn, requests
 from tests.cluster.quota.quotas import CLAIMS, PODS, gpu_pod, gpu_quota
 from tests.cluster.quota.referee import BUILT_IN, Cost, Weights, cost, fits, replay, total, waits
 from tests.cluster.waiting.line import POLICY, let_account_do_all
-from tests.cluster.waiting.order import line
+from tests.cluster.waiting.order import is_in_line, line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH
 from tests.controlplane.gpuquota import INSTALLATION, Namespace
@@ -190,7 +190,9 @@ class Scene:
     def is_settled(self) -> bool:
         """Whether nothing is in flight, and the first pod in line does not fit."""
         ledger = self.team.ledger_object()
-        in_line = [pod for pod in self.pods() if waits(pod) and pod["spec"]["schedulingGates"] == [GATED]]
+        in_line = [
+            pod for pod in self.pods() if is_in_line(pod) and pod["spec"]["schedulingGates"] == [GATED]
+        ]
         first = min(
             in_line,
             key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["uid"]),
@@ -208,7 +210,7 @@ class Scene:
         pods = self.pods()
         for pod in pods:
             name = pod["metadata"]["name"]
-            if not waits(pod):
+            if not is_in_line(pod):
                 self.team.client.delete(self.team.path("pods", name), {"gracePeriodSeconds": 0})
             elif pod["spec"]["schedulingGates"] != [GATED]:
                 self.team.client.patch(self.team.path("pods", name), {"spec": {"schedulingGates": [GATED]}})
