@@ -13,7 +13,7 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label
-from policies.quota.amounts import Hard, Vector, exceeds, granted, limits_of, total, unreadable
+from policies.quota.amounts import Hard, Vector, exceeds, limits_of, raw_limits, total, unreadable
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import LimitsSpec, class_limits_warning
 
@@ -42,7 +42,7 @@ class TeamNamespaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         globs = sorted(filter(_is_glob, self.names), key=len, reverse=True)
         return tuple((glob, re.compile(translate(glob))) for glob in globs)
 
-    def named(self, text: str) -> str:
+    def matching(self, text: str) -> str:
         """Return the name, else the longest glob, that matches `text`, else ""."""
         if text in self._literals:
             return text
@@ -95,19 +95,19 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
     def _guarantee_problems(self) -> Iterator[tuple[str, str]]:
         if len(self.guaranteed) > MAX_NAMESPACES:
             yield "guaranteed", f"must have at most {MAX_NAMESPACES} items"
-        limited = {key for key, _, _ in granted(self.hard)}
+        limited = {key for key, _, _ in raw_limits(self.hard)}
         for namespace, hard in self.guaranteed.items():
             at = f"guaranteed[{namespace}]"
             if not is_dns_label(namespace):
                 yield at, "must be the name of a namespace"
-            elif self.namespaces.selector is None and not self.namespaces.named(namespace):
+            elif self.namespaces.selector is None and not self.namespaces.matching(namespace):
                 yield at, "must be a namespace of the team: namespaces.names has none that matches"
-            for key, path, _ in granted(hard):
+            for key, path, _ in raw_limits(hard):
                 if key not in limited:
                     yield f"{at}.{path}", f"must be limited by hard.{path}, too"
 
 
-class NamedTeam(msgspec.Struct, frozen=True):
+class TeamMatch(msgspec.Struct, frozen=True):
     """What decides which namespaces belong to a ClusterGPUQuota."""
 
     name: str
@@ -117,7 +117,7 @@ class NamedTeam(msgspec.Struct, frozen=True):
 class Teams:
     """All ClusterGPUQuotas, prepared to tell the team of thousands of namespaces."""
 
-    def __init__(self, teams: Iterable[NamedTeam] = ()) -> None:
+    def __init__(self, teams: Iterable[TeamMatch] = ()) -> None:
         self.all = tuple(sorted(teams, key=lambda each: each.name))
         names = [(name, team) for team in self.all for name in team.namespaces.names]
         names.sort(key=lambda each: _rank(each[0]))  # keeps the order of teams
@@ -126,13 +126,13 @@ class Teams:
         selectors = ((team.namespaces.selector, team) for team in self.all)
         self._selectors = [(selector, team) for selector, team in selectors if selector is not None]
 
-    def of(self, namespace: str, labels: Mapping[str, str]) -> NamedTeam | None:
+    def of(self, namespace: str, labels: Mapping[str, str]) -> TeamMatch | None:
         """Return the team to which the namespace belongs. Takes at most some 0.7 µs for each team."""
-        if team := self.named(namespace):
+        if team := self.of_name(namespace):
             return team
         return next((team for selector, team in self._selectors if selector.matches(labels)), None)
 
-    def named(self, namespace: str) -> NamedTeam | None:
+    def of_name(self, namespace: str) -> TeamMatch | None:
         """Return the team that has a name for the namespace. Labels do not matter then."""
         if team := self._literals.get(namespace):
             return team
@@ -148,7 +148,7 @@ def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods
     return max(one, other, key=_STRICTNESS.index)
 
 
-def team_warnings(name: str, spec: TeamSpec, teams: Iterable[NamedTeam]) -> Iterator[tuple[str, str]]:
+def team_warnings(name: str, spec: TeamSpec, teams: Iterable[TeamMatch]) -> Iterator[tuple[str, str]]:
     """Yield (path below the spec, message) for what is valid, and may not be meant. `teams` are all that are known."""
     if spec.hard.gpus is None:
         yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
@@ -156,17 +156,17 @@ def team_warnings(name: str, spec: TeamSpec, teams: Iterable[NamedTeam]) -> Iter
         yield "unclassifiedPods", warning
     for other in sorted(teams, key=lambda each: each.name):
         if other.name != name:
-            yield from _shared(NamedTeam(name, spec.namespaces), other)
+            yield from _shared(TeamMatch(name, spec.namespaces), other)
 
 
-def _shared(team: NamedTeam, other: NamedTeam) -> Iterator[tuple[str, str]]:
+def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
     """Yield a warning if both certainly match the same namespaces, whatever the labels of these are.
 
     `vision-*` has all of `vision-prod-*`. Globs that only cross, as `vision-*` and `*-prod` do, are not found.
     """
     own, theirs = team.namespaces, other.namespaces
-    pairs = {(name, found) for name in own.names if (found := theirs.named(name))}
-    pairs |= {(found, name) for name in theirs.names if (found := own.named(name))}
+    pairs = {(name, found) for name in own.names if (found := theirs.matching(name))}
+    pairs |= {(found, name) for name in theirs.names if (found := own.matching(name))}
     if pairs:
         mine, found = min(pairs)
         more = f" ({len(pairs) - 1} more)" if len(pairs) > 1 else ""

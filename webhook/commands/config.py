@@ -20,7 +20,7 @@ from policies.policy import (
     still_paused,
 )
 from policies.quota.spec import class_limits_warning
-from policies.quota.team_spec import NamedTeam, team_warnings
+from policies.quota.team_spec import TeamMatch, team_warnings
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster.api import api_path
@@ -119,7 +119,7 @@ def _quota_warnings(configuration: Configuration) -> Iterator[str]:
     for namespace, spec in sorted(configuration.quotas.items()):
         if warning := class_limits_warning(spec):
             yield f"{configuration.places[QUOTA, namespace]}: spec.unclassifiedPods: {warning}"
-    teams = [NamedTeam(name, team.namespaces) for name, team in configuration.teams.items()]
+    teams = [TeamMatch(name, team.namespaces) for name, team in configuration.teams.items()]
     for name, team in sorted(configuration.teams.items()):
         for path, warning in team_warnings(name, team, teams):
             yield f"{configuration.places[TEAM, name]}: spec.{path}: {warning}"

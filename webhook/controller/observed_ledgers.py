@@ -175,5 +175,5 @@ class ObservedLedgers:
 
 def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
     """Return the fields that a ledger copies from its GPUQuota."""
-    granted = ledger.hard, ledger.unclassified_pods, ledger.max_waiting, ledger.budget
-    return ledger.quota_uid, ledger.generation, *granted
+    copied = ledger.hard, ledger.unclassified_pods, ledger.max_waiting, ledger.budget
+    return ledger.quota_uid, ledger.generation, *copied

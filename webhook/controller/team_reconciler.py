@@ -30,7 +30,7 @@ from webhook.controller.reconciler import (
     is_news,
     with_spec_of,
 )
-from webhook.controller.teams import TeamMembership, granted_in
+from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name
 from webhook.quota.store import LedgerConflict
 
@@ -178,19 +178,19 @@ class TeamReconciler:
         team = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
         if team is not None:
             self._observed.observe_team(team)
-            if team.team_ledgers.team == self._membership.granted(name) or self._membership.is_broken(name):
+            if team.team_ledgers.team == self._membership.desired(name) or self._membership.is_broken(name):
                 return team
-        granted = self._store.granted_team(name, CALL_SECONDS)
-        if granted is None:
+        desired = self._store.read_desired_team(name, CALL_SECONDS)
+        if desired is None:
             if team is None or team.team_ledgers.ledgers:
                 return team
             self._store.delete(place, team.version, CALL_SECONDS)
             self._observed.forget_team(place)
             return None
-        before = team or VersionedTeam(TeamLedgers(granted))
-        if team is not None and before.team_ledgers.team == granted:
+        before = team or VersionedTeam(TeamLedgers(desired))
+        if team is not None and before.team_ledgers.team == desired:
             return team
-        after = before.team_ledgers.with_team(granted)
+        after = before.team_ledgers.with_team(desired)
         written = self._store.swap_team(before.version, after, CALL_SECONDS)
         self._observed.observe_team(written)
         return written
@@ -202,19 +202,19 @@ class TeamReconciler:
         ledgers, changed = team.team_ledgers, list[str]()
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
-            watched = granted_in(self._quotas.granted(namespace), ledgers.team)
+            watched = desired_ledger(self._quotas.watched_quota(namespace), ledgers.team)
             if watched is not None and spec_of(watched) == spec_of(ledger):
                 continue
             try:
-                granted = granted_in(self._store.granted(namespace, CALL_SECONDS), ledgers.team)
+                desired = desired_ledger(self._store.read_desired(namespace, CALL_SECONDS), ledgers.team)
             except LedgerError as error:
                 if error.transient:
                     outcomes[namespace] = error
                 else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
                     log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
-            if granted is not None and spec_of(granted) != spec_of(ledger):
-                ledgers = ledgers.with_ledger(namespace, with_spec_of(ledger, granted))
+            if desired is not None and spec_of(desired) != spec_of(ledger):
+                ledgers = ledgers.with_ledger(namespace, with_spec_of(ledger, desired))
                 changed.append(namespace)
         if not changed:
             return team

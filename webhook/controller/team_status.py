@@ -109,7 +109,7 @@ class TeamStatusWriter(StatusWriter):
             "used": _at(total(each.used or {} for each in counted), keys),
             "reserved": total(_only(each.reserved, keys) for each in ledgers.ledgers.values()),
             "guaranteedIdle": _idle(ledgers),
-            "granted": total(self._granted(namespace, keys) for namespace in members),
+            "granted": total(self._hard_of(namespace, keys) for namespace in members),
         }
         used = amounts["used"] if counted or not members else None
         verdicts = {
@@ -137,7 +137,7 @@ class TeamStatusWriter(StatusWriter):
             observed_generation=spec.generation,
         )
 
-    def _granted(self, namespace: str, keys: set[str]) -> Vector:
+    def _hard_of(self, namespace: str, keys: set[str]) -> Vector:
         quota = next(iter(self._quotas.items(namespace)), None)
         return _only(quota.hard, keys) if quota else {}
 

@@ -212,12 +212,12 @@ def _limited(needed: Vector, ledger: QuotaLedger) -> Vector:
 
 def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     over = positive_difference(needed, ledger.hard)
-    granted = {key: ledger.hard[key] for key in over if key in ledger.hard}
+    limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
     whose = "the quota grants"
-    if not granted and ledger.team is not None:
+    if not limits and ledger.team is not None:
         most, whose = ledger.team.most, f"{team_title(ledger.team.team.name)} grants its namespace at most"
-        granted = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
-    return amounts_in_words(needed) + (f", {whose} {amounts_in_words(granted)}" if granted else "")
+        limits = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
+    return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
 
 
 def _spent(needed: Vector, ledger: QuotaLedger) -> str:

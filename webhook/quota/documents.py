@@ -224,8 +224,8 @@ class QuotaRecord(LimitsRecord, frozen=True, kw_only=True):
     status: QuotaStatus = QuotaStatus()
 
     @property
-    def granted(self) -> QuotaLedger | None:
-        """The ledger that it grants, never counted. None if the spec cannot be read."""
+    def desired(self) -> QuotaLedger | None:
+        """The ledger that it asks for, never counted. None if the spec cannot be read."""
         if self.spec is None:
             return None
         return QuotaLedger(

@@ -21,7 +21,7 @@ from policies.quota.ledger.reservations import LIMIT, Reservations
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
-from policies.quota.team_spec import NamedTeam
+from policies.quota.team_spec import TeamMatch
 from policies.quota.waiting import MAX_WAITING
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, Identified, Identity, api_path
@@ -41,7 +41,7 @@ NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
-def ungranted(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
+def ledger_without_quota(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
     """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
     return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
@@ -303,7 +303,7 @@ class ClusterStore:
         self,
         api: ApiClient,
         installation: str,
-        team_of: Callable[[str, float], NamedTeam | None] = lambda _namespace, _seconds: None,
+        team_of: Callable[[str, float], TeamMatch | None] = lambda _namespace, _seconds: None,
     ) -> None:
         """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
         self._api, self._installation, self._team_of = api, installation, team_of
@@ -335,10 +335,10 @@ class ClusterStore:
         self._places.pop(namespace, None)
         if own is not None:
             return own
-        granted = self.granted(namespace, seconds)
-        if granted is None and self._team_of(namespace, seconds) is not None:
-            granted = ungranted()
-        return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
+        desired = self.read_desired(namespace, seconds)
+        if desired is None and self._team_of(namespace, seconds) is not None:
+            desired = ledger_without_quota()
+        return None if desired is None else VersionedLedger(desired, NO_LEDGER_OBJECT)
 
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read the object of the namespace. None without one. Raises LedgerError."""
@@ -357,27 +357,27 @@ class ClusterStore:
         ledger = team.team_ledgers.of(namespace) if team else None
         return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
 
-    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
-        """Return the ledger that the GPUQuota grants, never counted. None without a GPUQuota."""
+    def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:
+        """Return the ledger that the GPUQuota asks for, never counted. None without a GPUQuota."""
         with _as_ledger_errors("read"):
             found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
             quota = None if found is None else documents.decode_quota(found)
-        if quota is not None and quota.granted is None:
+        if quota is not None and quota.desired is None:
             raise LedgerError(quota.problem, transient=False)
-        return quota.granted if quota else None
+        return quota.desired if quota else None
 
     def has_team(self, namespace: str, seconds: float) -> bool:
         """Whether the namespace belongs to a team, read now. Raises LedgerError."""
         return self._team_of(namespace, seconds) is not None
 
-    def granted_team(self, name: str, seconds: float) -> Team | None:
-        """Return what the ClusterGPUQuota grants. None without one."""
+    def read_desired_team(self, name: str, seconds: float) -> Team | None:
+        """Return the spec of a ClusterGPUQuota. None without one."""
         with _as_ledger_errors("read"):
             found = self._get(team_documents.team_path(name), team_documents.TEAM_PLURAL, seconds)
             record = None if found is None else team_documents.decode_team(found)
-        if record is not None and record.granted is None:
+        if record is not None and record.team is None:
             raise LedgerError(record.problem, transient=False)
-        return record.granted if record else None
+        return record.team if record else None
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float

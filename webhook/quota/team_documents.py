@@ -9,7 +9,7 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.team import Team
-from policies.quota.team_spec import NamedTeam, TeamNamespaces, TeamSpec
+from policies.quota.team_spec import TeamMatch, TeamNamespaces, TeamSpec
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
@@ -75,9 +75,9 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
     status: TeamStatus = TeamStatus()
 
     @property
-    def named(self) -> NamedTeam | None:
+    def match(self) -> TeamMatch | None:
         """What decides membership. None if that cannot be read."""
-        return NamedTeam(self.name, self.namespaces) if self.namespaces else None
+        return TeamMatch(self.name, self.namespaces) if self.namespaces else None
 
     @property
     def namespace(self) -> str:
@@ -85,8 +85,8 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
         return CLUSTER
 
     @property
-    def granted(self) -> Team | None:
-        """What it grants. None if the spec cannot be read."""
+    def team(self) -> Team | None:
+        """What its ledgers must have. None if the spec cannot be read."""
         if self.spec is None:
             return None
         return Team(
@@ -142,13 +142,13 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
     )
 
 
-def read_teams(api: ApiClient) -> tuple[NamedTeam, ...]:
+def read_teams(api: ApiClient) -> tuple[TeamMatch, ...]:
     """Return the ClusterGPUQuotas of the cluster that can be read, none if that fails."""
     try:
         listed = api.list(team_path(), decode_team)
     except (errors.ApiError, msgspec.MsgspecError):
         return ()
-    return tuple(team for record in listed.items if (team := record.named) is not None)
+    return tuple(team for record in listed.items if (team := record.match) is not None)
 
 
 def encode_team_status(record: TeamRecord, status: TeamStatus) -> bytes:

@@ -13,7 +13,7 @@ import msgspec
 from policies.finding import Finding, Reason, Severity
 from policies.policy import Labels
 from policies.quota.spec import QuotaSpec, class_limits_warning
-from policies.quota.team_spec import NamedTeam, TeamSpec, team_warnings
+from policies.quota.team_spec import TeamMatch, TeamSpec, team_warnings
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
@@ -46,7 +46,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
     """Returns the labels of all namespaces, None if they are not known."""
     registered: Callable[[], Collection[str]] = tuple
     """Returns the match conditions of the registered webhooks, none if they are not known."""
-    teams: Callable[[], Iterable[NamedTeam]] = tuple
+    teams: Callable[[], Iterable[TeamMatch]] = tuple
     """Returns the ClusterGPUQuotas of the cluster, none if they are not known."""
 
     def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:

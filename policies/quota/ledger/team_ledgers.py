@@ -42,7 +42,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "TeamLedgers":
         """Return these with this ledger of the namespace, which may be new here."""
         after = replace(self, ledgers={**self.ledgers, namespace: replace(ledger, team=None, moved_to="")})
-        after.__dict__["held"] = {**self.held, namespace: after._held_of(namespace)}  # noqa: SLF001 - of its own class
+        after.__dict__["taken"] = {**self.taken, namespace: after._taken_by(namespace)}  # noqa: SLF001 - of its own class
         return after
 
     def with_team(self, team: Team) -> "TeamLedgers":
@@ -64,29 +64,29 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     def share(self, namespace: str) -> TeamShare:
         """Return what the ledger of a namespace sees of the team."""
-        ledger, own = self.ledgers.get(namespace), self.held.get(namespace, {})
+        ledger, own = self.ledgers.get(namespace), self.taken.get(namespace, {})
         guaranteed, all_guaranteed = self.team.guaranteed.get(namespace, {}), self._sums_guaranteed
         lacks = _lacked_by(ledger, self.team.hard)
         return TeamShare(
             team=self.team,
-            others={key: amount - own.get(key, NOTHING) for key, amount in self._sums_held.items()},
+            others={key: amount - own.get(key, NOTHING) for key, amount in self._sums_taken.items()},
             guaranteed_to_others={
                 key: amount - guaranteed.get(key, NOTHING) for key, amount in all_guaranteed.items()
             },
-            held=self.held,
+            taken=self.taken,
             guaranteed=guaranteed,
             uncounted=frozenset(key for key, number in self._lacking.items() if number > (key in lacks)),
             waiting=self._waiting - (_waiting_in(ledger) if ledger else 0),
         )
 
     @cached_property
-    def held(self) -> dict[str, Vector]:
+    def taken(self) -> dict[str, Vector]:
         """By namespace: `max(used + reserved, guaranteed)`. A namespace with a guarantee has it before it is in the team, too."""
-        return {name: self._held_of(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
+        return {name: self._taken_by(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
 
     @cached_property
-    def _sums_held(self) -> Vector:
-        return _sums(self.held.values(), self.team.hard)
+    def _sums_taken(self) -> Vector:
+        return _sums(self.taken.values(), self.team.hard)
 
     @cached_property
     def _sums_guaranteed(self) -> Vector:
@@ -102,7 +102,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     def _waiting(self) -> int:
         return sum(map(_waiting_in, self.ledgers.values()))
 
-    def _held_of(self, namespace: str) -> Vector:
+    def _taken_by(self, namespace: str) -> Vector:
         guaranteed = self.team.guaranteed.get(namespace, {})
         ledger = self.ledgers.get(namespace)
         used, reserved = ((ledger.used or {}), ledger.reserved) if ledger else ({}, {})

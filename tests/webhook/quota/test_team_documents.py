@@ -54,8 +54,8 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     assert written["status"]["namespaces"]["largest"][1] == {"name": "new"}
     record = decode_team(stored(SPEC, written["status"]))
     assert (record.name, record.generation, record.status) == ("team-vision", 3, STATUS)
-    assert record.named is not None
-    assert record.named.namespaces.names == ("vision-*",)
+    assert record.match is not None
+    assert record.match.namespaces.names == ("vision-*",)
 
 
 @cases("status", no_amount={"used": {"gpus": "many"}}, no_namespaces={"namespaces": 3})
@@ -77,7 +77,7 @@ def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None
 def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: str) -> None:
     record = decode_team(stored({**SPEC, **change}, {"used": {"gpus": "1"}}))
 
-    assert (record.spec, record.granted, record.hard) == (None, None, {})
+    assert (record.spec, record.team, record.hard) == (None, None, {})
     assert record.problem == f"the ClusterGPUQuota cannot be read: {problem}"
     assert record.status.used == {"gpus": Fraction(1)}
 
@@ -96,7 +96,7 @@ def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: st
     of_one_without_any=({"namespaces": None}, None),
 )
 def test_its_namespaces_stay_in_it_whatever_else_cannot_be_read(change: Any, names: Any) -> None:
-    named = decode_team(stored({**SPEC, **change})).named
+    named = decode_team(stored({**SPEC, **change})).match
 
     assert (named and named.namespaces.names) == names
 
@@ -104,7 +104,7 @@ def test_its_namespaces_stay_in_it_whatever_else_cannot_be_read(change: Any, nam
 def test_what_it_grants() -> None:
     spec = {**SPEC, "hard": {"gpus": 64, "classes": {"nvidia-t4": "0.5"}}, "contact": "#vision-leads"}
 
-    assert decode_team(stored(spec)).granted == Team(
+    assert decode_team(stored(spec)).team == Team(
         name="team-vision",
         uid="u",
         generation=3,
@@ -113,7 +113,7 @@ def test_what_it_grants() -> None:
         unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE,
         contact="#vision-leads",
     )
-    assert decode_team(stored({})).granted is None
+    assert decode_team(stored({})).team is None
 
 
 def test_where_it_is() -> None:

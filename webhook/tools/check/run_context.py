@@ -29,7 +29,7 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
-from policies.quota.team_spec import NamedTeam, team_warnings
+from policies.quota.team_spec import TeamMatch, team_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import (
@@ -205,11 +205,11 @@ def grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
     return {name: QuotaGrant(spec.amounts, spec.unclassified_pods) for name, spec in specs.items()}
 
 
-def teams_in(manifests: Iterable[Manifest]) -> tuple[NamedTeam, ...]:
+def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
     """Return the valid ClusterGPUQuotas of the manifests."""
     read = (_read(manifest) for manifest in manifests if manifest.group_kind == (GROUP, TEAM))
     return tuple(
-        NamedTeam(name, spec.namespaces)
+        TeamMatch(name, spec.namespaces)
         for each in read
         if not each.problems
         for name, spec in each.teams.items()
@@ -217,7 +217,7 @@ def teams_in(manifests: Iterable[Manifest]) -> tuple[NamedTeam, ...]:
 
 
 def quota_findings(
-    manifest: Manifest, configuration: Configuration, teams: Iterable[NamedTeam]
+    manifest: Manifest, configuration: Configuration, teams: Iterable[TeamMatch]
 ) -> Iterator[Finding]:
     """Return a warning for each problem of a GPUQuota or ClusterGPUQuota, which the webhook would refuse or warn of.
 

@@ -156,7 +156,7 @@ def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
             for key, limit in stated.hard.items()
         },
         guaranteed_to_others={key: stated.guaranteed_to_others.get(key, NOTHING) for key in stated.hard},
-        held=namespaces,
+        taken=namespaces,
     )
 
 
