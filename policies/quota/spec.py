@@ -50,6 +50,10 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The limits, including limits of zero. Raises ValueError only if the spec has `problems`."""
         return limits_of(self.hard)
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, message) for every invalid value."""
+        yield from unreadable(self.hard, "hard")
+
 
 class QuotaSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Spec of a GPUQuota document."""
@@ -62,8 +66,7 @@ class QuotaSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return [*super().class_fields, *(["budget.byClass"] if self.budget and self.budget.by_class else ())]
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, message) for every invalid value."""
-        yield from unreadable(self.hard, "hard")
+        yield from super().problems()
         if self.queue.max_waiting < 0:
             yield "queue.maxWaiting", "must be 0 or more"
         if self.budget is not None:

@@ -77,9 +77,8 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {namespace: limits_of(hard) for namespace, hard in self.guaranteed.items()}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, message) for every invalid value."""
         yield from self.namespaces.problems()
-        amounts = [*unreadable(self.hard, "hard"), *self._unreadable_guarantees()]
+        amounts = [*super().problems(), *self._unreadable_guarantees()]
         yield from amounts
         yield from self._guarantee_problems()
         for excess in () if amounts else exceeds(total(self.guarantees.values()), self.amounts):

@@ -15,13 +15,7 @@ from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.events import Regarding
 from webhook.configuration.documents import API_VERSION, TEAM
-from webhook.quota.documents import (
-    STORED_OBJECT,
-    LimitsRecord,
-    LimitsStatus,
-    encode_status_of,
-    status_decoder,
-)
+from webhook.quota.documents import STORED_OBJECT, LimitsRecord, LimitsStatus, status_decoder
 
 TEAM_PLURAL = "clustergpuquotas"
 
@@ -117,28 +111,19 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
     """Return the decoded ClusterGPUQuota. Raises msgspec.ValidationError if it is not an object."""
     read = STORED_OBJECT.decode(document)
     metadata = read.metadata
-    spec = None
-    try:
-        spec = _SPEC.decode(read.spec)
-    except msgspec.ValidationError as error:
-        problem = str(error)
-    else:
-        problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
+    spec, problem, status = read.decode(TEAM, _SPEC, _STATUS)
     namespaces = None
     with suppress(msgspec.ValidationError):
         namespaces = _MEMBERSHIP.decode(read.spec).namespaces
-    status = TeamStatus()
-    with suppress(ValueError):
-        status = _STATUS.decode(read.status)
     return TeamRecord(
         name=metadata.name,
         namespaces=namespaces,
         uid=metadata.uid,
         version=metadata.resource_version,
         generation=metadata.generation,
-        spec=None if problem else spec,
+        spec=spec,
         status=status,
-        problem=problem and f"the ClusterGPUQuota cannot be read: {problem}",
+        problem=problem,
     )
 
 
@@ -149,8 +134,3 @@ def read_teams(api: ApiClient) -> tuple[TeamMatch, ...]:
     except (errors.ApiError, msgspec.MsgspecError):
         return ()
     return tuple(team for record in listed.items if (team := record.match) is not None)
-
-
-def encode_team_status(record: TeamRecord, status: TeamStatus) -> bytes:
-    """Return the body of a status update, which succeeds only on the version of `record`. It does not change the spec."""
-    return encode_status_of(TEAM, {"name": record.name}, record, status)

@@ -10,7 +10,7 @@ from operator import ge
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.amounts import GPUS, NOTHING, Vector, total
 from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
@@ -135,6 +135,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return self.reservations.held(self.stored_names)
 
     @property
+    def held(self) -> Vector:
+        """What is used and reserved, in all dimensions."""
+        return total((self.used or {}, self.reserved))
+
+    @property
     def reserved_shown(self) -> Vector:
         """The demand of creations and updates in flight, in `dimensions`."""
         return {key: amount for key, amount in self.reserved.items() if key in self.dimensions}
@@ -142,11 +147,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_full(self) -> bool:
         """Whether at least one dimension is fully used or reserved."""
-        used, reserved = self.used or {}, self.reserved
+        held = self.held
         return any(
-            self.free(key, used.get(key, NOTHING) + reserved.get(key, NOTHING)) <= 0
-            for key in self.limited
-            if self.hard.get(key) != 0
+            self.free(key, held.get(key, NOTHING)) <= 0 for key in self.limited if self.hard.get(key) != 0
         )
 
     def free(self, key: str, held: Fraction) -> Fraction:
@@ -170,9 +173,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_room(self, demand: Vector, *, times: int) -> bool:
         """Whether such demand fits so many times."""
-        used, reserved = self.used or {}, self.reserved
-        held = {key: used.get(key, NOTHING) + reserved.get(key, NOTHING) for key in demand}
-        return all(times * demand[key] <= self.free(key, held[key]) for key in demand if key in self.limited)
+        limited, held = self.limited.intersection(demand), self.held
+        return all(times * demand[key] <= self.free(key, held.get(key, NOTHING)) for key in limited)
 
     @property
     def all_waiting(self) -> int:

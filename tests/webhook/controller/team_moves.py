@@ -275,7 +275,7 @@ class Controller:
     def _granted(self, namespace: str) -> QuotaLedger | None:
         found = self._world.api._objects.get(quota_path(namespace))
         record = decode_quota(msgspec.json.encode(found)) if found else None
-        return record.team if record else None
+        return record.desired if record else None
 
     def _desired_team(self, team: str) -> Any:
         found = self._world.api._objects.get(team_path(team))

@@ -42,15 +42,15 @@ class World:
         spec = {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": hard}, "guaranteed": guaranteed}
         self.document: dict[str, Any] = {"metadata": metadata, "spec": spec}
         self.members = list(MEMBERS)
-        granted = self.record.granted
-        assert granted is not None
-        self.ledgers = TeamLedgers(granted, {f"vision-{name}": each for name, each in ledgers.items()})
+        team = self.record.team
+        assert team is not None
+        self.ledgers = TeamLedgers(team, {f"vision-{name}": each for name, each in ledgers.items()})
         self.ledger_object = LedgerRecord("o", PLACE, team=VersionedTeam(self.ledgers, "1", "o"))
         self.happened: list[tuple[str, str, str]] = []
         self.writes = 0
         quota = SimpleNamespace(hard={GPUS: Fraction(8)})
         membership: Any = SimpleNamespace(
-            record=lambda _name: self.record, members=lambda _name: self.members, all=lambda: [self.record]
+            record=lambda _name: self.record, members=lambda _name: self.members, names=lambda: ["vision"]
         )
         quotas: Any = SimpleNamespace(items=lambda name: (quota,) if name == "vision-cv" else ())
         objects: Any = SimpleNamespace(items=lambda name: (self.ledger_object,) if name == PLACE else ())

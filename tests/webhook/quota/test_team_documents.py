@@ -9,13 +9,14 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.team import Team
 from tests.cases import cases
 from webhook.cluster.objects import Condition
+from webhook.quota.documents import encode_status
 from webhook.quota.team_documents import (
     Member,
     Members,
     TeamStatus,
     decode_team,
-    encode_team_status,
     team_path,
+    team_reference,
 )
 
 METADATA = {"name": "team-vision", "uid": "u", "resourceVersion": "7", "generation": 3}
@@ -45,7 +46,7 @@ def stored(spec: Any, status: Any = None) -> bytes:
 
 
 def test_a_status_comes_back_as_it_was_written() -> None:
-    written = msgspec.json.decode(encode_team_status(decode_team(stored(SPEC)), STATUS))
+    written = msgspec.json.decode(encode_status(team_reference("team-vision", "u"), "7", STATUS))
 
     assert written["kind"] == "ClusterGPUQuota"
     assert written["metadata"] == {key: METADATA[key] for key in ("name", "uid", "resourceVersion")}

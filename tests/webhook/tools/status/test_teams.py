@@ -10,8 +10,8 @@ from policies.quota.spec import NAME
 from tests.cases import cases
 from tests.policies.quota.test_team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
 from webhook.cluster.objects import Condition
-from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status
-from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, encode_team_status
+from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
+from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
 from webhook.tools.status.quotas import quota_status, stated_grant
 from webhook.tools.status.report import QuotaHolder, QuotaState, plain
 from webhook.tools.status.teams import team_summary
@@ -25,9 +25,8 @@ def stored(own: dict[str, int], status: QuotaStatus) -> Any:
         "metadata": {"name": NAME, "namespace": OWN, "uid": "q", "resourceVersion": "1", "generation": 1},
         "spec": {"hard": own},
     }
-    bare = decode_quota(msgspec.json.encode(document))
-    assert bare is not None
-    document["status"] = msgspec.json.decode(encode_status(bare, status))["status"]
+    written = encode_status(quota_reference(OWN, "q"), "1", status)
+    document["status"] = msgspec.json.decode(written)["status"]
     return decode_quota(msgspec.json.encode(document))
 
 
@@ -88,8 +87,8 @@ def team(status: TeamStatus | None = None, **spec: Any) -> Any:
         "spec": {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": 64}, "contact": LEADS, **spec},
     }
     if status is not None:
-        bare = decode_team(msgspec.json.encode(document))
-        document["status"] = msgspec.json.decode(encode_team_status(bare, status))["status"]
+        written = encode_status(team_reference("team-vision", "t"), "1", status)
+        document["status"] = msgspec.json.decode(written)["status"]
     return decode_team(msgspec.json.encode(document))
 
 
