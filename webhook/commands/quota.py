@@ -56,10 +56,9 @@ LEGEND = f"{PENDING} pending {RESERVED} reserved"
 MAX_QUOTAS = 40
 """Lines of the table: a screen."""
 STATES = {
+    **dict.fromkeys(QuotaState, "red"),
     QuotaState.READY: "green",
     QuotaState.STALE: "yellow",
-    QuotaState.EXCEEDED: "red",
-    QuotaState.NOT_COUNTED: "red",
 }
 
 
@@ -223,7 +222,7 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
             screen.line(record.namespace, "bold")
             screen.paragraph(f"error: {record.problem}", indent=2, style="red")
             continue
-        denies = ": every GPU pod is denied" if summary.state is QuotaState.NOT_COUNTED else ""
+        denies = ": every GPU pod is denied" if summary.state.denies else ""
         screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
         warn = partial(screen.paragraph, indent=2, style="yellow")
         if found.until is not None:

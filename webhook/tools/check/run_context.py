@@ -46,8 +46,7 @@ from webhook.configuration.loader import Configuration
 from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status, stated_grant
-from webhook.tools.status.report import QuotaState
+from webhook.tools.status.quotas import limits_state, stated_grant
 from webhook.tools.why.discovery import ServedKinds
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -319,7 +318,7 @@ class CheckedCluster:
         granted = stated_grant(record, datetime.now(UTC)) if record else None
         if record is None or granted is None:
             return None
-        if quota_status(record, None).state is QuotaState.NOT_COUNTED:
+        if limits_state(record)[0].denies:
             note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
             self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
         return granted

@@ -29,11 +29,11 @@ from webhook.tools.why.problems import Problem
 T = TypeVar("T")
 
 LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
+    **dict.fromkeys(QuotaState, "bad"),
     **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
     **dict.fromkeys(
         (QuotaState.STALE, Answer.PENDING, Answer.GATED, Answer.WAITING, DoctorSeverity.WARNING), "warn"
     ),
-    **dict.fromkeys((QuotaState.EXCEEDED, QuotaState.NOT_COUNTED), "bad"),
     **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
     **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
 }
@@ -245,7 +245,7 @@ def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
         case Order.DENIED:
             most = quota.denied or 0
         case Order.FULLEST:
-            most = max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
+            most = quota.fullest
         case Order.LARGEST:
             most = quota.row.held if quota.row else 0
         case Order.PENDING:

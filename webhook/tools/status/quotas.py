@@ -29,7 +29,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, TRUE
+from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, READY, TRUE
 from webhook.controller.records import PODS, PodRecord, RecordReader
 from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, ShareStatus
 from webhook.serving.evaluator import fields_of
@@ -52,6 +52,21 @@ def key_order(key: str) -> tuple[int, str]:
     return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
+def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[QuotaRow, ...]:
+    """Return a row for each dimension that is limited. `pending`: the part of `used` that pending pods hold, if known."""
+    status, hard = record.status, record.hard if record.spec else {}
+    return tuple(
+        QuotaRow(
+            key=key,
+            hard=hard[key],
+            used=None if status.used is None else status.used.get(key),
+            reserved=status.reserved.get(key, NOTHING),
+            pending=None if pending is None else pending.get(key, NOTHING),
+        )
+        for key in sorted(hard, key=key_order)
+    )
+
+
 def quota_status(
     record: QuotaRecord,
     denials: Sequence[DeniedOwner] | None,
@@ -66,26 +81,14 @@ def quota_status(
     """
     held = None if pending is None else total(each.held for each in pending)
     state, message = limits_state(record)
-    used, hard, holders = record.status.used, record.hard, record.status.holders
-    if record.spec is None:
-        hard, holders = {}, {}
     return QuotaSummary(
         namespace=record.namespace,
         state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
         message=message,
         denied=None if denials is None else sum(each.count for each in denials),
         denied_since=min((each.first for each in denials or ()), default=None),
-        rows=tuple(
-            QuotaRow(
-                key=key,
-                hard=hard[key],
-                used=None if used is None else used.get(key),
-                reserved=record.status.reserved.get(key, NOTHING),
-                pending=None if held is None else held.get(key, NOTHING),
-            )
-            for key in sorted(hard, key=key_order)
-        ),
-        holders=_holders(holders.items()),
+        rows=limit_rows(record, held),
+        holders=_holders(record.status.holders.items()) if record.spec else (),
         pending=tuple(pending or ()),
         waiting=record.status.waiting,
         team=record.status.team,
@@ -99,7 +102,7 @@ def _budget(status: QuotaStatus) -> BudgetSummary | None:
     found = status.budget
     if found is None:
         return None
-    said = (status.condition(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
+    said = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
     used, unknown = _hours(found.used), _hours(found.unknown)
     return BudgetSummary(
         period=found.period,
@@ -112,7 +115,7 @@ def _budget(status: QuotaStatus) -> BudgetSummary | None:
             )
             for key, granted in sorted(_hours(found.granted).items(), key=lambda each: key_order(each[0]))
         ),
-        message=next((each.message for each in said if each and each.status == TRUE), ""),
+        message=next((each.message for each in said if each), ""),
     )
 
 
@@ -210,13 +213,14 @@ def stated_quota(
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
     """Return the most urgent state of a GPUQuota or ClusterGPUQuota, and why it is not Ready."""
     if record.spec is None:
-        return QuotaState.NOT_COUNTED, record.problem
-    ready = record.status.condition("Ready")
+        return QuotaState.UNREADABLE, record.problem
+    ready = record.status.condition(READY)
     if ready is None or ready.status != TRUE:
-        return QuotaState.NOT_COUNTED, ready.message if ready else "not counted yet: GPU pods are denied"
-    for kind, state in (("Exceeded", QuotaState.EXCEEDED), ("Stale", QuotaState.STALE)):
-        condition = record.status.condition(kind)
-        if condition is not None and condition.status == TRUE:
+        is_unreadable = ready is not None and ready.reason == QuotaState.UNREADABLE.value
+        state = QuotaState.UNREADABLE if is_unreadable else QuotaState.NOT_COUNTED
+        return state, ready.message if ready else "not counted yet: GPU pods are denied"
+    for state in (QuotaState.EXCEEDED, QuotaState.TOO_MANY_NAMESPACES, QuotaState.STALE):
+        if condition := record.status.true(state.value):
             return state, condition.message
     return QuotaState.READY, ""
 

@@ -24,13 +24,25 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QuotaState(Enum):
-    """The most urgent state of a GPUQuota."""
+    """The most urgent state of a GPUQuota or ClusterGPUQuota, the worst first."""
 
     NOT_COUNTED = "NotCounted"
-    """The quota was not counted yet, or cannot be read: every GPU pod of the namespace is denied."""
+    """It was not counted yet: every GPU pod is denied."""
+    UNREADABLE = "Unreadable"
+    """It, or its ledger, cannot be read."""
     EXCEEDED = "Exceeded"
+    TOO_MANY_NAMESPACES = "TooManyNamespaces"
     STALE = "Stale"
     READY = "Ready"
+
+    @property
+    def order(self) -> int:
+        return list(QuotaState).index(self)
+
+    @property
+    def denies(self) -> bool:
+        """Whether every GPU pod is denied, if its spec can be read."""
+        return self in {QuotaState.NOT_COUNTED, QuotaState.UNREADABLE}
 
 
 class QuotaRow(Shown, frozen=True):
@@ -173,8 +185,34 @@ class DeniedOwner(Shown, frozen=True):
         return -self.last.timestamp(), self.namespace, self.owner
 
 
-class QuotaSummary(Shown, frozen=True):
-    """The GPUQuota of a namespace; `message` says why it is not Ready. Rows: `gpus` first, then classes, then resources.
+class LimitsSummary(Shown, frozen=True):
+    """What the summaries of GPUQuota and ClusterGPUQuota share; `message` says why it is not Ready.
+
+    Rows: `gpus` first, then classes, then resources.
+    """
+
+    state: QuotaState
+    message: str = ""
+    rows: tuple[QuotaRow, ...] = ()
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether something is wrong with this one, not with all of them, as while no controller leads."""
+        return self.state not in {QuotaState.STALE, QuotaState.READY} or bool(self.message)
+
+    @property
+    def row(self) -> QuotaRow | None:
+        """The row of all GPUs; None if they are not limited."""
+        return next((row for row in self.rows if row.key == GPUS), None)
+
+    @property
+    def fullest(self) -> Fraction:
+        """The largest part of a row that is held."""
+        return max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
+
+
+class QuotaSummary(LimitsSummary, frozen=True):
+    """The GPUQuota of a namespace.
 
     holders: the largest ones in the status of the quota: at most five for each row.
     pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
@@ -185,9 +223,6 @@ class QuotaSummary(Shown, frozen=True):
     """
 
     namespace: str
-    state: QuotaState
-    message: str = ""
-    rows: tuple[QuotaRow, ...] = ()
     holders: tuple[QuotaHolder, ...] = ()
     pending: tuple[PendingOwner, ...] = ()
     is_held_up: bool = False
@@ -200,20 +235,12 @@ class QuotaSummary(Shown, frozen=True):
 
     @property
     def has_problem(self) -> bool:
-        """Whether something is wrong with this quota, not with all of them, as while no controller leads."""
-        is_wrong = self.state in {QuotaState.NOT_COUNTED, QuotaState.EXCEEDED} or bool(self.message)
-        return is_wrong or bool(self.denied) or self.is_held_up
-
-    @property
-    def row(self) -> QuotaRow | None:
-        """The row of all GPUs; None if the quota does not limit them."""
-        return next((row for row in self.rows if row.key == GPUS), None)
+        return super().has_problem or bool(self.denied) or self.is_held_up
 
     @property
     def urgency(self) -> tuple[int, int, bool, Fraction, str]:
         """The sort key: the worst state first, then most denied pods, then most GPUs of pods that are pending for long."""
-        state = list(QuotaState).index(self.state)
-        return state, -(self.denied or 0), not self.is_held_up, -self.pending_gpus, self.namespace
+        return self.state.order, -(self.denied or 0), not self.is_held_up, -self.pending_gpus, self.namespace
 
     @property
     def pending_gpus(self) -> Fraction:
@@ -241,17 +268,14 @@ class QuotaSummary(Shown, frozen=True):
         )
 
 
-class TeamSummary(Shown, frozen=True):
-    """A ClusterGPUQuota, the quota of a team; `message` says why it is not Ready.
+class TeamSummary(LimitsSummary, frozen=True):
+    """A ClusterGPUQuota, the quota of a team.
 
     namespaces: how many it has; largest: those with the most, used or guaranteed. granted: the sum of `hard` of their GPUQuotas.
     guaranteed_idle: what is guaranteed to some of them and not used. contact: whom to ask for more.
     """
 
     name: str
-    state: QuotaState
-    message: str = ""
-    rows: tuple[QuotaRow, ...] = ()
     namespaces: int = 0
     largest: tuple[QuotaHolder, ...] = ()
     granted: dict[str, Fraction] = msgspec.field(default_factory=dict)
@@ -259,14 +283,9 @@ class TeamSummary(Shown, frozen=True):
     contact: str = ""
 
     @property
-    def has_problem(self) -> bool:
-        return self.state in {QuotaState.NOT_COUNTED, QuotaState.EXCEEDED} or bool(self.message)
-
-    @property
     def urgency(self) -> tuple[int, Fraction, str]:
         """The sort key: the worst state first, then the fullest."""
-        fullest = max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
-        return list(QuotaState).index(self.state), -fullest, self.name
+        return self.state.order, -self.fullest, self.name
 
 
 class ClassStatus(Shown, frozen=True):

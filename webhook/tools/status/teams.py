@@ -14,8 +14,8 @@ from webhook.configuration.documents import GROUP
 from webhook.quota.documents import ShareStatus
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order, limits_state
-from webhook.tools.status.report import QuotaHolder, QuotaRow, TeamSummary
+from webhook.tools.status.quotas import key_order, limit_rows, limits_state
+from webhook.tools.status.report import QuotaHolder, TeamSummary
 
 NAMED = 3
 """Namespaces that a sentence names."""
@@ -48,11 +48,12 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
 
 def team_summary(record: TeamRecord) -> TeamSummary:
     """Return the status of a stored ClusterGPUQuota."""
-    status, hard = record.status, record.hard if record.spec else {}
+    status, rows = record.status, limit_rows(record)
     state, message = limits_state(record)
     held: dict[str, Vector] = defaultdict(dict)
     for member in status.namespaces.largest:
-        for key in hard:
+        for row in rows:
+            key = row.key
             amount = max((member.used or {}).get(key, NOTHING), member.guaranteed.get(key, NOTHING))
             if amount:
                 held[member.name][key] = amount
@@ -60,15 +61,7 @@ def team_summary(record: TeamRecord) -> TeamSummary:
         name=record.name,
         state=state,
         message=message,
-        rows=tuple(
-            QuotaRow(
-                key=key,
-                hard=hard[key],
-                used=None if status.used is None else status.used.get(key),
-                reserved=status.reserved.get(key, NOTHING),
-            )
-            for key in sorted(hard, key=key_order)
-        ),
+        rows=rows,
         namespaces=status.namespaces.count,
         largest=tuple(
             sorted(
