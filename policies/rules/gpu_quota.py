@@ -164,7 +164,7 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     if reason is VerdictReason.QUEUE_FULL:
         # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
         new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
-        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.quota_uid else new
+        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
         return found(
             reason=Reason.QUEUE_FULL,
             message=f"the line for {quota} is full: {_pods(waiting)} in it",

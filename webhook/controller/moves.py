@@ -251,6 +251,6 @@ def returned_ledger(ledger: QuotaLedger) -> QuotaLedger:
 
     Without a GPUQuota it has no limits. So it denies until it is counted for another team, or deleted.
     """
-    if ledger.quota_uid:
+    if ledger.has_quota:
         return ledger
     return replace(ledger, used=None)

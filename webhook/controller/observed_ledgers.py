@@ -126,7 +126,7 @@ class ObservedLedgers:
         now, before = monotonic(), self._observed.get(namespace)
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
             before = _Observation(ledger, place, version, team, now, now, {})
-        is_same = before.team == team and spec_of(before.ledger) == spec_of(ledger)
+        is_same = before.team == team and before.ledger.spec == ledger.spec
         self._observed[namespace] = _Observation(
             ledger,
             place,
@@ -171,9 +171,3 @@ class ObservedLedgers:
         if observed is None or not observed.reservations:
             return None
         return min(observed.reservations.values()) + self._expiry - monotonic()
-
-
-def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
-    """Return the fields that a ledger copies from its GPUQuota."""
-    copied = ledger.hard, ledger.unclassified_pods, ledger.max_waiting, ledger.budget
-    return ledger.quota_uid, ledger.generation, *copied

@@ -34,7 +34,7 @@ from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import Joining, TeamMoves
-from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
 from webhook.controller.teams import desired_ledger
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
@@ -368,7 +368,7 @@ class QuotaReconciler:
     def _has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
         """Whether the ledger has the spec of the GPUQuota in the informer. Makes no call."""
         desired = self._desired(namespace)
-        return desired is not None and spec_of(ledger_object.ledger) == spec_of(desired)
+        return desired is not None and ledger_object.ledger.spec == desired.spec
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         if isinstance(before, Joining):
@@ -408,24 +408,11 @@ class QuotaReconciler:
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
             return None
-        updated = with_spec_of(ledger, desired)
-        if not desired.quota_uid or self.teams.is_beyond(namespace):
+        updated = ledger.with_spec_of(desired)
+        if not desired.has_quota or self.teams.is_beyond(namespace):
             # Its own object has no limits, or not those of its team: it is counted when it joins the team.
             updated = msgspec.structs.replace(updated, used=None)
         return ledger_object if updated == ledger else self.swap(namespace, ledger_object, updated)
-
-
-def with_spec_of(ledger: QuotaLedger, desired: QuotaLedger) -> QuotaLedger:
-    """Return the ledger with the desired spec. It keeps what was counted."""
-    return msgspec.structs.replace(
-        ledger,
-        quota_uid=desired.quota_uid,
-        generation=desired.generation,
-        hard=desired.hard,
-        unclassified_pods=desired.unclassified_pods,
-        max_waiting=desired.max_waiting,
-        budget=desired.budget,
-    )
 
 
 def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:

@@ -18,7 +18,7 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.controller.moves import TeamMoves, check_size
-from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import shown_names
 from webhook.controller.reconciler import (
     CALL_SECONDS,
@@ -28,7 +28,6 @@ from webhook.controller.reconciler import (
     Counting,
     QuotaReconciler,
     is_news,
-    with_spec_of,
 )
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name
@@ -203,7 +202,7 @@ class TeamReconciler:
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
             watched = desired_ledger(self._quotas.watched_quota(namespace), ledgers.team)
-            if watched is not None and spec_of(watched) == spec_of(ledger):
+            if watched is not None and watched.spec == ledger.spec:
                 continue
             try:
                 desired = desired_ledger(self._store.read_desired(namespace, CALL_SECONDS), ledgers.team)
@@ -213,8 +212,8 @@ class TeamReconciler:
                 else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
                     log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
-            if desired is not None and spec_of(desired) != spec_of(ledger):
-                ledgers = ledgers.with_ledger(namespace, with_spec_of(ledger, desired))
+            if desired is not None and desired.spec != ledger.spec:
+                ledgers = ledgers.with_ledger(namespace, ledger.with_spec_of(desired))
                 changed.append(namespace)
         if not changed:
             return team

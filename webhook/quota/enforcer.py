@@ -7,7 +7,6 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import total
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
@@ -87,7 +86,7 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             return None
         if ledger is None:
             return None
-        held = None if ledger.uncounted else total((ledger.used or {}, ledger.reserved))
+        held = None if ledger.uncounted else ledger.held
         is_present = ledger.spending is not None and time() * 1000 < ledger.spending.end
         spending = ledger.spending if is_present else None
         return QuotaGrant(

@@ -57,6 +57,8 @@ class Holder(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     idle_since: str = ""
 
 
+_SPEC = ("quota_uid", "generation", "hard", "unclassified_pods", "max_waiting", "budget")
+
 DemandKey = tuple[str | None, str | None, UnclassifiedPods]
 """The fields of a ledger by which demand is computed: its catalogue versions, and `unclassified_pods`."""
 
@@ -107,6 +109,20 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     spending: Spending | None = None
     team: TeamShare | None = None
     moved_to: str = ""
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether the namespace has a GPUQuota; else it has a ledger only for its team."""
+        return bool(self.quota_uid)
+
+    @property
+    def spec(self) -> tuple[object, ...]:
+        """What it copies from its GPUQuota."""
+        return tuple(getattr(self, field) for field in _SPEC)
+
+    def with_spec_of(self, other: "QuotaLedger") -> "QuotaLedger":
+        """Return this ledger with the spec of the other one. It keeps what was counted."""
+        return msgspec.structs.replace(self, **{field: getattr(other, field) for field in _SPEC})
 
     @property
     def limited(self) -> frozenset[str]:

@@ -49,7 +49,10 @@ def team_ledger(
     waiting: int = 0,
     **fields: Any,
 ) -> QuotaLedger:
-    """Return the ledger of vision-cv in a team of 64 GPUs. `own`: what its GPUQuota grants; `waiting`: pods of vision-prod."""
+    """Return the ledger of vision-cv in a team of 64 GPUs.
+
+    own: what its GPUQuota grants; without one, it has none. waiting: pods of vision-prod.
+    """
     team = Team(
         name="team-vision",
         uid="t",
@@ -62,7 +65,8 @@ def team_ledger(
     counted = quota_ledger(class_catalogue=version, revisions=Revisions(pods=1))
     ledgers = {name: replace(counted, used=amounts({"gpus": 0, **each})) for name, each in used.items()}
     ledgers[PROD] = replace(ledgers[PROD], waiting_for_team=waiting)
-    ledgers[OWN] = replace(ledgers[OWN], hard=amounts(own or {}), **fields)
+    spec = {"quota_uid": "" if own is None else "q", "hard": amounts(own or {})}
+    ledgers[OWN] = replace(ledgers[OWN], **spec, **fields)
     found = TeamLedgers(team, ledgers).of(OWN)
     assert found is not None
     return found
@@ -226,7 +230,7 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         "platform team to raise spec.queue.maxWaiting of the GPUQuota [gpu-quota]",
     ),
     the_line_of_a_namespace_without_a_quota=(
-        team_ledger(USED, quota_uid=""),
+        team_ledger(USED),
         VerdictReason.QUEUE_FULL,
         OnExceeded.QUEUE,
         "create it again when some of them have started; the line for ClusterGPUQuota team-vision is full: 0 pods in it; or ask "
@@ -241,6 +245,13 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
     ),
     its_own_quota_never_counted=(
         replace(team_ledger(USED, own={"gpus": 8}), used=None),
+        VerdictReason.UNCOUNTED,
+        OnExceeded.DENY,
+        "try again in some seconds; quota vision-cv/default has not been counted yet: it, or a dimension of it, is new; "
+        + IF_IT_PERSISTS,
+    ),
+    its_own_quota_without_limits_never_counted=(
+        replace(team_ledger(USED, own={}), used=None),
         VerdictReason.UNCOUNTED,
         OnExceeded.DENY,
         "try again in some seconds; quota vision-cv/default has not been counted yet: it, or a dimension of it, is new; "

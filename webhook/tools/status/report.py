@@ -185,7 +185,7 @@ class DeniedOwner(Shown, frozen=True):
         return -self.last.timestamp(), self.namespace, self.owner
 
 
-class LimitsSummary(Shown, frozen=True):
+class LimitsSummary(Shown, frozen=True, kw_only=True):
     """What the summaries of GPUQuota and ClusterGPUQuota share; `message` says why it is not Ready.
 
     Rows: `gpus` first, then classes, then resources.
@@ -211,7 +211,7 @@ class LimitsSummary(Shown, frozen=True):
         return max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
 
 
-class QuotaSummary(LimitsSummary, frozen=True):
+class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
     """The GPUQuota of a namespace.
 
     holders: the largest ones in the status of the quota: at most five for each row.
@@ -268,7 +268,7 @@ class QuotaSummary(LimitsSummary, frozen=True):
         )
 
 
-class TeamSummary(LimitsSummary, frozen=True):
+class TeamSummary(LimitsSummary, frozen=True, kw_only=True):
     """A ClusterGPUQuota, the quota of a team.
 
     namespaces: how many it has; largest: those with the most, used or guaranteed. granted: the sum of `hard` of their GPUQuotas.

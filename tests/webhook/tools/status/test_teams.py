@@ -129,6 +129,12 @@ def test_what_is_shown_of_a_team() -> None:
     assert (found.granted, found.guaranteed_idle) == (amounts({"gpus": 120}), amounts({"gpus": 16}))
 
 
+def true(kind: str, message: str) -> TeamStatus:
+    """Return a status that is Ready and has that condition, with the reason of Ready."""
+    condition = Condition(kind, "True", kind, message, "2027-01-01T12:00:00Z", 1)
+    return TeamStatus(conditions=(ready(kind), condition))
+
+
 @cases(
     ("record", "state", "message"),
     never_counted=(team(), QuotaState.NOT_COUNTED, "not counted yet: GPU pods are denied"),
@@ -137,19 +143,20 @@ def test_what_is_shown_of_a_team() -> None:
         QuotaState.NOT_COUNTED,
         "1 namespace is not counted",
     ),
+    with_ledgers_that_cannot_be_read=(
+        team(TeamStatus(conditions=(ready("Unreadable", "False", "the GPUQuotaLedger cannot be read"),))),
+        QuotaState.UNREADABLE,
+        "the GPUQuotaLedger cannot be read",
+    ),
     exceeded=(
-        team(
-            TeamStatus(
-                conditions=(
-                    ready("Exceeded"),
-                    Condition(
-                        "Exceeded", "True", "Exceeded", "gpus: 70 used of 64", "2027-01-01T12:00:00Z", 1
-                    ),
-                )
-            )
-        ),
+        team(true("Exceeded", "gpus: 70 used of 64")),
         QuotaState.EXCEEDED,
         "gpus: 70 used of 64",
+    ),
+    with_too_many_namespaces=(
+        team(true("TooManyNamespaces", "501 namespaces belong to it")),
+        QuotaState.TOO_MANY_NAMESPACES,
+        "501 namespaces belong to it",
     ),
 )
 def test_the_state_of_a_team(record: Any, state: QuotaState, message: str) -> None:
@@ -161,7 +168,7 @@ def test_the_state_of_a_team(record: Any, state: QuotaState, message: str) -> No
 def test_a_team_that_cannot_be_read_shows_no_limits() -> None:
     found = team_summary(team(hard={"gpus": "many"}))
 
-    assert (found.state, found.rows) == (QuotaState.NOT_COUNTED, ())
+    assert (found.state, found.rows) == (QuotaState.UNREADABLE, ())
     assert found.message.startswith("the ClusterGPUQuota cannot be read: ")
 
 
