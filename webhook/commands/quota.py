@@ -31,7 +31,8 @@ from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
-from webhook.tools.status.report import (
+from webhook.tools.status.report import plain, quota_totals
+from webhook.tools.status.summaries import (
     BudgetSummary,
     IdleOwner,
     QuotaRow,
@@ -39,8 +40,6 @@ from webhook.tools.status.report import (
     QuotaSummary,
     TeamSummary,
     idle_gpus,
-    plain,
-    quota_totals,
 )
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
 

@@ -27,16 +27,8 @@ from webhook.commands.quota import (
 )
 from webhook.commands.team_text import print_team_share, print_teams
 from webhook.tools.doctor.check import DoctorSeverity
-from webhook.tools.status.report import (
-    ClusterStatus,
-    Health,
-    PolicyStatus,
-    QuotaHolder,
-    QuotaRow,
-    QuotaSummary,
-    only_problems,
-    quota_totals,
-)
+from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
+from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaSummary
 
 NAME = 24
 NARROW = 72

@@ -7,7 +7,7 @@ from policies.quota.amounts import GPUS, format_amount, unit
 from policies.quota.ledger.team import team_title
 from webhook.commands.output import Screen, amount_or_unknown, counted
 from webhook.quota.documents import ShareStatus
-from webhook.tools.status.report import QuotaRow, TeamSummary
+from webhook.tools.status.summaries import QuotaRow, TeamSummary
 from webhook.tools.status.teams import NAMED, is_short, team_notes, team_share
 
 MAX_TEAMS = 20

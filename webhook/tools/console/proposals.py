@@ -27,7 +27,7 @@ from webhook.tools.corrections import correct, is_better, last_items_last
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import stated_quota
-from webhook.tools.status.report import DeniedOwner
+from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 

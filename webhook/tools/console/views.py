@@ -13,16 +13,8 @@ from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours
 from webhook.tools.doctor.check import DoctorSeverity
-from webhook.tools.status.report import (
-    ClusterStatus,
-    DeniedOwner,
-    Health,
-    IdleOwner,
-    PolicyStatus,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-)
+from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus
+from webhook.tools.status.summaries import DeniedOwner, IdleOwner, QuotaRow, QuotaState, QuotaSummary
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.problems import Problem
 

@@ -33,7 +33,7 @@ from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, READY, TRU
 from webhook.controller.records import PODS, PodRecord, RecordReader
 from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, ShareStatus
 from webhook.serving.evaluator import fields_of
-from webhook.tools.status.report import (
+from webhook.tools.status.summaries import (
     BudgetRow,
     BudgetSummary,
     DeniedOwner,

@@ -15,7 +15,7 @@ from webhook.quota.documents import ShareStatus
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import key_order, limit_rows, limits_state
-from webhook.tools.status.report import QuotaHolder, TeamSummary
+from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 NAMED = 3
 """Namespaces that a sentence names."""

@@ -13,7 +13,7 @@ from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import BudgetStatus, QuotaRecord, QuotaStatus
 from webhook.tools.status.quotas import quota_status, stated_grant
-from webhook.tools.status.report import BudgetRow
+from webhook.tools.status.summaries import BudgetRow
 
 NOW, LATER = datetime(2026, 11, 26, 12, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 STATUS = BudgetStatus(

@@ -13,7 +13,8 @@ from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
 from webhook.tools.status.quotas import quota_status, stated_grant
-from webhook.tools.status.report import QuotaHolder, QuotaState, plain
+from webhook.tools.status.report import plain
+from webhook.tools.status.summaries import QuotaHolder, QuotaState
 from webhook.tools.status.teams import team_summary
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
