@@ -13,6 +13,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import CLASSES, Hard, Vector, limits_of, unreadable
 from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import QueueSpec
 
 NAME = "default"
@@ -64,6 +65,17 @@ class QuotaSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def class_fields(self) -> list[str]:
         return [*super().class_fields, *(["budget.byClass"] if self.budget and self.budget.by_class else ())]
+
+    def ledger(self, uid: str = "unknown", generation: int = 0) -> QuotaLedger:
+        """Return the ledger of a GPUQuota with this spec, never counted. Raises ValueError only if the spec has `problems`."""
+        return QuotaLedger(
+            quota_uid=uid,
+            generation=generation,
+            hard=self.amounts,
+            unclassified_pods=self.unclassified_pods,
+            max_waiting=self.queue.max_waiting,
+            budget=self.budget.budget if self.budget else None,
+        )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from super().problems()

@@ -240,16 +240,7 @@ class QuotaRecord(LimitsRecord, frozen=True, kw_only=True):
     @property
     def desired(self) -> QuotaLedger | None:
         """The ledger that it asks for, never counted. None if the spec cannot be read."""
-        if self.spec is None:
-            return None
-        return QuotaLedger(
-            quota_uid=self.uid,
-            generation=self.generation,
-            hard=self.spec.amounts,
-            unclassified_pods=self.spec.unclassified_pods,
-            max_waiting=self.spec.queue.max_waiting,
-            budget=self.spec.budget.budget if self.spec.budget else None,
-        )
+        return self.spec.ledger(self.uid, self.generation) if self.spec else None
 
 
 class StoredObject(PartialObject, frozen=True):

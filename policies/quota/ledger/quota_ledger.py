@@ -177,6 +177,12 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
             free.append(self.team.free(key, held))
         return min(free)
 
+    @property
+    def left(self) -> Vector:
+        """What is free of each limited dimension."""
+        held = self.held
+        return {key: max(self.free(key, held.get(key, NOTHING)), NOTHING) for key in self.limited}
+
     def exceeded(self, held: Vector) -> list[str]:
         """Return the limited dimensions that are exceeded, if this is held."""
         return [key for key in sorted(self.limited) if self.free(key, held.get(key, NOTHING)) < 0]
@@ -187,6 +193,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         team = self.team.most if self.team else {}
         return {**self.hard, **{key: min(amount, self.hard.get(key, amount)) for key, amount in team.items()}}
 
+    def using(self, used: Vector) -> "QuotaLedger":
+        """Return this ledger as if so much were used, and nothing reserved. What `used` lacks is not used."""
+        none = dict.fromkeys(self.limited, NOTHING)
+        return msgspec.structs.replace(self, used={**none, **used}, reservations=Reservations({}))
+
     def has_room(self, demand: Vector, *, times: int) -> bool:
         """Whether such demand fits so many times."""
         limited, held = self.limited.intersection(demand), self.held
@@ -196,6 +207,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     def all_waiting(self) -> int:
         """The pods that wait, with those that are being created. While there are any, nobody else gets quota."""
         return self.waiting + self.reservations.waiting
+
+    @property
+    def pods_before(self) -> int:
+        """The pods that go before a new one, also those of other namespaces that wait for the team."""
+        return self.all_waiting + (self.team.waiting if self.team else 0)
 
     @property
     def demand_key(self) -> DemandKey:

@@ -27,7 +27,8 @@ from policies.policy import Labels
 from policies.quota.amounts import Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
-from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import TeamMatch, team_warnings
 from webhook.cluster import errors
@@ -46,7 +47,7 @@ from webhook.configuration.loader import Configuration
 from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import limits_state, stated_grant
+from webhook.tools.status.quotas import limits_state, stated_ledger
 from webhook.tools.why.discovery import ServedKinds
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -144,31 +145,30 @@ Key = tuple[str, str, str]
 class RunQuota(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used.
 
-    `granted.held` is what a cluster holds already, None where that is not known.
+    `stored.used` is what a cluster holds already, None where that is not known.
     """
 
-    granted: QuotaGrant
+    stored: QuotaLedger
     configuration: Configuration
     requested: dict[Key, Vector]
     key: Key = ("", "", "")
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide as serve does; what is allowed counts from now on."""
-        ledger = self.grant().as_ledger(self.configuration)
-        outcome = decide_alone(ledger, quota_request.on(ledger, {}))
+        outcome = decide_by_own_catalogue(self.ledger(), quota_request, self.configuration)
         if outcome.request and outcome.verdict and outcome.verdict.allowed:
             self.count(outcome.request.demand)
         return outcome
 
     def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
         """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
-        grant = self.grant()
-        grant = replace(grant, held=positive_difference(grant.held or {}, held))
-        return positive_difference(starting(able_to_start(requested, grant.most), grant.free), held)
+        ledger = self.ledger()
+        left = ledger.using(positive_difference(ledger.held, held)).left
+        return positive_difference(starting(able_to_start(requested, ledger.most), left), held)
 
-    def grant(self) -> QuotaGrant:
-        others = total(demand for other, demand in self.requested.items() if other != self.key)
-        return replace(self.granted, held=total((self.granted.held or {}, others)))
+    def ledger(self) -> QuotaLedger:
+        others = (demand for other, demand in self.requested.items() if other != self.key)
+        return self.stored.using(total((self.stored.used or {}, *others)))
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
@@ -186,22 +186,23 @@ def run_quotas(
     A document that is not valid grants nothing; `quota_findings` says so.
     """
     found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
-    written = grants(reduce(operator.or_, found, {}))
-    configured = grants(configuration.quotas)
+    written = never_counted(reduce(operator.or_, found, {}))
+    configured = never_counted(configuration.quotas)
 
     @cache
     def quota_of(namespace: str) -> RunQuota | None:
         in_force = cluster.quota(namespace) if cluster else None
-        granted = written.get(namespace) or in_force or configured.get(namespace)
-        if granted and in_force:
-            granted = replace(granted, held=in_force.held, waiting=in_force.waiting, team=in_force.team)
-        return RunQuota(granted, configuration, {}) if granted else None
+        ledger = written.get(namespace) or in_force or configured.get(namespace)
+        if ledger and in_force:
+            ledger = replace(ledger, used=in_force.used, waiting=in_force.waiting, team=in_force.team)
+        return RunQuota(ledger, configuration, {}) if ledger else None
 
     return quota_of
 
 
-def grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
-    return {name: QuotaGrant(spec.amounts, spec.unclassified_pods) for name, spec in specs.items()}
+def never_counted(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaLedger]:
+    """Return the ledgers of GPUQuotas by namespace, of which no use is known."""
+    return {name: spec.ledger() for name, spec in specs.items()}
 
 
 def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
@@ -312,16 +313,16 @@ class CheckedCluster:
             self._reader.attempt(f"list deviceclasses.{DRA_GROUP}", read)
         return read_claims(self._api, namespace, self._reader.omitted)
 
-    def _quota(self, namespace: str) -> QuotaGrant | None:
+    def _quota(self, namespace: str) -> QuotaLedger | None:
         """Return what the GPUQuota grants, and what its status says is held."""
         record = self._reader.quota(namespace)
-        granted = stated_grant(record, datetime.now(UTC)) if record else None
-        if record is None or granted is None:
+        ledger = stated_ledger(record, datetime.now(UTC)) if record else None
+        if record is None or ledger is None:
             return None
         if limits_state(record)[0].denies:
             note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
             self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
-        return granted
+        return ledger
 
     def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"

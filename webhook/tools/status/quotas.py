@@ -21,9 +21,9 @@ from policies.quota.amounts import (
 )
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
-from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
@@ -124,24 +124,21 @@ def _hours(decimals: Mapping[str, str]) -> Vector:
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
 
-def stated_grant(record: QuotaRecord, now: datetime) -> QuotaGrant | None:
-    """Return what a quota grants, and what its status says is held and spent. None if its spec cannot be read."""
+def stated_ledger(record: QuotaRecord, now: datetime, released: Vector | None = None) -> QuotaLedger | None:
+    """Return what a quota grants, and what its status says is used, less `released`. None if its spec cannot be read."""
+    status = record.status
     if record.spec is None:
         return None
-    used = record.status.used
-    held = None if used is None else total((used, record.status.reserved))
-    waiting = record.status.waiting.pods if record.status.waiting else 0
-    budget = record.spec.budget.budget if record.spec.budget else None
-    spending = _spending(_budget(record.status), now)
-    return QuotaGrant(
-        record.hard,
-        record.spec.unclassified_pods,
-        held,
-        waiting,
-        budget,
-        spending,
-        _team_share(record.status.team, held or {}),
+    held = total((status.used or {}, status.reserved))
+    ledger = msgspec.structs.replace(
+        record.spec.ledger(record.uid, record.generation),
+        hard=record.hard,
+        waiting=status.waiting.pods if status.waiting else 0,
+        spending=_spending(_budget(status), now),
+        team=_team_share(status.team, held),
+        holders=status.holders,
     )
+    return ledger if status.used is None else ledger.using(positive_difference(held, released or {}))
 
 
 def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
@@ -175,25 +172,16 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
 class StatedQuota(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` as the status of its GPUQuota says it, since tenants read no ledger. It reserves nothing."""
 
-    granted: QuotaGrant
-    record: QuotaRecord
+    stated: QuotaLedger
     configuration: Configuration
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if quota_request.is_free:
             return ReservationOutcome()
-        ledger = msgspec.structs.replace(
-            self.granted.as_ledger(self.configuration),
-            # A sum leaves out zeros, and what `used` lacks has not been counted.
-            used=None
-            if self.granted.held is None
-            else dict.fromkeys(self.granted.most, NOTHING) | self.granted.held,
-            holders=self.record.status.holders,
-        )
-        return decide_alone(ledger, quota_request.on(ledger, {}))
+        return decide_by_own_catalogue(self.stated, quota_request, self.configuration)
 
-    def grant(self) -> QuotaGrant:
-        return self.granted
+    def ledger(self) -> QuotaLedger:
+        return self.stated
 
 
 def stated_quota(
@@ -204,10 +192,8 @@ def stated_quota(
     released: Vector | None = None,
 ) -> StatedQuota | None:
     """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
-    granted = stated_grant(record, now) if record else None
-    if granted and granted.held and released:
-        granted = msgspec.structs.replace(granted, held=positive_difference(granted.held, released))
-    return StatedQuota(granted, record, configuration) if record and granted else None
+    stated = stated_ledger(record, now, released) if record else None
+    return StatedQuota(stated, configuration) if stated else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:

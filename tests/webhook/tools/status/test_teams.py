@@ -12,7 +12,7 @@ from tests.policies.quota.test_team_denials import IDLE, LAB, LEADS, OWN, PROD, 
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
-from webhook.tools.status.quotas import quota_status, stated_grant
+from webhook.tools.status.quotas import quota_status, stated_ledger
 from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import QuotaHolder, QuotaState
 from webhook.tools.status.teams import team_summary
@@ -64,22 +64,22 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
     status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=ShareStatus.of(LEDGER))
     record = stored({"gpus": 100}, status)
 
-    granted = stated_grant(record, NOW)
+    ledger = stated_ledger(record, NOW)
 
-    assert granted is not None
-    assert granted.team is not None
+    assert ledger is not None
+    assert ledger.team is not None
     assert LEDGER.team is not None
-    assert (granted.most, granted.free) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
-    assert granted.team.others == LEDGER.team.others
-    assert granted.team.largest("gpus") == LEDGER.team.largest("gpus")
+    assert (ledger.most, ledger.left) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
+    assert ledger.team.others == LEDGER.team.others
+    assert ledger.team.largest("gpus") == LEDGER.team.largest("gpus")
     assert quota_status(record, None).team == status.team
 
 
 def test_a_quota_without_a_team_is_as_before() -> None:
-    granted = stated_grant(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
+    ledger = stated_ledger(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
 
-    assert granted is not None
-    assert (granted.team, granted.most) == (None, amounts({"gpus": 8}))
+    assert ledger is not None
+    assert (ledger.team, ledger.most) == (None, amounts({"gpus": 8}))
 
 
 def team(status: TeamStatus | None = None, **spec: Any) -> Any:
