@@ -55,6 +55,16 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Yield (path below the spec, message) for every invalid value."""
         yield from unreadable(self.hard, "hard")
 
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, message) for what is valid, and may not be meant."""
+        if self.class_fields and self.unclassified_pods is UnclassifiedPods.TOTAL_ONLY:
+            fields = " and ".join(self.class_fields)
+            yield (
+                "unclassifiedPods",
+                f"TotalOnly lets pods that pin no class exceed {fields}: they count for a class only once they are bound; set "
+                "MostExpensive, or Deny",
+            )
+
 
 class QuotaSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Spec of a GPUQuota document."""
@@ -99,16 +109,6 @@ def budget_field(key: str) -> str:
         f"spec.budget.byClass[{key.removeprefix(CLASSES)}]"
         if key.startswith(CLASSES)
         else "spec.budget.gpuHours"
-    )
-
-
-def class_limits_warning(spec: LimitsSpec) -> str:
-    """Return a warning if `spec.unclassified_pods` lets pods exceed the limits by class, or ""."""
-    if not spec.class_fields or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
-        return ""
-    return (
-        f"TotalOnly lets pods that pin no class exceed {' and '.join(spec.class_fields)}: they count for a class only once "
-        "they are bound; set MostExpensive, or Deny"
     )
 
 

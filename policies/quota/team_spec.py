@@ -15,7 +15,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label
 from policies.quota.amounts import Hard, Vector, exceeds, limits_of, raw_limits, total, unreadable
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.spec import LimitsSpec, class_limits_warning
+from policies.quota.spec import LimitsSpec
 
 MAX_NAMESPACES = 500
 """Namespaces of one team, and names in one spec. The ledgers of a team are in one object, which must stay below 1 MiB."""
@@ -87,6 +87,11 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not (self.contact.isprintable() and len(self.contact) <= LONGEST_CONTACT):
             yield "contact", f"must be one line of at most {LONGEST_CONTACT} characters"
 
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        if self.hard.gpus is None:
+            yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
+        yield from super().warnings()
+
     def _unreadable_guarantees(self) -> Iterator[tuple[str, str]]:
         for namespace, hard in self.guaranteed.items():
             yield from unreadable(hard, f"guaranteed[{namespace}]")
@@ -116,13 +121,14 @@ class TeamMatch(msgspec.Struct, frozen=True):
 class Teams:
     """All ClusterGPUQuotas, prepared to tell the team of thousands of namespaces."""
 
-    def __init__(self, teams: Iterable[TeamMatch] = ()) -> None:
-        self.all = tuple(sorted(teams, key=lambda each: each.name))
-        names = [(name, team) for team in self.all for name in team.namespaces.names]
+    def __init__(self, teams: Iterable[TeamMatch | None] = ()) -> None:
+        """None stands for one that cannot be read."""
+        known = sorted(filter(None, teams), key=lambda each: each.name)
+        names = [(name, team) for team in known for name in team.namespaces.names]
         names.sort(key=lambda each: _rank(each[0]))  # keeps the order of teams
         self._literals = {name: team for name, team in reversed(names) if not _is_glob(name)}
         self._globs = [(re.compile(translate(name)), team) for name, team in names if _is_glob(name)]
-        selectors = ((team.namespaces.selector, team) for team in self.all)
+        selectors = ((team.namespaces.selector, team) for team in known)
         self._selectors = [(selector, team) for selector, team in selectors if selector is not None]
 
     def of(self, namespace: str, labels: Mapping[str, str]) -> TeamMatch | None:
@@ -147,15 +153,13 @@ def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods
     return max(one, other, key=_STRICTNESS.index)
 
 
-def team_warnings(name: str, spec: TeamSpec, teams: Iterable[TeamMatch]) -> Iterator[tuple[str, str]]:
-    """Yield (path below the spec, message) for what is valid, and may not be meant. `teams` are all that are known."""
-    if spec.hard.gpus is None:
-        yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
-    if warning := class_limits_warning(spec):
-        yield "unclassifiedPods", warning
-    for other in sorted(teams, key=lambda each: each.name):
-        if other.name != name:
-            yield from _shared(TeamMatch(name, spec.namespaces), other)
+def limits_warnings(name: str, spec: LimitsSpec, teams: Iterable[TeamMatch]) -> Iterator[tuple[str, str]]:
+    """Yield the warnings of a spec, and what a ClusterGPUQuota shares with others. `teams` are all that are known."""
+    yield from spec.warnings()
+    if isinstance(spec, TeamSpec):
+        for other in sorted(teams, key=lambda each: each.name):
+            if other.name != name:
+                yield from _shared(TeamMatch(name, spec.namespaces), other)
 
 
 def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:

@@ -113,7 +113,7 @@ class TeamMembership:
         if not self._is_stale or not self.synced:
             return
         self._is_stale = False
-        self._teams = Teams(filter(None, (record.match for record in self._records.values())))
+        self._teams = Teams(record.match for record in self._records.values())
         for namespace in {*self._team_of, *self._namespaces.names()}:
             self._update(namespace)
 

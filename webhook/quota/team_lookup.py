@@ -63,7 +63,7 @@ class TeamLookup:
     def _list(self, seconds: float) -> None:
         begun = self._clock()
         records = map(decode_team, _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ())
-        self._teams = Teams(match for record in records if (match := record.match) is not None)
+        self._teams = Teams(record.match for record in records)
         self._listed_at = begun
 
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:

@@ -13,8 +13,8 @@ from policies.quota.team_spec import (
     TeamMatch,
     Teams,
     TeamSpec,
+    limits_warnings,
     stricter,
-    team_warnings,
 )
 from tests.builders import JSON
 from tests.cases import cases
@@ -215,7 +215,7 @@ def test_the_stricter_of_two(one: UnclassifiedPods, other: UnclassifiedPods, wan
 )  # fmt: skip
 def test_who_shares_namespaces_is_told_whose_they_are(own: TeamMatch, want: list[str]) -> None:
     whole = TeamSpec(namespaces=own.namespaces, hard=Hard(gpus=1))
-    assert [f"{path}: {message}" for path, message in team_warnings(own.name, whole, ALL)] == want
+    assert [f"{path}: {message}" for path, message in limits_warnings(own.name, whole, ALL)] == want
 
 
 @cases(
@@ -234,7 +234,7 @@ def test_who_shares_namespaces_is_told_whose_they_are(own: TeamMatch, want: list
     a_forbidding_total=({"hard": {"gpus": 0}}, []),
 )
 def test_what_may_not_be_meant(fields: JSON, want: list[str]) -> None:
-    found = team_warnings("t", spec(**fields), ())
+    found = limits_warnings("t", spec(**fields), ())
     assert [f"{path}: {message}" for path, message in found] == want
 
 

@@ -170,9 +170,9 @@ def test_a_quota_that_can_be_read_grants(
     found = quota(stored)
     monkeypatch.setattr(controller.quotas, "items", lambda _namespace: [found] if found else [])
 
-    granted = controller._granted("team")
+    desired = controller._watched_quota("team")
 
-    assert (granted and granted.generation) == want
+    assert (desired and desired.generation) == want
 
 
 @cases(

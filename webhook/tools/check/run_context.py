@@ -30,7 +30,7 @@ from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.quota.spec import QuotaSpec
-from policies.quota.team_spec import TeamMatch, team_warnings
+from policies.quota.team_spec import TeamMatch, limits_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import (
@@ -228,9 +228,8 @@ def quota_findings(
     for spec in (*read.quotas.values(), *read.teams.values()):
         checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
         problems += [(problem.path, problem.message) for problem, _ in checked]
-    if not problems:
-        for name, team in read.teams.items():
-            warnings = team_warnings(name, team, teams)
+        if not problems:
+            warnings = limits_warnings(manifest.name, spec, teams)
             problems += [(f"spec.{path}", message) for path, message in warnings]
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     return (warning(path=path, message=message) for path, message in problems)

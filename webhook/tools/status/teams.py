@@ -42,7 +42,7 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
         )
     except errors.NotFound:
         labels = ()
-    found = Teams(each.match for each in records if each.match).of(namespace, dict(labels or ()))
+    found = Teams(each.match for each in records).of(namespace, dict(labels or ()))
     return next((each for each in records if found and each.name == found.name), None)
 
 
