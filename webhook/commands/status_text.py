@@ -219,9 +219,8 @@ def _holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
 
 
 def _held_by(holder: QuotaHolder, now: datetime) -> str:
-    key, amount = holder.most
     idle = f" (idle{since(holder.idle_since, now)})" if holder.idle_since else ""
-    return f"{holder.name} {format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}{idle}"
+    return f"{holder.name} {holder.amount}{idle}"
 
 
 def _classes(screen: Screen, status: ClusterStatus) -> None:

@@ -120,6 +120,12 @@ class QuotaHolder(Shown, frozen=True):
         return max(found.items(), key=lambda each: each[1])
 
     @property
+    def amount(self) -> str:
+        """That amount in words: `2`, `2 nvidia-t4`."""
+        key, amount = self.most
+        return format_amount(amount) + ("" if key == GPUS else f" {unit(key)}")
+
+    @property
     def order(self) -> tuple[bool, bool, Fraction, str]:
         """The sort key: idle ones first, then those of most GPUs."""
         return self.idle_since is None, GPUS not in self.held, -self.most[1], self.name
