@@ -52,8 +52,9 @@ from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import Turn, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
-from webhook.quota.ledger_objects import ClusterStore, is_team_object, team_object_name
+from webhook.quota.ledger_objects import is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
 from webhook.serving.lookups import Namespaces, NamespaceUnknown

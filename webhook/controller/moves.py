@@ -26,10 +26,10 @@ from webhook.cluster.events import NORMAL, EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.teams import TeamMembership
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.ledger_objects import (
     LONGEST_BODY,
     NO_LEDGER_OBJECT,
-    ClusterStore,
     VersionedTeam,
     encode_team_object,
     team_name,

@@ -40,8 +40,9 @@ from webhook.controller.teams import granted_in
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import quota_reference
-from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")

@@ -31,7 +31,8 @@ from webhook.controller.reconciler import (
     with_spec_of,
 )
 from webhook.controller.teams import TeamMembership, granted_in
-from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import VersionedTeam, team_name
 from webhook.quota.store import LedgerConflict
 
 log = logging.getLogger("gpu_admission.controller")

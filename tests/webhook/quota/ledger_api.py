@@ -7,7 +7,8 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.quota.ledger_objects import ClusterStore, ledger_objects_path
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import ledger_objects_path
 from webhook.quota.team_documents import team_path
 from webhook.quota.team_lookup import TeamLookup
 

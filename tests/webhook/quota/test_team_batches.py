@@ -21,12 +21,8 @@ from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledger_api import LEDGERS, LedgerApi
 from tests.webhook.quota.world import SECONDS, vector
 from webhook.quota.batcher import ReservationBatcher
-from webhook.quota.ledger_objects import (
-    NO_LEDGER_OBJECT,
-    ClusterStore,
-    VersionedTeam,
-    team_object_name,
-)
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, VersionedTeam, team_object_name
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
