@@ -30,8 +30,8 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.ledger_objects import (
     LONGEST_BODY,
     NO_LEDGER_OBJECT,
+    TeamObjects,
     VersionedTeam,
-    encode_team_object,
     team_name,
     team_object_name,
 )
@@ -145,7 +145,7 @@ class TeamMoves:
         after = found.team_ledgers.with_ledger(namespace, own.ledger)
         if step is Step.SEND:
             try:
-                check_size(found.team_ledgers, after)
+                check_size(self._store.teams, found.team_ledgers, after)
             except LedgerError:
                 # Else whoever may write its GPUQuota could keep it out of its team.
                 denying = replace(own.ledger, used=None)
@@ -234,12 +234,12 @@ class TeamMoves:
         self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
 
 
-def check_size(before: TeamLedgers, after: TeamLedgers) -> None:
+def check_size(objects: TeamObjects, before: TeamLedgers, after: TeamLedgers) -> None:
     """Raise LedgerError if the object of a team grows so much that there may be no room for reservations."""
 
     def size(ledgers: TeamLedgers) -> int:
         reserved = sum(each.reservations.size for each in ledgers.ledgers.values())
-        return len(encode_team_object(NO_LEDGER_OBJECT, ledgers)) - reserved
+        return len(objects.encode(NO_LEDGER_OBJECT, ledgers)) - reserved
 
     if size(after) > max(LONGEST_BODY, size(before)):
         problem = f"the ledgers of ClusterGPUQuota {after.team.name} would be too large for one object"

@@ -220,7 +220,7 @@ class TeamReconciler:
         if not changed:
             return team
         try:
-            check_size(team.team_ledgers, ledgers)
+            check_size(self._store.teams, team.team_ledgers, ledgers)
         except LedgerError as error:
             log.warning("%s: the GPUQuota stays as it was: %s", shown_names(changed), error)
             return team

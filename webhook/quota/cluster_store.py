@@ -20,12 +20,11 @@ from webhook.quota.ledger_objects import (
     NO_LEDGER_OBJECT,
     PLURAL,
     LedgerObjectError,
+    TeamObjects,
     VersionedTeam,
     decode_identity,
     decode_ledger_object,
-    decode_team_object,
     encode_ledger_object,
-    encode_team_object,
     ledger_objects_path,
     team_name,
     team_object_name,
@@ -50,9 +49,11 @@ class ClusterStore:
         api: ApiClient,
         installation: str,
         team_of: Callable[[str, float], NamedTeam | None] = lambda _namespace, _seconds: None,
+        teams: TeamObjects | None = None,
     ) -> None:
         """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
         self._api, self._installation, self._team_of = api, installation, team_of
+        self.teams = teams or TeamObjects()
         self._places: dict[str, str] = {}
 
     def place(self, namespace: str) -> str:
@@ -96,7 +97,7 @@ class ClusterStore:
         """Read the object of the team of that name. None without one. Raises LedgerError."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(team_object_name(name)), PLURAL, seconds)
-            return None if found is None else decode_team_object(found)
+            return None if found is None else self.teams.decode(found)
 
     def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
         team = self.read_team(team_name(place), seconds)
@@ -138,7 +139,7 @@ class ClusterStore:
 
     def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeam:
         """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
-        name, body = team_object_name(team_ledgers.team.name), encode_team_object(version, team_ledgers)
+        name, body = team_object_name(team_ledgers.team.name), self.teams.encode(version, team_ledgers)
         identity = self._swap(name, version, body, seconds)
         return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
 

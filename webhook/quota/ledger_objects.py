@@ -84,18 +84,10 @@ class _TeamSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_
     contact: str = ""
 
 
-class _TeamLedgers(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """The text of the object of a team."""
+class _TeamLedgers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The text of the object of a team, with each part as its text."""
 
-    team: _TeamSpec
-    ledgers: dict[str, _Ledger] = {}
-    leaving: tuple[str, ...] = ()
-
-
-class _ReadTeamLedgers(msgspec.Struct, frozen=True):
-    """The same, with each ledger as its text."""
-
-    team: _TeamSpec
+    team: msgspec.Raw
     ledgers: dict[str, msgspec.Raw] = {}
     leaving: tuple[str, ...] = ()
 
@@ -108,9 +100,13 @@ class _Object(Identified, frozen=True):
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _LEDGER = msgspec.json.Decoder(_Ledger)
-_TEAM_LEDGERS = msgspec.json.Decoder(_ReadTeamLedgers)
+_TEAM_SPEC = msgspec.json.Decoder(_TeamSpec)
+_TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
+
+TEAMS_REMEMBERED = 1024
+"""Teams of which `TeamObjects` has the last version. The caches of its callers have these ledgers, too."""
 
 LONGEST_BODY = 1024 * 1024
 """Bytes of a body with holders at most. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
@@ -170,46 +166,6 @@ def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
     )
 
 
-KnownLedgers = dict[str, tuple[bytes, QuotaLedger]]
-"""Ledgers of a team by namespace, and their text in the team's object."""
-
-
-def decode_team_object(document: bytes | msgspec.Raw, known: KnownLedgers | None = None) -> VersionedTeam:
-    """Return the ledgers in the object of a team. Raises LedgerObjectError.
-
-    Most versions change one ledger. So those of `known` that have the same text are returned as they are; then it has the others.
-    """
-    found: KnownLedgers = {}
-    try:
-        read = _OBJECT.decode(document)
-        metadata, written = read.metadata, _TEAM_LEDGERS.decode(read.ledger)
-        spec = written.team
-        team = Team(
-            name=spec.name,
-            uid=spec.uid,
-            generation=spec.generation,
-            hard=parse_vector(spec.hard),
-            guaranteed={namespace: parse_vector(each) for namespace, each in spec.guaranteed.items()},
-            unclassified_pods=spec.unclassified_pods,
-            contact=spec.contact,
-        )
-        for namespace, raw in written.ledgers.items():
-            text = bytes(raw)
-            same = known.get(namespace) if known else None
-            if same is None or same[0] != text:
-                each = _LEDGER.decode(text)
-                same = text, _read(each, each.ledger_uid)
-            found[namespace] = same
-    except ValueError as error:  # of msgspec, amounts and numbers
-        raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
-    if known is not None:  # several threads may read versions of one object
-        known.clear()
-        known.update(found)
-    ledgers = {namespace: ledger for namespace, (_, ledger) in found.items()}
-    team_ledgers = TeamLedgers(team, ledgers, frozenset(written.leaving))
-    return VersionedTeam(team_ledgers, metadata.resource_version, metadata.uid)
-
-
 def decode_identity(document: bytes | msgspec.Raw) -> Identity:
     """Return the identity of a ledger object. Raises LedgerObjectError."""
     try:
@@ -226,30 +182,6 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
     body = _body(namespace, version, _written(ledger))
     if len(body) > LONGEST_BODY and ledger.holders:
         return _body(namespace, version, _written(replace(ledger, holders={})))
-    return body
-
-
-def encode_team_object(version: str, team_ledgers: TeamLedgers) -> bytes:
-    """Return the body that replaces this version of a team's ledgers; beyond LONGEST_BODY without holders and stored names."""
-    team = team_ledgers.team
-    spec = _TeamSpec(
-        name=team.name,
-        uid=team.uid,
-        generation=team.generation,
-        hard=texts(team.hard),
-        guaranteed={namespace: texts(each) for namespace, each in team.guaranteed.items()},
-        unclassified_pods=team.unclassified_pods,
-        contact=team.contact,
-    )
-    ledgers = {
-        namespace: replace(_written(each), ledger_uid=each.ledger_uid)
-        for namespace, each in team_ledgers.ledgers.items()
-    }
-    written = _TeamLedgers(team=spec, ledgers=ledgers, leaving=tuple(sorted(team_ledgers.leaving)))
-    body = _body(team_object_name(team.name), version, written)
-    if len(body) > LONGEST_BODY:
-        shorter = {name: replace(each, holders={}, stored_names={}) for name, each in ledgers.items()}
-        return _body(team_object_name(team.name), version, replace(written, ledgers=shorter))
     return body
 
 
@@ -281,3 +213,117 @@ def _body(name: str, version: str, written: _Ledger | _TeamLedgers) -> bytes:
     metadata = {"name": name, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()
     return _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "ledger": text})
+
+
+class _LastVersion(msgspec.Struct, frozen=True):
+    """The last version of a team's object that was read or written, and the text of each of its parts."""
+
+    team_ledgers: TeamLedgers
+    team: bytes
+    ledgers: Mapping[str, bytes]
+
+
+class TeamObjects:
+    """Reads and writes the objects of teams. Most versions change one ledger of hundreds.
+
+    So it remembers the last version of each. A part with the same text is the same object in the next version, and is not written
+    anew. For any number of threads: what is remembered is replaced, never changed.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, _LastVersion] = {}
+
+    def decode(self, document: bytes | msgspec.Raw) -> VersionedTeam:
+        """Return the ledgers in the object of a team. Raises LedgerObjectError."""
+        try:
+            read = _OBJECT.decode(document)
+            metadata, written = read.metadata, _TEAM_LEDGERS.decode(read.ledger)
+            last = self._last.get(metadata.name)
+            spec = bytes(written.team)
+            by_namespace = {namespace: bytes(raw) for namespace, raw in written.ledgers.items()}
+            ledgers = {
+                namespace: last.team_ledgers.ledgers[namespace]
+                if last is not None and last.ledgers.get(namespace) == text
+                else _read_in_team(text)
+                for namespace, text in by_namespace.items()
+            }
+            leaving = frozenset(written.leaving)
+            if last is not None and last.team == spec:
+                team_ledgers = last.team_ledgers.later(ledgers, leaving)
+            else:
+                team_ledgers = TeamLedgers(_read_team(spec), ledgers, leaving)
+        except ValueError as error:  # of msgspec, amounts and numbers
+            raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
+        self._remember(metadata.name, _LastVersion(team_ledgers, spec, by_namespace))
+        return VersionedTeam(team_ledgers, metadata.resource_version, metadata.uid)
+
+    def encode(self, version: str, team_ledgers: TeamLedgers) -> bytes:
+        """Return the body that replaces this version of a team's ledgers.
+
+        Beyond LONGEST_BODY it goes without holders and stored names.
+        """
+        name, team = team_object_name(team_ledgers.team.name), team_ledgers.team
+        last = self._last.get(name)
+        known = last.team_ledgers.ledgers if last else {}
+        spec = last.team if last and last.team_ledgers.team is team else _ENCODER.encode(_written_team(team))
+        by_namespace = {
+            namespace: last.ledgers[namespace]
+            if last and known.get(namespace) is ledger
+            else _text_in_team(ledger)
+            for namespace, ledger in team_ledgers.ledgers.items()
+        }
+        self._remember(name, _LastVersion(team_ledgers, spec, by_namespace))
+        body = _team_body(name, version, spec, by_namespace, team_ledgers.leaving)
+        if len(body) <= LONGEST_BODY:
+            return body
+        shorter = {
+            namespace: _text_in_team(replace(ledger, holders={}, stored_names={}))
+            for namespace, ledger in team_ledgers.ledgers.items()
+        }
+        return _team_body(name, version, spec, shorter, team_ledgers.leaving)
+
+    def _remember(self, name: str, last: _LastVersion) -> None:
+        if name not in self._last and len(self._last) >= TEAMS_REMEMBERED:
+            self._last.clear()
+        self._last[name] = last
+
+
+def _read_team(text: bytes) -> Team:
+    spec = _TEAM_SPEC.decode(text)
+    return Team(
+        name=spec.name,
+        uid=spec.uid,
+        generation=spec.generation,
+        hard=parse_vector(spec.hard),
+        guaranteed={namespace: parse_vector(each) for namespace, each in spec.guaranteed.items()},
+        unclassified_pods=spec.unclassified_pods,
+        contact=spec.contact,
+    )
+
+
+def _written_team(team: Team) -> _TeamSpec:
+    return _TeamSpec(
+        name=team.name,
+        uid=team.uid,
+        generation=team.generation,
+        hard=texts(team.hard),
+        guaranteed={namespace: texts(each) for namespace, each in team.guaranteed.items()},
+        unclassified_pods=team.unclassified_pods,
+        contact=team.contact,
+    )
+
+
+def _read_in_team(text: bytes) -> QuotaLedger:
+    written = _LEDGER.decode(text)
+    return _read(written, written.ledger_uid)
+
+
+def _text_in_team(ledger: QuotaLedger) -> bytes:
+    return _ENCODER.encode(replace(_written(ledger), ledger_uid=ledger.ledger_uid))
+
+
+def _team_body(
+    name: str, version: str, team: bytes, ledgers: Mapping[str, bytes], leaving: frozenset[str]
+) -> bytes:
+    raw = {namespace: msgspec.Raw(text) for namespace, text in ledgers.items()}
+    return _body(name, version, _TeamLedgers(msgspec.Raw(team), raw, tuple(sorted(leaving))))
