@@ -3,8 +3,10 @@
 So one swap decides about the quota of a namespace and about that of its team.
 """
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, reduce
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -30,17 +32,17 @@ class _Sums(msgspec.Struct, frozen=True):
     reserved_size: int = 0
 
     def plus(self, other: "_Sums") -> "_Sums":
-        return self._with(other, 1)
+        return self._with(other, operator.add)
 
     def minus(self, other: "_Sums") -> "_Sums":
-        return self._with(other, -1)
+        return self._with(other, operator.sub)
 
-    def _with(self, other: "_Sums", sign: int) -> "_Sums":
+    def _with(self, other: "_Sums", combine: Callable[[Any, Any], Any]) -> "_Sums":
         return _Sums(
-            {key: amount + sign * other.held[key] for key, amount in self.held.items()},
-            {key: number + sign * other.lacking[key] for key, number in self.lacking.items()},
-            self.waiting + sign * other.waiting,
-            self.reserved_size + sign * other.reserved_size,
+            {key: combine(amount, other.held[key]) for key, amount in self.held.items()},
+            {key: combine(number, other.lacking[key]) for key, number in self.lacking.items()},
+            combine(self.waiting, other.waiting),
+            combine(self.reserved_size, other.reserved_size),
         )
 
 
@@ -71,9 +73,8 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     def later(self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str]) -> "TeamLedgers":
         """Return a later version of these, under the same spec of the team."""
-        names = self.ledgers.keys() | ledgers.keys()
-        changed = [name for name in names if self.ledgers.get(name) is not ledgers.get(name)]
-        return self._after(ledgers, leaving, changed)
+        changed = [name for name, ledger in ledgers.items() if self.ledgers.get(name) is not ledger]
+        return self._after(ledgers, leaving, (*changed, *(self.ledgers.keys() - ledgers.keys())))
 
     def _after(
         self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str], changed: Iterable[str]
