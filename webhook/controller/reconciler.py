@@ -210,8 +210,7 @@ class QuotaReconciler:
         since = self.observed.spec_since(namespace)
         if counter.is_listed(namespace, since):
             return True
-        waiting = sum(_is_anew(ledger) for ledger in self.observed.ledgers().values())
-        if not counter.pods.is_longer(waiting):
+        if not counter.pods.is_longer(self.observed.uncounted()):
             return True
         if not self._listing.acquire(blocking=False):
             return False
