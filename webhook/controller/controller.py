@@ -190,6 +190,7 @@ class Controller:
             self.ledger_objects,
             leads=self._leads,
             stale=lambda: staleness(self.usage_cache.own.informers),
+            left_out=moves.sizes.left_out,
             events=self._events,
         )
         self._team_reconciler = TeamReconciler(store, self.observed, self.teams, moves, self._reconciler)

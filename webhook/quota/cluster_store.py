@@ -53,7 +53,7 @@ class ClusterStore:
     ) -> None:
         """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
         self._api, self._installation, self._team_of = api, installation, team_of
-        self.teams = teams or TeamObjects()
+        self._teams = teams or TeamObjects()
         self._places: dict[str, str] = {}
 
     def place(self, namespace: str) -> str:
@@ -97,7 +97,7 @@ class ClusterStore:
         """Read the object of the team of that name. None without one. Raises LedgerError."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(team_object_name(name)), PLURAL, seconds)
-            return None if found is None else self.teams.decode(found)
+            return None if found is None else self._teams.decode(found)
 
     def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
         team = self.read_team(team_name(place), seconds)
@@ -139,7 +139,7 @@ class ClusterStore:
 
     def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeam:
         """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
-        name, body = team_object_name(team_ledgers.team.name), self.teams.encode(version, team_ledgers)
+        name, body = team_object_name(team_ledgers.team.name), self._teams.encode(version, team_ledgers)
         identity = self._swap(name, version, body, seconds)
         return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
 
