@@ -25,7 +25,7 @@ LONGEST_LIMITS = 1280
 """Characters of the names and amounts of `hard` at most: 38 names such as `classes/nvidia-a100`. Each ledger repeats them, and
 takes some 500 besides: 500 * (1280 + 500) and LONGEST_GUARANTEED are 1.021 MB, and 1 MiB is 1.049 MB."""
 LONGEST_GUARANTEED = 128 * 1024
-"""Characters of the names and amounts of `guaranteed` at most: eight amounts for each of 500 namespaces."""
+"""Characters of the names and amounts of `guaranteed` at most: `gpus` and six classes for each of 500 namespaces."""
 LONGEST_CONTACT = 256
 """Characters of `contact`, which denials repeat."""
 
