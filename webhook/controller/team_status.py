@@ -1,7 +1,7 @@
 """The status of every ClusterGPUQuota shows the ledgers of its team to people. The leader writes it. No decision depends on it.
 
 Ready: all namespaces are counted. Exceeded: usage is above the limits. Stale: counts may lag. TooManyNamespaces: the last ones by
-name are not in the team, and denied.
+name are not in the team, and denied. TooLarge: something is not in force, because one object has all ledgers of the team.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ from webhook.controller.quota_status import (
     NOT_COUNTED,
     READY,
     TRUE,
+    UNREADABLE,
     Verdict,
     exceeded,
     replaced,
     shown_names,
     stale_verdict,
-    unreadable,
 )
 from webhook.controller.records import LedgerRecord
 from webhook.controller.status_writer import StatusWriter
@@ -46,11 +46,14 @@ from webhook.quota.team_documents import (
 LARGEST = 10
 """Namespaces in a status. `gpu-admission quota` shows all."""
 TOO_MANY = "TooManyNamespaces"
+TOO_LARGE = "TooLarge"
 
 
 class TeamStatusWriter(StatusWriter[TeamRecord]):
+    """`left_out` is `TeamSizes.left_out`."""
+
     kind = TEAM
-    with_event = (EXCEEDED, TOO_MANY)
+    with_event = (EXCEEDED, TOO_MANY, TOO_LARGE)
 
     def __init__(
         self,
@@ -61,12 +64,14 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         *,
         leads: Callable[[], bool],
         stale: Callable[[], str],
+        left_out: Callable[[str, list[str]], list[str]],
         events: EventQueue,
     ) -> None:
         super().__init__(
             api, membership.names, team_path, team_reference, leads=leads, stale=stale, events=events
         )
         self._membership, self._quotas, self._ledger_objects = membership, quotas, ledger_objects
+        self._left_out = left_out
 
     def record(self, key: str) -> TeamRecord | None:
         return self._membership.record(key)
@@ -74,11 +79,12 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
     def shown(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
         found = next(iter(self._ledger_objects.items(team_object_name(record.name))), None)
-        if found is None:
+        if found is None and not record.problem:
             return None
-        before, team, now = record.status, found.team, datetime.now(UTC)
-        if team is None:
-            kept = unreadable(found.problem, before.conditions, before.observed_generation, now)
+        before, team, now = record.status, found and found.team, datetime.now(UTC)
+        if team is None or record.problem:
+            verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, found))}
+            kept = replaced(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=kept)
         ledgers, spec = team.team_ledgers, team.team_ledgers.team
         if spec.uid != record.uid:
@@ -97,6 +103,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             EXCEEDED: exceeded(amounts["used"], spec.hard, "used by all namespaces is within spec.hard"),
             "Stale": stale_verdict(self.stale()),
             TOO_MANY: _too_many(members),
+            TOO_LARGE: _too_large(self._left_out(record.name, members)),
         }
         return TeamStatus(
             hard=spec.hard,
@@ -183,3 +190,18 @@ def _too_many(members: Sequence[str]) -> Verdict:
         return FALSE, "WithinLimit", f"at most {MAX_NAMESPACES} namespaces belong to it"
     why = f"{len(members)} namespaces belong to it, and a team has at most {MAX_NAMESPACES}"
     return TRUE, "BeyondLimit", f"{why}: all GPUs are denied in {shown_names(beyond)}"
+
+
+def _too_large(left_out: Sequence[str]) -> Verdict:
+    if not left_out:
+        return FALSE, "Fits", "one object has all its ledgers"
+    why = "one object has all ledgers of the team, and would be too large"
+    return TRUE, "NoRoom", f"{why}: not in force: {shown_names(left_out)}"
+
+
+def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
+    if ledger_object is None:
+        return f"{record.problem}: it limits nothing"
+    if ledger_object.team is None:
+        return f"{ledger_object.problem}: requests are denied"
+    return f"{record.problem}: what was in force before stays"

@@ -130,7 +130,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         readable = (f"{head}{_AND_IDS}{_ITEMS.join(items)}" for head, items in lines.items())
         return _LINES.join((*readable, *self.unreadable))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Characters of the text, with a final newline."""
         items = sum(

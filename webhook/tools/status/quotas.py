@@ -205,7 +205,12 @@ def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
         is_unreadable = ready is not None and ready.reason == QuotaState.UNREADABLE.value
         state = QuotaState.UNREADABLE if is_unreadable else QuotaState.NOT_COUNTED
         return state, ready.message if ready else "not counted yet: GPU pods are denied"
-    for state in (QuotaState.EXCEEDED, QuotaState.TOO_MANY_NAMESPACES, QuotaState.STALE):
+    for state in (
+        QuotaState.EXCEEDED,
+        QuotaState.TOO_MANY_NAMESPACES,
+        QuotaState.TOO_LARGE,
+        QuotaState.STALE,
+    ):
         if condition := record.status.true(state.value):
             return state, condition.message
     return QuotaState.READY, ""

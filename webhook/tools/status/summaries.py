@@ -29,6 +29,8 @@ class QuotaState(Enum):
     """It, or its ledger, cannot be read."""
     EXCEEDED = "Exceeded"
     TOO_MANY_NAMESPACES = "TooManyNamespaces"
+    TOO_LARGE = "TooLarge"
+    """One object has no room for all ledgers of the team."""
     STALE = "Stale"
     READY = "Ready"
 

@@ -13,6 +13,7 @@ from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
+from tests.calls import calls
 from tests.cases import cases
 from tests.policies.quota.ledger.test_decide import Amounts, amounts, creation
 
@@ -182,3 +183,45 @@ def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> Non
                 max(held[one], int(guaranteed.get(one, {}).get("gpus", 0))) for one in names if one != each
             )
             assert own.team.others["gpus"] == Fraction(total)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    names = ("a", "b", "c", "d")
+    found = TeamLedgers(team({"gpus": 9, "a": 4}, {"a": {"gpus": 2}, "new": {"a": 1}}), {})
+    for number in range(40):
+        name = chance.choice(names)
+        used = {key: chance.randrange(4) for key in ("gpus", "a") if chance.random() < 0.8}
+        held = [Reservation(f"{number}", amounts(gpus=2), name="pods/x")] * chance.randrange(2)
+        ledger = replace(counted(used, None, *held), waiting_for_team=chance.randrange(3))
+        match chance.choice(("with", "with", "leave", "without", "later")):
+            case "with":
+                found = found.with_ledger(name, ledger)
+            case "leave" if name in found.ledgers:
+                found = found.leave(name)
+            case "without" if name in found.leaving:
+                found = found.without(name)
+            case "later":
+                kept = {each: found.ledgers[each] for each in found.ledgers if chance.random() < 0.8}
+                found = found.later({**kept, name: ledger}, frozenset())
+        anew = TeamLedgers(found.team, found.ledgers, found.leaving)
+        for each in (*names, "new", "other"):
+            assert found.share(each) == anew.share(each)
+            assert found.limit(each, 500) == anew.limit(each, 500)
+
+
+def test_a_decision_costs_as_much_in_a_large_team_as_in_a_small_one() -> None:
+    def of(number: int) -> TeamLedgers:
+        found = TeamLedgers(team({"gpus": 900}), {f"n{each}": counted({"gpus": 1}) for each in range(number)})
+        return found.with_ledger("n0", counted({"gpus": 2}))  # its sums were added up once
+
+    def decision(found: TeamLedgers) -> None:
+        ledger = found.of("n1")
+        assert ledger is not None
+        decided = decide(ledger, [creation("pod", gpus=1)], limit=found.limit("n1", 10_000))
+        assert decided.verdicts[0].allowed
+        assert found.with_ledger("n1", decided.ledger).of("n1")
+
+    small, large = of(4), of(400)
+    assert calls(lambda: decision(large)) == calls(lambda: decision(small))

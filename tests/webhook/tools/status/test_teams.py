@@ -159,6 +159,11 @@ def true(kind: str, message: str) -> TeamStatus:
         QuotaState.TOO_MANY_NAMESPACES,
         "501 namespaces belong to it",
     ),
+    too_large=(
+        team(true("TooLarge", "not in force: the spec")),
+        QuotaState.TOO_LARGE,
+        "not in force: the spec",
+    ),
 )
 def test_the_state_of_a_team(record: Any, state: QuotaState, message: str) -> None:
     found = team_summary(record)
