@@ -22,7 +22,7 @@ def team_title(name: str) -> str:
     return f"ClusterGPUQuota {name}"
 
 
-class Team(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Team(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, dict=True):
     """The spec in force of a ClusterGPUQuota. `guaranteed` is by namespace. `contact` is whom a denial says to ask."""
 
     name: str
