@@ -57,8 +57,7 @@ class ObservedLedgers:
         if observed.place == namespace:
             return VersionedLedger(observed.ledger, str(observed.version))
         team = self._teams.get(observed.place)
-        ledger = team.team_ledgers.of(namespace) if team else None
-        return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
+        return team.of(namespace) if team else None
 
     def knows(self, namespace: str) -> bool:
         """Whether a ledger of the namespace was observed, wherever it is now."""

@@ -101,8 +101,7 @@ class ClusterStore:
 
     def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
         team = self.read_team(team_name(place), seconds)
-        ledger = team.team_ledgers.of(namespace) if team else None
-        return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
+        return team.of(namespace) if team else None
 
     def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:
         """Return the ledger that the GPUQuota asks for, never counted. None without a GPUQuota."""

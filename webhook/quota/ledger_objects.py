@@ -49,6 +49,11 @@ class VersionedTeam(msgspec.Struct, frozen=True):
     version: str = NO_LEDGER_OBJECT
     uid: str = ""
 
+    def of(self, namespace: str) -> VersionedLedger | None:
+        """Return the ledger of a namespace. None if it is not decided by this object."""
+        ledger = self.team_ledgers.of(namespace)
+        return VersionedLedger(ledger, self.version, self.team_ledgers) if ledger else None
+
 
 class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """The text of a ledger. Revisions are text, as everywhere in Kubernetes."""
