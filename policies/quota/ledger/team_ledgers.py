@@ -23,12 +23,14 @@ class _Sums(msgspec.Struct, frozen=True):
     """What one or more namespaces add to their team.
 
     `taken` and `lacking` have each dimension of `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
-    that wait for the team, or are being created to wait. `reserved_size` is in characters.
+    that wait for the team, or are being created to wait. `lifts_size` and `reserved_size` are the characters of what is held for
+    pods that wait, and of other reservations.
     """
 
     taken: Vector
     lacking: Mapping[str, int]
     waiting: int = 0
+    lifts_size: int = 0
     reserved_size: int = 0
 
     def plus(self, other: "_Sums") -> "_Sums":
@@ -42,6 +44,7 @@ class _Sums(msgspec.Struct, frozen=True):
             {key: combine(amount, other.taken[key]) for key, amount in self.taken.items()},
             {key: combine(number, other.lacking[key]) for key, number in self.lacking.items()},
             combine(self.waiting, other.waiting),
+            combine(self.lifts_size, other.lifts_size),
             combine(self.reserved_size, other.reserved_size),
         )
 
@@ -105,9 +108,17 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         return self._after(ledgers, self.leaving - {namespace}, (namespace,))
 
     def limit(self, namespace: str, limit: int) -> int:
-        """Return how many characters the reservations of a namespace may take, if those of all may take `limit`."""
-        others = self._others(namespace).reserved_size
-        return max(0, min(limit // NAMESPACE_PARTS, limit - others))
+        """Return how many characters the reservations of a namespace may take, if those of all may take `limit`.
+
+        Half of the room is for those that come first, of which one namespace takes at most a NAMESPACE_PARTS-th of all. Each
+        namespace has an equal part of the other half for itself. So whatever the others do, each can reserve something. What is
+        held for pods that wait is the controller's, and takes part in neither.
+        """
+        others, own_lifts = self._others(namespace), self._part(namespace).lifts_size
+        room = limit - own_lifts - others.lifts_size
+        first = min(room // NAMESPACE_PARTS, room // 2 - others.reserved_size)
+        own_part = room // 2 // max(1, len(self.ledgers))
+        return own_lifts + max(0, min(max(first, own_part), room - others.reserved_size))
 
     def share(self, namespace: str) -> TeamShare:
         """Return what the ledger of a namespace sees of the team."""
@@ -147,7 +158,8 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             taken,
             {key: ledger.used is not None and key not in ledger.used for key in hard},
             ledger.waiting_for_team + ledger.reservations.waiting,
-            ledger.reservations.size,
+            ledger.reservations.lifts_size,
+            ledger.reservations.size - ledger.reservations.lifts_size,
         )
 
     def _taken_by(self, namespace: str) -> Vector:
