@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from time import monotonic, sleep
@@ -57,13 +56,13 @@ class StatusWriter(Generic[Record]):
         self._failed: set[str] = set()
         self._was_stale = False
 
-    @abstractmethod
     def record(self, key: str) -> Record | None:
         """Return the object in the watch."""
+        raise NotImplementedError
 
-    @abstractmethod
     def shown(self, record: Record) -> LimitsStatus | None:
         """Return the status that the object should have. None if that is not known."""
+        raise NotImplementedError
 
     def write(self, key: str) -> bool:
         """Write the status of an object if it differs, and return whether it did. Raises `errors.ApiError`."""
