@@ -29,9 +29,9 @@ def metrics_of(source: Path) -> Iterator[MetricDefinition]:
         if not (isinstance(call, ast.Call) and len(call.args) > 1 and isinstance(call.func, ast.Name)):
             continue
         made, keywords = call.func, call.keywords
-        match constants.get(made.id):
-            case ast.Call(ast.Name("partial"), [ast.Name() as made], partly):
-                keywords = [*keywords, *partly]
+        partly = constants.get(made.id)
+        if isinstance(partly, ast.Call) and partly.args and isinstance(partly.args[0], ast.Name):
+            made, keywords = partly.args[0], [*keywords, *partly.keywords]
         kind, name = METRIC_TYPES.get(made.id.lower()), call.args[0]
         if kind is None or not isinstance(name, ast.Constant):
             continue

@@ -81,7 +81,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         found = next(iter(self._ledger_objects.items(team_object_name(record.name))), None)
         if found is None and not record.problem:
             return None
-        before, team, now = record.status, found and found.team, datetime.now(UTC)
+        before, team, now = record.status, found.team if found else None, datetime.now(UTC)
         if team is None or record.problem:
             verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, found))}
             kept = replaced(before.conditions, verdicts, before.observed_generation, now)
