@@ -36,7 +36,7 @@ from webhook.controller.records import LedgerRecord
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.teams import TeamMembership
 from webhook.quota.documents import QuotaRecord
-from webhook.quota.ledger_objects import team_object_name
+from webhook.quota.ledger_objects import KIND, team_object_name
 from webhook.quota.team_documents import (
     Member,
     Members,
@@ -220,7 +220,9 @@ def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
     if ledger_object is None:
         return f"{record.problem}: it limits nothing"
     if ledger_object.team is None:
-        return f"{ledger_object.problem}: requests are denied"
+        return (
+            f"{ledger_object.problem}: requests are denied until {KIND} {ledger_object.namespace} is deleted"
+        )
     return f"{record.problem}: what was in force before stays"
 
 
