@@ -192,7 +192,9 @@ def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Ve
         if ledgers.has(namespace) and ledger.used is not None and keys <= ledger.used.keys()
     }
     if missing := [namespace for namespace in members[:MAX_NAMESPACES] if namespace not in counted]:
-        return FALSE, NOT_COUNTED, f"not counted for the team yet: {shown_names(missing)}"
+        why = f"not counted for the team yet: {shown_names(missing)}"
+        status, _, message = others[TOO_LARGE]
+        return FALSE, NOT_COUNTED, f"{why}; {message}" if status == TRUE else why
     for kind, (status, _, message) in others.items():
         if status == TRUE:
             return TRUE, kind, message
