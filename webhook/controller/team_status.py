@@ -33,7 +33,7 @@ from webhook.controller.records import LedgerRecord
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.teams import TeamMembership
 from webhook.quota.documents import LimitsStatus, QuotaRecord, decimals
-from webhook.quota.ledger_objects import team_object_name
+from webhook.quota.ledger_objects import KIND, team_object_name
 from webhook.quota.team_documents import (
     Member,
     Members,
@@ -175,7 +175,9 @@ def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Ve
         if ledgers.has(namespace) and ledger.used is not None and keys <= ledger.used.keys()
     }
     if missing := [namespace for namespace in members[:MAX_NAMESPACES] if namespace not in counted]:
-        return FALSE, NOT_COUNTED, f"not counted for the team yet: {shown_names(missing)}"
+        why = f"not counted for the team yet: {shown_names(missing)}"
+        status, _, message = others[TOO_LARGE]
+        return FALSE, NOT_COUNTED, f"{why}; {message}" if status == TRUE else why
     for kind, (status, _, message) in others.items():
         if status == TRUE:
             return TRUE, kind, message
@@ -203,5 +205,7 @@ def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
     if ledger_object is None:
         return f"{record.problem}: it limits nothing"
     if ledger_object.team is None:
-        return f"{ledger_object.problem}: requests are denied"
+        return (
+            f"{ledger_object.problem}: requests are denied until {KIND} {ledger_object.namespace} is deleted"
+        )
     return f"{record.problem}: what was in force before stays"

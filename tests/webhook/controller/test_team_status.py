@@ -162,6 +162,12 @@ def test_what_has_no_room_in_the_object_is_named() -> None:
     assert world.conditions()["TooLarge"] == ("True", "NoRoom", why)
     assert world.conditions()["Ready"] == ("True", "TooLarge", why)
     assert ("Warning", "TooLarge", why) in world.happened
+    world.members.append("vision-new")
+    assert world.conditions()["Ready"] == (
+        "False",
+        "NotCounted",
+        f"not counted for the team yet: vision-new; {why}",
+    )
 
 
 @cases(
@@ -204,7 +210,12 @@ def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
     before = world.show()
     world.ledger_object = LedgerRecord("o", PLACE, problem="the GPUQuotaLedger of a team cannot be read")
 
-    assert world.conditions()["Ready"][:2] == ("False", "Unreadable")
+    assert world.conditions()["Ready"] == (
+        "False",
+        "Unreadable",
+        "the GPUQuotaLedger of a team cannot be read: requests are denied until GPUQuotaLedger "
+        "clustergpuquota.vision is deleted",
+    )
     assert world.show()["used"] == before["used"]
 
 
