@@ -327,7 +327,7 @@ def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
         scene.world.belongs["cv"] = ""
         scene.reconcile("cv")
         assert scene.world.decides("cv") == "cv"
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 3 * _bytes(scene))
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         scene.world.belongs["cv"] = "a"
