@@ -76,7 +76,7 @@ class TeamStatusWriter(StatusWriter):
         """Write the status of a ClusterGPUQuota if it differs, and return whether it did. Raises `errors.ApiError`."""
         record = self._membership.record(team)
         ledger_object = next(iter(self._ledger_objects.items(team_object_name(team))), None)
-        if record is None or ledger_object is None:
+        if record is None:
             return False
         before, status = record.status, self._shown(record, ledger_object)
         if status is None or status == before:
@@ -91,13 +91,17 @@ class TeamStatusWriter(StatusWriter):
             self._events.put(EventRecord(regarding=regarding, reason=reason, message=message, kind=kind))
         return True
 
-    def _shown(self, record: TeamRecord, ledger_object: LedgerRecord) -> TeamStatus | None:
-        """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
+    def _shown(self, record: TeamRecord, ledger_object: LedgerRecord | None) -> TeamStatus | None:
+        """Return the status that it should have, None while it has no ledgers, or those of a former ClusterGPUQuota."""
         before, now = record.status, datetime.now(UTC)
-        team = ledger_object.team
+        team = ledger_object.team if ledger_object else None
         if team is None:
-            verdict = (FALSE, UNREADABLE, f"{ledger_object.problem}: requests are denied")
-            found = replaced(before.conditions, {READY: verdict}, before.observed_generation, now)
+            problem = f"{ledger_object.problem}: requests are denied" if ledger_object else record.problem
+            if not problem:
+                return None
+            found = replaced(
+                before.conditions, {READY: (FALSE, UNREADABLE, problem)}, before.observed_generation, now
+            )
             return msgspec.structs.replace(before, conditions=found)
         ledgers, spec = team.team_ledgers, team.team_ledgers.team
         if spec.uid != record.uid:
@@ -130,7 +134,7 @@ class TeamStatusWriter(StatusWriter):
             },
             conditions=replaced(
                 before.conditions,
-                {READY: _ready(ledgers, members, verdicts), **verdicts},
+                {READY: _ready(record, ledgers, members, verdicts), **verdicts},
                 spec.generation,
                 now,
             ),
@@ -179,8 +183,12 @@ def _gpus(vector: Vector) -> float:
     return float(vector.get(GPUS, NOTHING))
 
 
-def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]) -> Verdict:
+def _ready(
+    record: TeamRecord, ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]
+) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
+    if record.problem:
+        return FALSE, UNREADABLE, f"{record.problem}: its last valid version holds"
     keys = ledgers.team.hard.keys()
     counted = {
         namespace

@@ -1,5 +1,6 @@
 """Whether a namespace without a ledger belongs to a team, so that it is denied until it is counted."""
 
+import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -18,17 +19,21 @@ LISTED_SECONDS = 1.0
 
 _PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 
+log = logging.getLogger("gpu_admission.quota")
+
 
 class TeamLookup:
     """All ClusterGPUQuotas, from a list that began at most LISTED_SECONDS ago. Any number of threads may call it.
 
-    Labels are read only if a ClusterGPUQuota has a selector, and none has a name for the namespace.
+    Labels are read only if a ClusterGPUQuota has a selector, and none has a name for the namespace. While the API server does not
+    serve the kind, no namespace has a team.
     """
 
     def __init__(self, api: ApiClient, clock: Callable[[], float] = monotonic) -> None:
         self._api, self._clock = api, clock
         self._listing = threading.Lock()
         self._teams, self._listed_at = Teams(), float("-inf")
+        self._is_served = True
 
     def of(self, namespace: str, seconds: float) -> NamedTeam | None:
         """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
@@ -62,8 +67,17 @@ class TeamLookup:
 
     def _list(self, seconds: float) -> None:
         begun = self._clock()
-        records = map(decode_team, _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ())
-        self._teams = Teams(named for record in records if (named := record.named) is not None)
+        try:
+            listed = _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ()
+        except errors.NotFound:
+            # Until it knows all stored kinds, an API server that has just started answers 503 instead
+            # (`k8s.io/apiserver/pkg/util/notfoundhandler`).
+            if self._is_served:
+                log.warning("the API server does not serve ClusterGPUQuotas: no namespace has a team")
+            self._is_served, listed = False, ()
+        else:
+            self._is_served = True
+        self._teams = Teams(named for each in listed if (named := decode_team(each).named) is not None)
         self._listed_at = begun
 
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:

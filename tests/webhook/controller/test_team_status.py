@@ -45,7 +45,8 @@ class World:
         granted = self.record.granted
         assert granted is not None
         self.ledgers = TeamLedgers(granted, {f"vision-{name}": each for name, each in ledgers.items()})
-        self.ledger_object = LedgerRecord("o", PLACE, team=VersionedTeam(self.ledgers, "1", "o"))
+        found = LedgerRecord("o", PLACE, team=VersionedTeam(self.ledgers, "1", "o"))
+        self.ledger_object: LedgerRecord | None = found
         self.happened: list[tuple[str, str, str]] = []
         self.writes = 0
         quota = SimpleNamespace(hard={GPUS: Fraction(8)})
@@ -53,7 +54,9 @@ class World:
             record=lambda _name: self.record, members=lambda _name: self.members, all=lambda: [self.record]
         )
         quotas: Any = SimpleNamespace(items=lambda name: (quota,) if name == "vision-cv" else ())
-        objects: Any = SimpleNamespace(items=lambda name: (self.ledger_object,) if name == PLACE else ())
+        objects: Any = SimpleNamespace(
+            items=lambda name: filter(None, (self.ledger_object,) if name == PLACE else ())
+        )
         events: Any = SimpleNamespace(
             put=lambda each: self.happened.append((each.kind, each.reason, each.message))
         )
@@ -168,6 +171,32 @@ def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
 
     assert world.conditions()["Ready"][:2] == ("False", "Unreadable")
     assert world.show()["used"] == before["used"]
+
+
+BROKEN = (
+    "the ClusterGPUQuota cannot be read: must be at most hard in sum: 4 of gpus exceed 2 - at `$.guaranteed`"
+)
+
+
+@cases(
+    ("has_ledgers", "want", "used"),
+    before_it_was_ever_in_force=(False, BROKEN, None),
+    after_its_last_valid_version=(True, f"{BROKEN}: its last valid version holds", {"gpus": "6"}),
+)
+def test_one_that_is_not_valid_says_what_is_wrong(has_ledgers: bool, want: str, used: object) -> None:
+    world = World(ALL)
+    world.ledger_object = world.ledger_object if has_ledgers else None
+    world.document["spec"]["hard"] = {"gpus": 2}
+
+    assert world.conditions()["Ready"] == ("False", "Unreadable", want)
+    assert world.show().get("used") == used
+    assert world.writes == 1
+
+
+def test_one_that_is_new_has_no_status_yet() -> None:
+    world = World(ALL)
+    world.ledger_object = None
+    assert not world.writer.write("vision")
 
 
 def test_ledgers_of_the_one_before_say_nothing_of_this_one() -> None:

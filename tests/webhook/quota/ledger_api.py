@@ -26,6 +26,7 @@ class LedgerApi:
         self.reads: list[str] = []
         self.teams: list[dict[str, Any]] = []
         """The ClusterGPUQuotas."""
+        self.teams_fail: errors.ApiError | None = None
 
     def store(self) -> ClusterStore:
         """Return the store of another process."""
@@ -36,6 +37,8 @@ class LedgerApi:
         with self._lock:
             self.reads.append(path)
             if path == team_path():
+                if self.teams_fail is not None:
+                    raise self.teams_fail
                 return msgspec.json.encode({"metadata": {}, "items": self.teams})
             return msgspec.json.encode(self._found(path))
 
