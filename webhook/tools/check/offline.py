@@ -34,7 +34,6 @@ from webhook.serving.review import GroupKind
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
     CheckedCluster,
-    Key,
     RunQuota,
     applied_labels,
     budgets_of,
@@ -46,6 +45,7 @@ from webhook.tools.check.run_context import (
     run_quotas,
     teams_in,
 )
+from webhook.tools.check.run_teams import Key
 from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.gangs import starts_together
@@ -161,7 +161,7 @@ class Run:
             budgets=budgets_of(manifests, cluster),
             limits_of=limits_in(manifests, cluster),
         )
-        self._quota_of = run_quotas(manifests, engine.configuration, cluster)
+        self._quota_of = run_quotas(manifests, engine.configuration, cluster, self._by.labels_of)
         self._teams = teams_in(manifests)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 

@@ -27,6 +27,7 @@ from policies.policy import Labels
 from policies.quota.amounts import Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
+from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import NamedTeam, team_warnings
@@ -45,9 +46,11 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, re
 from webhook.configuration.loader import Configuration
 from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
+from webhook.tools.check.run_teams import Key, RunTeam, run_teams
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_grant
 from webhook.tools.status.report import QuotaState
+from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -138,19 +141,18 @@ def _labels(manifest: Manifest) -> Labels:
     return tuple(sorted({**written, NAME_LABEL: manifest.name}.items()))
 
 
-Key = tuple[str, str, str]
-"""API group, kind and name: of two documents of one object the later one holds."""
-
-
 class RunQuota(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used.
 
-    `granted.held` is what a cluster holds already, None where that is not known.
+    `granted.held` is what a cluster holds already, None where that is not known. `requested` is that of the namespace, `team`
+    has those of all its namespaces.
     """
 
+    namespace: str
     granted: QuotaGrant
     configuration: Configuration
     requested: dict[Key, Vector]
+    team: RunTeam | None = None
     key: Key = ("", "", "")
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
@@ -169,7 +171,10 @@ class RunQuota(msgspec.Struct, frozen=True):
 
     def grant(self) -> QuotaGrant:
         others = total(demand for other, demand in self.requested.items() if other != self.key)
-        return replace(self.granted, held=total((self.granted.held or {}, others)))
+        share = self.granted.team
+        if self.team is not None and share is not None:
+            share = self.team.share(self.namespace, share)
+        return replace(self.granted, held=total((self.granted.held or {}, others)), team=share)
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
@@ -180,15 +185,22 @@ def is_quota(manifest: Manifest) -> bool:
 
 
 def run_quotas(
-    manifests: Iterable[Manifest], configuration: Configuration, cluster: "CheckedCluster | None"
+    manifests: Sequence[Manifest],
+    configuration: Configuration,
+    cluster: "CheckedCluster | None",
+    labels_of: Callable[[str], Labels],
 ) -> Callable[[str], RunQuota | None]:
     """Return what returns the quota of a namespace: of the manifests, else of the cluster, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
-    written = grants(reduce(operator.or_, found, {}))
+    read = [_read(manifest) for manifest in manifests if is_quota(manifest)]
+    written = grants(reduce(operator.or_, (each.quotas for each in read), {}))
+    written_teams = {name: spec for each in read if not each.problems for name, spec in each.teams.items()}
     configured = grants(configuration.quotas)
+    stored = cluster.teams if cluster else tuple
+    team_of = run_teams(stored, written_teams, labels_of)
+    is_alone = len({manifest.namespace for manifest in manifests}) == 1
 
     @cache
     def quota_of(namespace: str) -> RunQuota | None:
@@ -196,7 +208,17 @@ def run_quotas(
         granted = written.get(namespace) or in_force or configured.get(namespace)
         if granted and in_force:
             granted = replace(granted, held=in_force.held, waiting=in_force.waiting, team=in_force.team)
-        return RunQuota(granted, configuration, {}) if granted else None
+        # The status of a GPUQuota says all about a team that the objects of one namespace need.
+        is_said = granted is not None and (is_alone or granted.team is None) and not written_teams
+        team = None if is_said else team_of(namespace)
+        if team is not None:
+            if granted is None and cluster and team.record.status.used is None:
+                cluster.note_uncounted(namespace, team.record.name)
+            granted = team.granted(namespace, granted)
+        if granted is None:
+            return None
+        requested = team.requested.setdefault(namespace, {}) if team else {}
+        return RunQuota(namespace, granted, configuration, requested, team)
 
     return quota_of
 
@@ -264,6 +286,8 @@ class CheckedCluster:
         self.configuration = cache(self._configuration)
         self.labels_of = cache(self._labels_of)
         self.quota = cache(self._quota)
+        self.teams = cache(lambda: read_teams(self._reader) or ())
+        self.note_uncounted = cache(self._note_uncounted)
         self.budgets = cache(self._budgets)
         self.stored = cache(self._stored)
         self._claims = cache(self._read_claims)
@@ -323,6 +347,10 @@ class CheckedCluster:
             note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
             self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
         return granted
+
+    def _note_uncounted(self, namespace: str, team: str) -> None:
+        note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"
+        self._notes.append(f"{note}: kubectl get cgpuq {team} says whether it is")
 
     def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"

@@ -170,10 +170,10 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
 
 
 class StatedQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` as the status of its GPUQuota says it, since tenants read no ledger. It reserves nothing."""
+    """A `NamespaceQuota` as statuses say it, since tenants read no ledger. It reserves nothing."""
 
     granted: QuotaGrant
-    record: QuotaRecord
+    holders: Mapping[str, tuple[Holder, ...]]
     configuration: Configuration
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
@@ -185,7 +185,7 @@ class StatedQuota(msgspec.Struct, frozen=True):
             used=None
             if self.granted.held is None
             else dict.fromkeys(self.granted.most, NOTHING) | self.granted.held,
-            holders=self.record.status.holders,
+            holders=self.holders,
         )
         return decide_alone(ledger, quota_request.on(ledger, {}))
 
@@ -194,17 +194,16 @@ class StatedQuota(msgspec.Struct, frozen=True):
 
 
 def stated_quota(
+    granted: QuotaGrant | None,
     record: QuotaRecord | None,
     configuration: Configuration,
-    now: datetime,
     *,
     released: Vector | None = None,
 ) -> StatedQuota | None:
-    """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
-    granted = stated_grant(record, now) if record else None
+    """Return a quota as if `released` were not held any more; None if nothing is granted. `record`: the GPUQuota."""
     if granted and granted.held and released:
         granted = msgspec.structs.replace(granted, held=positive_difference(granted.held, released))
-    return StatedQuota(granted, record, configuration) if record and granted else None
+    return StatedQuota(granted, record.status.holders if record else {}, configuration) if granted else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
