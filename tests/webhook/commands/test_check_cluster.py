@@ -191,7 +191,7 @@ def stored_quota(namespace: str, used: int, free: int) -> JSON:
 
 CV, NLP, PROD = "vision-cv", "vision-nlp", "vision-prod"
 OF_CV = f"{GROUP}/namespaces/{CV}/gpuquotas/default"
-GUARANTEED = {"guaranteed": {PROD: {"gpus": 8}}}
+GUARANTEED: JSON = {"guaranteed": {PROD: {"gpus": 8}}}
 YES, NO = "changed", "refused"
 
 

@@ -20,9 +20,10 @@ from webhook.cluster.api import ApiClient
 from webhook.controller import team_status
 from webhook.controller.metrics import TeamCollector
 from webhook.controller.records import LedgerRecord
-from webhook.controller.team_status import TeamStatusWriter
+from webhook.controller.team_status import TeamStatusWriter, held_by
 from webhook.quota.ledger_objects import VersionedTeam, team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
+from webhook.tools.status.teams import granted_by_team
 
 PLACE = team_object_name("vision")
 MEMBERS = ("vision-cv", "vision-nlp", "vision-prod")
@@ -112,6 +113,30 @@ def test_the_status_sums_up_the_namespaces() -> None:
     }
     assert shown["shown"]["guaranteedIdle"] == {"gpus": "3"}
     assert shown["observedGeneration"] == 2
+
+
+@cases(
+    ("shown", "namespace", "free", "really"),
+    of_one_that_is_named=(3, "vision-cv", 0, 0),
+    of_another_one=(3, "vision-nlp", 0, 0),
+    of_a_guaranteed_one=(3, "vision-prod", 3, 3),
+    of_one_that_is_not_named=(1, "vision-nlp", 0, 0),
+    what_a_guaranteed_one_holds_is_not_known_then=(1, "vision-prod", 4, 3),
+)
+def test_what_a_status_says_that_a_namespace_can_still_have(
+    shown: int, namespace: str, free: int, really: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(team_status, "LARGEST", shown)
+    world = World(ALL)
+    world.show()
+    granted, share = granted_by_team(world.record, namespace), world.ledgers.share(namespace)
+
+    assert granted is not None
+    assert granted.free == {GPUS: free}
+    held = held_by(world.ledgers.ledgers[namespace]).get(GPUS, Fraction(0))
+    assert share.free(GPUS, held) == really
+    assert granted.team is not None
+    assert granted.team.largest(GPUS) == [("vision-cv", 6), ("vision-prod", 4)]
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"
