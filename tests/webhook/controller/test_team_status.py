@@ -136,7 +136,7 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     held = held_by(world.ledgers.ledgers[namespace]).get(GPUS, Fraction(0))
     assert share.free(GPUS, held) == really
     assert granted.team is not None
-    assert granted.team.largest(GPUS) == [("vision-cv", 6), ("vision-prod", 4)]
+    assert dict(granted.team.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"
