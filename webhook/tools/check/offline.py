@@ -34,6 +34,7 @@ from webhook.serving.review import GroupKind
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
     CheckedCluster,
+    Key,
     RunQuota,
     applied_labels,
     budgets_of,
@@ -45,7 +46,6 @@ from webhook.tools.check.run_context import (
     run_quotas,
     teams_in,
 )
-from webhook.tools.check.run_teams import Key
 from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.gangs import starts_together

@@ -46,7 +46,7 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, re
 from webhook.configuration.loader import Configuration
 from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
-from webhook.tools.check.run_teams import Key, RunTeam, run_teams
+from webhook.tools.check.run_teams import RunTeam, run_teams
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_grant
 from webhook.tools.status.report import QuotaState
@@ -141,11 +141,14 @@ def _labels(manifest: Manifest) -> Labels:
     return tuple(sorted({**written, NAME_LABEL: manifest.name}.items()))
 
 
+Key = tuple[str, str, str]
+"""API group, kind and name: of two documents of one object the later one holds."""
+
+
 class RunQuota(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used.
 
-    `granted.held` is what a cluster holds already, None where that is not known. `requested` is that of the namespace, `team`
-    has those of all its namespaces.
+    `granted.held` is what a cluster holds already, None where that is not known.
     """
 
     namespace: str
@@ -178,6 +181,8 @@ class RunQuota(msgspec.Struct, frozen=True):
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
+        if self.team is not None:
+            self.team.count(self.namespace, total(self.requested.values()))
 
 
 def is_quota(manifest: Manifest) -> bool:
@@ -215,10 +220,7 @@ def run_quotas(
             if granted is None and cluster and team.record.status.used is None:
                 cluster.note_uncounted(namespace, team.record.name)
             granted = team.granted(namespace, granted)
-        if granted is None:
-            return None
-        requested = team.requested.setdefault(namespace, {}) if team else {}
-        return RunQuota(namespace, granted, configuration, requested, team)
+        return RunQuota(namespace, granted, configuration, {}, team) if granted else None
 
     return quota_of
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 
-import msgspec
 from msgspec.structs import replace
 
 from policies.policy import Labels
@@ -17,20 +17,21 @@ from webhook.quota.team_documents import TeamRecord
 from webhook.serving.lookups import NamespaceUnknown
 from webhook.tools.status.teams import granted_by_team, holding, share_of, stated_ledgers
 
-Key = tuple[str, str, str]
-"""API group, kind and name: of two documents of one object the later one holds."""
 
+@dataclass(eq=False)
+class RunTeam:
+    """A team, with its ledgers as a status says them.
 
-class RunTeam(msgspec.Struct, frozen=True):
-    """A team. `requested` is by namespace what each object requests.
-
-    `is_written`: its ClusterGPUQuota is among the manifests, so that what a status says of it does not hold.
+    `is_written`: its ClusterGPUQuota is among the manifests, so that what the status of a GPUQuota says of it does not hold.
     """
 
     record: TeamRecord
     ledgers: TeamLedgers
-    requested: dict[str, dict[Key, Vector]]
     is_written: bool
+
+    def __post_init__(self) -> None:
+        self._after = self.ledgers
+        """With what the objects of the run request."""
 
     def granted(self, namespace: str, own: QuotaGrant | None) -> QuotaGrant | None:
         """Return what a namespace is granted by its GPUQuota, if it has one, and by the team."""
@@ -42,23 +43,23 @@ class RunTeam(msgspec.Struct, frozen=True):
             share = own.team
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
             beyond = positive_difference(own.held or {}, share.guaranteed)
-            others = {key: amount - beyond.get(key, NOTHING) for key, amount in share.others.items()}
-            share = replace(share, others={key: max(amount, NOTHING) for key, amount in others.items()})
+            left = {key: amount - beyond.get(key, NOTHING) for key, amount in share.others.items()}
+            share = replace(share, others={key: max(amount, NOTHING) for key, amount in left.items()})
         pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
         return replace(own, team=share, unclassified_pods=pods)
 
+    def count(self, namespace: str, requested: Vector) -> None:
+        """Note what the objects of a namespace request together."""
+        known = self.ledgers.ledgers.get(namespace)
+        used = total(((known and known.used) or {}, requested))
+        self._after = self._after.with_ledger(namespace, holding(self.ledgers.team, used))
+
     def share(self, namespace: str, share: TeamShare) -> TeamShare:
         """Return what a namespace sees of the team after what objects in the other namespaces request."""
-        after = self.ledgers
-        for other, requested in self.requested.items():
-            if other != namespace:
-                known = after.ledgers.get(other)
-                used = total(((known and known.used) or {}, *requested.values()))
-                after = after.with_ledger(other, holding(after.team, used))
-        seen = share_of(after, namespace)
-        growth = positive_difference(seen.others, share_of(self.ledgers, namespace).others)
+        before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
+        growth = positive_difference(after.others, before.others)
         others = {key: amount + growth.get(key, NOTHING) for key, amount in share.others.items()}
-        return replace(share, others=others, held=seen.held)
+        return replace(share, others=others, held=after.held)
 
 
 def run_teams(
@@ -75,7 +76,7 @@ def run_teams(
             before = records.get(name) or TeamRecord(name=name, uid="", version="")
             records[name] = replace(before, spec=spec, namespaces=spec.namespaces)
         found = {
-            name: RunTeam(record, ledgers, {}, name in written)
+            name: RunTeam(record, ledgers, name in written)
             for name, record in records.items()
             if (ledgers := stated_ledgers(record)) is not None
         }
