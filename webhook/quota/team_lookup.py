@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import cache
 from time import monotonic
 
 import msgspec
@@ -33,7 +34,6 @@ class TeamLookup:
         self._api, self._clock = api, clock
         self._listing = threading.Lock()
         self._teams, self._listed_at = Teams(), float("-inf")
-        self._is_served = True
 
     def of(self, namespace: str, seconds: float) -> NamedTeam | None:
         """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
@@ -72,14 +72,16 @@ class TeamLookup:
         except errors.NotFound:
             # Until it knows all stored kinds, an API server that has just started answers 503 instead
             # (`k8s.io/apiserver/pkg/util/notfoundhandler`).
-            if self._is_served:
-                log.warning("the API server does not serve ClusterGPUQuotas: no namespace has a team")
-            self._is_served, listed = False, ()
-        else:
-            self._is_served = True
+            _warn_once()
+            listed = ()
         self._teams = Teams(named for each in listed if (named := decode_team(each).named) is not None)
         self._listed_at = begun
 
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:
         path = api_path("/api/v1", "namespaces", namespace)
         return dict(decode_metadata(self._api.get(path, timeout=seconds, accept=METADATA)).sorted_labels)
+
+
+@cache
+def _warn_once() -> None:
+    log.warning("the API server does not serve ClusterGPUQuotas: no namespace has a team")

@@ -9,6 +9,7 @@ from tests.cases import cases
 from tests.webhook.quota.ledger_api import LedgerApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.quota import team_lookup
 from webhook.quota.team_documents import team_path
 from webhook.quota.team_lookup import LISTED_SECONDS, TeamLookup
 
@@ -71,6 +72,7 @@ def test_a_namespace_that_is_not_there_is_no_answer() -> None:
 
 
 def test_while_the_kind_is_not_served_no_namespace_has_a_team(caplog: pytest.LogCaptureFixture) -> None:
+    team_lookup._warn_once.cache_clear()
     api, now = world(NAMED), 100.0
     lookup = TeamLookup(cast(ApiClient, api), lambda: now)
     for fails in (errors.NotFound("404 page not found"), errors.NotFound("404 page not found"), None):
