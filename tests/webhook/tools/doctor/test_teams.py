@@ -1,13 +1,19 @@
 """Doctor on ClusterGPUQuotas: namespaces, guarantees, and what the nodes have."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import msgspec
 
 from tests.builders import JSON
 from tests.cases import cases
+from tests.webhook.controller.test_class_capacity import Counter
 from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.test_nodes import node
 from tests.webhook.tools.doctor.test_quotas import COUNTED, QUOTAS, conditions, quota
+from webhook.controller.class_capacity import granted_and_there
+from webhook.quota.team_documents import decode_team
 
 TEAMS = "/apis/gpu-admission.dev/v1alpha1/clustergpuquotas"
 NAMESPACES, NODES = "/api/v1/namespaces", "/api/v1/nodes"
@@ -132,6 +138,16 @@ def test_whether_the_nodes_have_what_teams_are_granted(
 ) -> None:
     nodes = [node("a", A100), node("b", {})]
     assert_found("team-capacity", {TEAMS: teams, NODES: nodes}, want, tmp_path)
+    assert len(_exceeded_by_metrics(teams, nodes)) == len(want), "the alert fires for the same"
+
+
+def _exceeded_by_metrics(teams: list[JSON], nodes: list[JSON]) -> list[str]:
+    """Return the dimensions of which the metrics of the controller have more granted than there is."""
+    records = [decode_team(msgspec.json.encode(each)) for each in teams]
+    membership: Any = SimpleNamespace(all=lambda: records)
+    counter: Any = Counter([{**each, "metadata": {**each["metadata"], "uid": "u"}} for each in nodes], [])
+    found = granted_and_there(counter, membership, [])
+    return [key for key, (granted, there) in found.items() if granted > there]
 
 
 @cases(
