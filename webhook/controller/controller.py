@@ -269,8 +269,16 @@ class Controller:
         return {**own, **self.usage_cache.own.informers}
 
     def unready(self) -> str:
-        """Return why the controller is not ready, empty if it is. A follower is ready too."""
-        unlisted = [name for name, informer in self.informers().items() if not informer.synced]
+        """Return why the controller is not ready, empty if it is. A follower is ready too.
+
+        Without the kind ClusterGPUQuota there are no teams.
+        """
+        teams = self.teams.informer
+        unlisted = [
+            name
+            for name, each in self.informers().items()
+            if not (each.synced or (each is teams and each.is_missing))
+        ]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:

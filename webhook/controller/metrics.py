@@ -138,6 +138,29 @@ class TeamCollector(Collector):
         yield from (used, reserved, hard, guaranteed, namespaces)
 
 
+class GrantCollector(Collector):
+    """What quotas grant together, and what the nodes have, by dimension. `amounts` returns both at every scrape."""
+
+    def __init__(self, amounts: Callable[[], Mapping[str, tuple[Fraction, Fraction]]]) -> None:
+        self._amounts = amounts
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        granted = GaugeMetricFamily(
+            "gpu_admission_granted_gpus",
+            "What ClusterGPUQuotas, and GPUQuotas outside teams, grant together; none without a ClusterGPUQuota.",
+            labels=["dimension"],
+        )
+        nodes = GaugeMetricFamily(
+            "gpu_admission_node_gpus",
+            "Whole GPUs of the nodes, for each dimension of gpu_admission_granted_gpus.",
+            labels=["dimension"],
+        )
+        for key, (amount, there) in self._amounts().items():
+            granted.add_metric([key], float(amount))
+            nodes.add_metric([key], float(there))
+        yield from (granted, nodes)
+
+
 class WatchCollector(Collector):
     """`informers` returns the informers by resource. They are read at every scrape."""
 

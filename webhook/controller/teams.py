@@ -55,9 +55,8 @@ class TeamMembership:
     def record(self, team: str) -> TeamRecord | None:
         return self._records.get(team)
 
-    def names(self) -> list[str]:
-        """Return the names of all ClusterGPUQuotas."""
-        return list(self._records)
+    def all(self) -> list[TeamRecord]:
+        return list(self._records.values())
 
     def team_of(self, namespace: str) -> str:
         """Return the name of the ClusterGPUQuota to which the namespace belongs, "" if to none."""

@@ -117,13 +117,14 @@ class ClusterStore:
         return self._team_of(namespace, seconds) is not None
 
     def read_desired_team(self, name: str, seconds: float) -> Team | None:
-        """Return the spec of a ClusterGPUQuota. None without one."""
-        with _as_ledger_errors("read"):
-            found = self._get(team_documents.team_path(name), team_documents.TEAM_PLURAL, seconds)
-            record = None if found is None else team_documents.decode_team(found)
-        if record is not None and record.team is None:
-            raise LedgerError(record.problem, transient=False)
-        return record.team if record else None
+        """Return the spec of a ClusterGPUQuota. None without one, also while the API server does not serve the kind."""
+        path = team_documents.team_path(name)
+        with _as_ledger_errors("read"), contextlib.suppress(errors.NotFound):
+            record = team_documents.decode_team(self._api.get(path, timeout=seconds))
+            if record.team is None:
+                raise LedgerError(record.problem, transient=False)
+            return record.team
+        return None
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
@@ -173,8 +174,7 @@ class ClusterStore:
         try:
             return self._api.get(path, timeout=seconds)
         except errors.NotFound as error:
-            # An API server that has just started does not know the kind yet, and that must not mean "no quota". Of one object
-            # it begins otherwise to say that it is not there.
+            # That a kind is not there must not mean "no quota". Of one object the API server begins otherwise to say so.
             kind = f"{plural}.{GROUP}"
             if f'{kind} "' in str(error):
                 return None

@@ -239,6 +239,15 @@ def test_it_is_ready_once_everything_is_listed(
     assert controller.unready() == ""
 
 
+def test_it_is_ready_without_the_kind_of_teams_and_no_other(controller: Controller) -> None:
+    for name, informer in controller.informers().items():
+        informer.synced, informer.is_missing = name != "clustergpuquotas", True
+    assert controller.unready() == ""
+
+    controller.teams.informer.is_missing, controller.quotas.synced = False, False
+    assert controller.unready() == "not listed yet: gpuquotas, clustergpuquotas"
+
+
 def test_pauses_between_failures_double(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.controller.controller.random.uniform", lambda _least, most: most)
 

@@ -161,7 +161,7 @@ class Run:
             budgets=budgets_of(manifests, cluster),
             limits_of=limits_in(manifests, cluster),
         )
-        self._quota_of = run_quotas(manifests, engine.configuration, cluster)
+        self._quota_of = run_quotas(manifests, engine.configuration, cluster, self._by.labels_of)
         self._teams = teams_in(manifests)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 

@@ -28,6 +28,7 @@ from policies.quota.amounts import Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
@@ -46,8 +47,10 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, re
 from webhook.configuration.loader import Configuration
 from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
+from webhook.tools.check.run_teams import RunTeam, run_teams
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, stated_ledger
+from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -148,9 +151,11 @@ class RunQuota(msgspec.Struct, frozen=True):
     `stored.used` is what a cluster holds already, None where that is not known.
     """
 
+    namespace: str
     stored: QuotaLedger
     configuration: Configuration
     requested: dict[Key, Vector]
+    team: RunTeam | None = None
     key: Key = ("", "", "")
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
@@ -168,10 +173,15 @@ class RunQuota(msgspec.Struct, frozen=True):
 
     def ledger(self) -> QuotaLedger:
         others = (demand for other, demand in self.requested.items() if other != self.key)
-        return self.stored.using(total((self.stored.used or {}, *others)))
+        stored, share = self.stored, self.stored.team
+        if self.team is not None and share is not None:
+            stored = replace(stored, team=self.team.share(self.namespace, share))
+        return stored.using(total((stored.used or {}, *others)))
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
+        if self.team is not None:
+            self.team.count(self.namespace, total(self.requested.values()))
 
 
 def is_quota(manifest: Manifest) -> bool:
@@ -179,15 +189,22 @@ def is_quota(manifest: Manifest) -> bool:
 
 
 def run_quotas(
-    manifests: Iterable[Manifest], configuration: Configuration, cluster: "CheckedCluster | None"
+    manifests: Sequence[Manifest],
+    configuration: Configuration,
+    cluster: "CheckedCluster | None",
+    labels_of: Callable[[str], Labels],
 ) -> Callable[[str], RunQuota | None]:
     """Return what returns the quota of a namespace: of the manifests, else of the cluster, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
-    written = never_counted(reduce(operator.or_, found, {}))
+    read = [_read(manifest) for manifest in manifests if is_quota(manifest)]
+    written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
+    written_teams = {name: spec for each in read if not each.problems for name, spec in each.teams.items()}
     configured = never_counted(configuration.quotas)
+    stored = cluster.teams if cluster else tuple
+    team_of = run_teams(stored, written_teams, labels_of)
+    is_alone = len({manifest.namespace for manifest in manifests}) == 1
 
     @cache
     def quota_of(namespace: str) -> RunQuota | None:
@@ -195,7 +212,14 @@ def run_quotas(
         ledger = written.get(namespace) or in_force or configured.get(namespace)
         if ledger and in_force:
             ledger = replace(ledger, used=in_force.used, waiting=in_force.waiting, team=in_force.team)
-        return RunQuota(ledger, configuration, {}) if ledger else None
+        # The status of a GPUQuota says all about a team that the objects of one namespace need.
+        is_said = ledger is not None and (is_alone or ledger.team is None) and not written_teams
+        team = None if is_said else team_of(namespace)
+        if team is not None:
+            if ledger is None and cluster and team.record.status.used is None:
+                cluster.note_uncounted(namespace, team.record.name)
+            ledger = team.ledger(namespace, ledger)
+        return RunQuota(namespace, ledger, configuration, {}, team) if ledger else None
 
     return quota_of
 
@@ -263,6 +287,8 @@ class CheckedCluster:
         self.configuration = cache(self._configuration)
         self.labels_of = cache(self._labels_of)
         self.quota = cache(self._quota)
+        self.teams = cache(lambda: read_teams(self._reader) or ())
+        self.note_uncounted = cache(self._note_uncounted)
         self.budgets = cache(self._budgets)
         self.stored = cache(self._stored)
         self._claims = cache(self._read_claims)
@@ -322,6 +348,10 @@ class CheckedCluster:
             note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
             self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
         return ledger
+
+    def _note_uncounted(self, namespace: str, team: str) -> None:
+        note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"
+        self._notes.append(f"{note}: kubectl get cgpuq {team} says whether it is")
 
     def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"

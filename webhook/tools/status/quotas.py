@@ -124,8 +124,8 @@ def _hours(decimals: Mapping[str, str]) -> Vector:
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
 
-def stated_ledger(record: QuotaRecord, now: datetime, released: Vector | None = None) -> QuotaLedger | None:
-    """Return what a quota grants, and what its status says is used, less `released`. None if its spec cannot be read."""
+def stated_ledger(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
+    """Return what a quota grants, and what its status says is used. None if its spec cannot be read."""
     status = record.status
     if record.spec is None:
         return None
@@ -138,7 +138,7 @@ def stated_ledger(record: QuotaRecord, now: datetime, released: Vector | None = 
         team=_team_share(status.team, held),
         holders=status.holders,
     )
-    return ledger if status.used is None else ledger.using(positive_difference(held, released or {}))
+    return ledger if status.used is None else ledger.using(held)
 
 
 def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
@@ -170,7 +170,7 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
 
 
 class StatedQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` as the status of its GPUQuota says it, since tenants read no ledger. It reserves nothing."""
+    """A `NamespaceQuota` as statuses say it, since tenants read no ledger. It reserves nothing."""
 
     stated: QuotaLedger
     configuration: Configuration
@@ -185,14 +185,11 @@ class StatedQuota(msgspec.Struct, frozen=True):
 
 
 def stated_quota(
-    record: QuotaRecord | None,
-    configuration: Configuration,
-    now: datetime,
-    *,
-    released: Vector | None = None,
+    stated: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
 ) -> StatedQuota | None:
-    """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
-    stated = stated_ledger(record, now, released) if record else None
+    """Return a quota as if `released` were not held any more. None without one."""
+    if stated and stated.used and released:
+        stated = stated.using(positive_difference(stated.held, released))
     return StatedQuota(stated, configuration) if stated else None
 
 

@@ -25,6 +25,7 @@ WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
 FORMER = "unpinned"
 """The former name of `unclassifiedPods` of a GPUQuota."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+INSTALL_CRDS = "kubectl apply --server-side -k deploy/static/crds, or helm upgrade with crds.install=true"
 
 
 @doctor_check(
@@ -37,7 +38,7 @@ def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
         where = f"CustomResourceDefinition/{name}"
         definition = cluster.get(f"{CRDS}/{name}")
         if definition is None:
-            yield failure("crd-missing", where, "does not exist", APPLY)
+            yield failure("crd-missing", where, "does not exist", INSTALL_CRDS)
             continue
         conditions = {c["type"]: c for c in (definition.get("status") or {}).get("conditions") or ()}
         if (conditions.get("Established") or {}).get("status") != "True":
