@@ -97,7 +97,7 @@ class TeamStatusWriter(StatusWriter):
     def _shown(self, record: TeamRecord, ledger_object: LedgerRecord | None) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
         before, now = record.status, datetime.now(UTC)
-        team = ledger_object and ledger_object.team
+        team = ledger_object.team if ledger_object else None
         if team is None or record.problem:
             verdict = (FALSE, UNREADABLE, _unreadable(record, ledger_object))
             found = replaced(before.conditions, {READY: verdict}, before.observed_generation, now)

@@ -57,7 +57,9 @@ class World:
         )
         quotas: Any = SimpleNamespace(items=lambda name: (quota,) if name == "vision-cv" else ())
         objects: Any = SimpleNamespace(
-            items=lambda name: (self.ledger_object,) if name == PLACE and self.ledger_object else ()
+            items=lambda name: (
+                (self.ledger_object,) if name == PLACE and self.ledger_object is not None else ()
+            )
         )
         events: Any = SimpleNamespace(
             put=lambda each: self.happened.append((each.kind, each.reason, each.message))
