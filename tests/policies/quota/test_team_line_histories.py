@@ -248,9 +248,8 @@ class TeamWorld:
                     lines[name] = each.in_line(listed[name])
             elif not each.is_frozen:
                 turns[name] = each.count_and_turn(listed[name])
-        starved_before = ""
-        if self.draw.random() < 0.5 and not self.is_calm:
-            starved_before = f"2026-01-01T00:00:{self.draw.randrange(self.made // 2 + 1):02}Z"
+        ages = sorted({each.since for line in lines.values() for each in line.waiters})
+        starved_before = "" if self.is_calm else self.draw.choice(["", *ages])
         found = take_team_turn(counted, lines, starved_before)
         self.check_turn(counted, lines, starved_before, found.turns)
         for name, turn in found.turns.items():
