@@ -333,7 +333,7 @@ def amount_held(ledger: QuotaLedger, key: str) -> Fraction:
 @pytest.mark.parametrize("part", range(5))
 def test_the_lines_of_a_team_in_random_histories(part: int) -> None:
     started = waited = 0
-    for seed in range(part, HISTORIES // 4, 5):
+    for seed in range(part, HISTORIES // 2, 5):
         world = TeamWorld(seed)
         for _ in range(STEPS):
             world.step()
@@ -342,5 +342,5 @@ def test_the_lines_of_a_team_in_random_histories(part: int) -> None:
         started += sum(not pod.waits for each in world.namespaces.values() for pod in each.pods.values())
         world.let_all_end()
         waited += world.turns_that_wait
-    assert started > HISTORIES / 40
-    assert waited > HISTORIES / 8
+    assert started > HISTORIES / 20
+    assert waited
