@@ -47,6 +47,8 @@ def test_every_version_is_read_as_it_was_written(seed: int) -> None:
                 found = found.without(name)
             case "spec":
                 found = found.with_team(replace(TEAM, generation=number))
+            case _:
+                pass
         read = reader.decode(stored(writer.encode("", found), f"{number}"))
         assert (read.team_ledgers, read.version, read.uid) == (found, f"{number}", "object")
         if chance.random() < 0.3:  # a version that another process wrote
