@@ -218,6 +218,53 @@ def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
     run(test)
 
 
+def apart(scene: Scene) -> None:
+    """Have the ledgers of the namespaces in their own objects, and let them join."""
+    scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
+    for namespace in NAMESPACES:
+        scene.controller.reconcile(namespace)
+    scene.reconcile(PLACE)
+    scene.world.belongs |= dict.fromkeys(NAMESPACES, "a")
+    scene.world.api.writes.clear()
+
+
+def test_those_that_join_in_one_turn_meet_no_writes_of_each_other() -> None:
+    def test(scene: Scene) -> None:
+        apart(scene)
+        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": None}
+        assert {name: scene.world.decides(name) for name in ("cv", "prod")} == {"cv": PLACE, "prod": PLACE}
+
+    scene = run(test)
+    assert scene.world.api.writes == {f"{LEDGERS}/cv": 1, f"{LEDGERS}/prod": 1, OBJECT: 2}
+    assert scene.controller.quotas.metrics.conflicts._value.get() == 0
+
+
+def test_one_that_cannot_join_delays_no_other_one() -> None:
+    def test(scene: Scene) -> None:
+        apart(scene)
+        scene.fails = {"cv": LedgerError("away", transient=True)}
+        assert scene.reconcile("cv", "prod") == {"cv": scene.fails["cv"], "prod": None}
+        assert {name: scene.world.decides(name) for name in ("cv", "prod")} == {"cv": "cv", "prod": PLACE}
+
+    run(test)
+
+
+def test_joins_that_take_long_are_continued_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: now[0])
+
+    def passes() -> None:
+        now[0] += CONTEND_SECONDS + 1
+
+    def test(scene: Scene) -> None:
+        apart(scene)
+        scene.during = [passes]
+        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": SOON}
+        assert {name: scene.world.decides(name) for name in ("cv", "prod")} == {"cv": PLACE, "prod": "prod"}
+
+    run(test)
+
+
 def test_what_takes_long_is_continued_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is busy with one team for minutes would count as hung, and the process would be restarted."""
     now = [0.0]
