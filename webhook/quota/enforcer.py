@@ -22,7 +22,7 @@ class NamespaceQuota(Protocol):
     def ledger(self) -> QuotaLedger | None:
         """Return the ledger for advice. None without a quota, or if it could not be read in time.
 
-        What was spent of a budget in a former period is left out.
+        It has nothing that was spent of a budget in a former period.
         """
 
 

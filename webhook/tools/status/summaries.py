@@ -191,7 +191,7 @@ class DeniedOwner(Shown, frozen=True):
 
 
 class LimitsSummary(Shown, frozen=True, kw_only=True):
-    """What the summaries of GPUQuota and ClusterGPUQuota share; `message` says why it is not Ready.
+    """Common fields of the summaries of GPUQuota and ClusterGPUQuota. `message`: why it is not Ready.
 
     Rows: `gpus` first, then classes, then resources.
     """
