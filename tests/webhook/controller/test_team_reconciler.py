@@ -199,6 +199,23 @@ def test_changed_limits_of_the_team_are_in_force_before_the_counts() -> None:
     assert run(test).writes == 1
 
 
+def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count() -> None:
+    def test(scene: Scene) -> None:
+        membership = scene.controller.teams._membership
+        former = membership.granted("a")
+        team = scene.world.api._objects[team_path("a")]
+        team["spec"]["hard"], team["metadata"]["generation"] = {"gpus": 3}, 2
+        scene.reconcile(PLACE)
+        membership.granted = lambda _team: former  # type: ignore[method-assign]
+        assert scene.reconcile("cv") == {"cv": None}
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.team.hard == {"gpus": 3}
+        assert scene.waiting()["cv"] == 7
+
+    assert run(test).writes == 2, "the limits, and the count"
+
+
 def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
     def test(scene: Scene) -> None:
         del scene.world.api._objects[team_path("a")]
