@@ -216,6 +216,23 @@ def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count
     assert run(test).writes == 2, "the limits, and the count"
 
 
+def test_a_team_is_told_who_leaves_and_who_joins() -> None:
+    told: list[tuple[str, str, str]] = []
+
+    def test(scene: Scene) -> None:
+        events: Any = scene.controller.moves._events
+        events.put = lambda event: told.append((event.regarding.uid, event.reason, event.message))
+        for team in ("", "a"):
+            scene.world.belongs["cv"] = team
+            scene.controller.reconcile("cv")
+
+    run(test)
+    assert told == [
+        ("uid-a", "NamespaceLeft", "namespace cv is not counted for the team any more"),
+        ("uid-a", "NamespaceJoined", "namespace cv is counted for the team from now on"),
+    ]
+
+
 def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
     def test(scene: Scene) -> None:
         del scene.world.api._objects[team_path("a")]
