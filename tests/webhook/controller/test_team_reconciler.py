@@ -236,6 +236,8 @@ def test_a_team_is_told_who_leaves_and_who_joins() -> None:
 def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
     def test(scene: Scene) -> None:
         del scene.world.api._objects[team_path("a")]
+        assert scene.reconcile("cv") == {"cv": None}
+        assert scene.waiting()["cv"] == 7, "counted by the last limits, until its watch shows that it is gone"
         scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
         assert scene.reconcile(PLACE) == {PLACE: None}, "namespaces are left"
         assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
@@ -318,6 +320,12 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
         found = scene.store.read_team("a", SECONDS)
         assert found is not None
         assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
+        monkeypatch.setattr(moves, "LONGEST_BODY", 1)
+        quota["spec"] = {"hard": {"gpus": 2000}}
+        scene.reconcile("cv")
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 2000}, "it does not grow"
 
     run(test)
 
