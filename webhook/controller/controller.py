@@ -52,8 +52,9 @@ from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import Turn, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
-from webhook.quota.ledger_objects import ClusterStore, is_team_object, team_object_name
+from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
@@ -96,11 +97,12 @@ class Controller:
         self._elector = elector
         self._metrics = metrics
         self.observed = observed or ObservedLedgers()
-        self._queue = WorkQueue(self.observed.place, rest=COUNTED_SECONDS)
+        self._queue = WorkQueue(self._group_of, rest=COUNTED_SECONDS)
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = self._followed_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
+        team_objects = TeamObjects()
         changes = LedgerChanges(
             self.observed,
             self._queue,
@@ -108,7 +110,9 @@ class Controller:
             show_team=lambda team: self._team_statuses.changed(team),  # noqa: PLW0108 - made below
             forget=metrics.forget,
         )
-        self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader().read, changes.changed)
+        self.ledger_objects = Informer(
+            api, ledgers(namespace), LedgerReader(team_objects).read, changes.changed
+        )
         clock = clock or anchored_clock()
         counter = partial(
             UsageCounter,
@@ -162,7 +166,9 @@ class Controller:
             self._queue.add,
         )
         # A TeamLookup of its own lists anew.
-        store = ClusterStore(api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds))
+        store = ClusterStore(
+            api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds), team_objects
+        )
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
@@ -184,6 +190,7 @@ class Controller:
             self.ledger_objects,
             leads=self._leads,
             stale=lambda: staleness(self.usage_cache.own.informers),
+            left_out=moves.sizes.left_out,
             events=self._events,
         )
         self._team_reconciler = TeamReconciler(store, self.observed, self.teams, moves, self._reconciler)
@@ -331,6 +338,12 @@ class Controller:
         # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
         if before is None or after is None or before.generation != after.generation:
             self._queue.add(changed.namespace)
+
+    def _group_of(self, name: str) -> str:
+        """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
+        place = self.observed.place(name)
+        team = self.teams.last_team_of(name) if place == name else ""
+        return team_object_name(team) if team else place
 
     def _team_of(self, namespace: str) -> str:
         return self.teams.team_of(namespace)
