@@ -206,7 +206,7 @@ def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count
         team = scene.world.api._objects[team_path("a")]
         team["spec"]["hard"], team["metadata"]["generation"] = {"gpus": 3}, 2
         scene.reconcile(PLACE)
-        membership.granted = lambda _team: former  # type: ignore[method-assign]
+        membership.granted = lambda _team: former  # type: ignore[assignment,method-assign]
         assert scene.reconcile("cv") == {"cv": None}
         found = scene.store.read_team("a", SECONDS)
         assert found is not None
