@@ -97,7 +97,7 @@ class Controller:
         self._elector = elector
         self._metrics = metrics
         self.observed = observed or ObservedLedgers()
-        self._queue = WorkQueue(self.observed.place, rest=COUNTED_SECONDS)
+        self._queue = WorkQueue(self._group_of, rest=COUNTED_SECONDS)
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = self._followed_at = 0.0
@@ -338,6 +338,12 @@ class Controller:
         # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
         if before is None or after is None or before.generation != after.generation:
             self._queue.add(changed.namespace)
+
+    def _group_of(self, name: str) -> str:
+        """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
+        place = self.observed.place(name)
+        team = self.teams.last_team_of(name) if place == name else ""
+        return team_object_name(team) if team else place
 
     def _team_of(self, namespace: str) -> str:
         return self.teams.team_of(namespace)

@@ -62,22 +62,36 @@ class TeamReconciler:
     def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
 
-        A namespace in which pods wait has its turn with any other, so it is counted, too. What takes longer than CONTEND_SECONDS
-        is continued in a later call. Raises LedgerError, `errors.ApiError`.
+        A namespace in which pods wait has its turn with any other, so it is counted, too. One whose ledger stands in its own
+        object joins the team, if it belongs to it. What takes longer than CONTEND_SECONDS is continued in a later call. Raises
+        LedgerError, `errors.ApiError`.
         """
         begun = monotonic()
         team = self._observed.team(place)
         leaving = team.team_ledgers.leaving if team and place in names else ()
         waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
-        due = list(outcomes)
-        for namespace in due:
-            if namespace != place and (namespace in leaving or self._moves.place_of(namespace) != place):
+        here = list[str]()
+        for namespace in [name for name in outcomes if name != place]:
+            if namespace not in leaving and self._observed.place(namespace) == namespace:
+                self._join(namespace, outcomes, begun)
+            elif namespace in leaving or self._moves.place_of(namespace) != place:
                 outcomes[namespace] = outcomes[place] = SOON  # it may be empty then
                 if monotonic() < begun + CONTEND_SECONDS:
                     self._leave(place, namespace, outcomes)
-        self._count(place, [name for name in due if name != place and outcomes.get(name) is None], outcomes)
+            else:
+                here.append(namespace)
+        self._count(place, [name for name in here if outcomes[name] is None], outcomes)
         return outcomes
+
+    def _join(self, namespace: str, outcomes: dict[str, Outcome], begun: float) -> None:
+        """Reconcile a ledger in its own object. One after the other: each writes the object of the team."""
+        outcomes[namespace] = SOON
+        if monotonic() < begun + CONTEND_SECONDS:
+            try:
+                outcomes[namespace] = self._quotas.reconcile(namespace)
+            except (LedgerError, errors.ApiError) as error:
+                outcomes[namespace] = error
 
     def _leave(self, place: str, namespace: str, outcomes: dict[str, Outcome]) -> None:
         outcomes[namespace] = SOON

@@ -64,6 +64,10 @@ class TeamMembership:
             self._refresh()
             return self._team_of.get(namespace, "")
 
+    def last_team_of(self, namespace: str) -> str:
+        """Return the team of a namespace when that was last found out. For callers that hold a lock: it takes none."""
+        return self._team_of.get(namespace, "")
+
     def members(self, team: str) -> list[str]:
         """Return all namespaces that belong to the team, sorted. Only the first MAX_NAMESPACES of them are in it."""
         with self._lock:

@@ -25,8 +25,9 @@ class Turn(msgspec.Struct, frozen=True):
 class WorkQueue:
     """Names with the times at which they are due. Hurried names come before other names that are due.
 
-    A name is queued once, for the earliest time for which it was added. Only one worker at a time has a group. If a name is added
-    meanwhile, it comes again afterwards. `group_of` returns the group of a name, itself if it has none. After a turn of other
+    A name is queued once, for the earliest time for which it was added. Only one worker at a time has a group, or a name whose
+    group changes. If a name is added meanwhile, it comes again afterwards. `group_of` returns the group of a name, itself if it
+    has none. After a turn of other
     names than the group itself, those of it that are not due at once come `rest` seconds later at the earliest.
     """
 
@@ -39,6 +40,7 @@ class WorkQueue:
         self._rested: dict[str, float] = {}
         """The time by group at which it has rested."""
         self._busy: set[str] = set()
+        """Groups and names."""
         self._changed = threading.Condition()
 
     def add(self, name: str, delay: float = 0.0) -> None:
@@ -64,7 +66,7 @@ class WorkQueue:
             while True:
                 now = monotonic()
                 named = ((due, name, self._group_of(name)) for name, due in self._due.items())
-                free = [each for each in named if each[-1] not in self._busy]
+                free = [each for each in named if each[-1] not in self._busy and each[1] not in self._busy]
                 ready = [
                     (name not in self._hurried, due, name, group) for due, name, group in free if due <= now
                 ]
@@ -77,7 +79,7 @@ class WorkQueue:
 
     def done(self, turn: Turn) -> None:
         with self._changed:
-            self._busy.discard(turn.group)
+            self._busy.difference_update((turn.group, *turn.names))
             self._changed.notify()
 
     def _add(self, name: str, due: float) -> None:
@@ -86,7 +88,7 @@ class WorkQueue:
             self._changed.notify()
 
     def _taken(self, group: str, names: list[str], now: float) -> Turn:
-        self._busy.add(group)
+        self._busy.update((group, *names))
         is_hurried = not self._hurried.isdisjoint(names)
         for name in names:
             del self._due[name]

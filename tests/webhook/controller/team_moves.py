@@ -256,7 +256,9 @@ class Controller:
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""
         for _ in range(8):
-            place = self.observed.place(name)
+            place, team = self.observed.place(name), self._world.belongs.get(name)
+            if place == name and team:  # as `Controller._group_of`
+                place = team_object_name(team)
             try:
                 in_team = is_team_object(place)
                 outcome = (

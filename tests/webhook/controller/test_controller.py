@@ -78,6 +78,21 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: C
     assert [controller._queue.take(0) for _ in range(2)] == [turn("full"), None]
 
 
+def test_namespaces_that_join_a_team_have_one_turn(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each would find the object of the team changed by another one, and all would read it again."""
+    monkeypatch.setattr(controller.teams, "_team_of", {"full": "vision", "roomy": "vision", "new": "speech"})
+    for namespace in ("full", "roomy", "new", "apart"):
+        controller._queue.add(namespace)
+
+    assert [controller._queue.take(0) for _ in range(3)] == [
+        Turn("clustergpuquota.vision", ("full", "roomy")),
+        Turn("clustergpuquota.speech", ("new",)),
+        turn("apart"),
+    ]
+
+
 class Queue:
     """Collects what is to be reconciled, and in how many seconds; None: before all others."""
 

@@ -142,6 +142,20 @@ def test_only_one_worker_has_a_group(of_teams: WorkQueue) -> None:
     assert of_teams.take(0) == Turn("team-a", ("a2",))
 
 
+def test_only_one_worker_has_a_name_whose_group_changes() -> None:
+    groups: dict[str, str] = {}
+    queue = WorkQueue(lambda name: groups.get(name, name))
+    queue.add("a1")
+    alone = queue.take(0)
+    assert alone is not None
+    groups["a1"] = "team-a"
+    queue.add("a1")
+
+    assert queue.take(0) is None
+    queue.done(alone)
+    assert queue.take(0) == Turn("team-a", ("a1",))
+
+
 @cases(
     ("before", "after", "want"),
     what_was_due_during_the_rest=(("a2", 0.5), None, 1.0),

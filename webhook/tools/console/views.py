@@ -1,7 +1,7 @@
 """What pages compute of a status: sums, words for amounts and moments, how a state looks, and pages of a list."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -22,6 +22,7 @@ from webhook.tools.status.report import (
     QuotaRow,
     QuotaState,
     QuotaSummary,
+    TeamSummary,
 )
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.problems import Problem
@@ -226,6 +227,21 @@ def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> 
         if quota.idle_gpus or not arguments.get("idle")
     ]
     return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
+
+
+def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[TeamSummary]:
+    """Return a page of the teams, the worst first. `search`: words in the name of the team, or of a namespace that is known."""
+    known: dict[str, list[str]] = defaultdict(list)
+    for quota in status.quotas:
+        if quota.team is not None:
+            known[quota.team.name].append(quota.namespace)
+    found = [
+        team
+        for team in status.teams or ()
+        for names in [[team.name, *(each.name for each in team.largest), *known[team.name]]]
+        if any(_matches(name, arguments) for name in names)
+    ]
+    return page_of(sorted(found, key=lambda team: team.urgency), arguments)
 
 
 def order_of(arguments: Mapping[str, str]) -> Order:
