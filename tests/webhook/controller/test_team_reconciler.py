@@ -199,9 +199,45 @@ def test_changed_limits_of_the_team_are_in_force_before_the_counts() -> None:
     assert run(test).writes == 1
 
 
+def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count() -> None:
+    def test(scene: Scene) -> None:
+        membership = scene.controller.teams._membership
+        former = membership.granted("a")
+        team = scene.world.api._objects[team_path("a")]
+        team["spec"]["hard"], team["metadata"]["generation"] = {"gpus": 3}, 2
+        scene.reconcile(PLACE)
+        membership.granted = lambda _team: former  # type: ignore[assignment,method-assign]
+        assert scene.reconcile("cv") == {"cv": None}
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.team.hard == {"gpus": 3}
+        assert scene.waiting()["cv"] == 7
+
+    assert run(test).writes == 2, "the limits, and the count"
+
+
+def test_a_team_is_told_who_leaves_and_who_joins() -> None:
+    told: list[tuple[str, str, str]] = []
+
+    def test(scene: Scene) -> None:
+        events: Any = scene.controller.moves._events
+        events.put = lambda event: told.append((event.regarding.uid, event.reason, event.message))
+        for team in ("", "a"):
+            scene.world.belongs["cv"] = team
+            scene.controller.reconcile("cv")
+
+    run(test)
+    assert told == [
+        ("uid-a", "NamespaceLeft", "namespace cv is not counted for the team any more"),
+        ("uid-a", "NamespaceJoined", "namespace cv is counted for the team from now on"),
+    ]
+
+
 def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
     def test(scene: Scene) -> None:
         del scene.world.api._objects[team_path("a")]
+        assert scene.reconcile("cv") == {"cv": None}
+        assert scene.waiting()["cv"] == 7, "counted by the last limits, until its watch shows that it is gone"
         scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
         assert scene.reconcile(PLACE) == {PLACE: None}, "namespaces are left"
         assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
@@ -339,6 +375,12 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
         scene.reconcile("cv")
         assert _left_out(scene) == []
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 1)
+        quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 4}}, 4
+        scene.reconcile("cv")
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 4}, "it does not grow"
 
     run(test)
 
