@@ -167,7 +167,7 @@ class QuotaReconciler:
     def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
         """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
         # A ledger that joins a team has its turn there, with the others.
-        turn = None if ledger.team else self.line.take_turn(namespace, ledger)
+        turn = None if ledger.share else self.line.take_turn(namespace, ledger)
         return turn or Turn(ledger, (), {})
 
     def start(self, namespace: str, lifts: tuple[str, ...]) -> None:
@@ -417,7 +417,7 @@ class QuotaReconciler:
 
 def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     """Whether a count has to be written. Newer revisions alone need no write: they only must not go back."""
-    same = msgspec.structs.replace(after, revisions=before.revisions, team=before.team)
+    same = msgspec.structs.replace(after, revisions=before.revisions, share=before.share)
     if not _is_spending_news(before, after):
         same = msgspec.structs.replace(same, spending=before.spending)
     return same != before

@@ -152,7 +152,7 @@ class TeamReconciler:
                 outcomes[namespace] = CONTEND_AGAIN
                 continue
             try:
-                in_team = replace(ledger, team=ledgers.share(namespace))
+                in_team = replace(ledger, share=ledgers.share(namespace))
                 counting = self._quotas.count(namespace, in_team, begun)
                 if isinstance(counting, float):
                     outcomes[namespace] = counting

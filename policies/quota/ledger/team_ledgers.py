@@ -67,11 +67,11 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         """Return the ledger of a namespace, with its share of the team. None if it is not decided by this object."""
         if not self.has(namespace):
             return None
-        return replace(self.ledgers[namespace], team=self.share(namespace))
+        return replace(self.ledgers[namespace], share=self.share(namespace))
 
     def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "TeamLedgers":
         """Return these with this ledger of the namespace, which may be new here."""
-        ledgers = {**self.ledgers, namespace: replace(ledger, team=None, moved_to="")}
+        ledgers = {**self.ledgers, namespace: replace(ledger, share=None, moved_to="")}
         return self._after(ledgers, self.leaving, (namespace,))
 
     def later(self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str]) -> "TeamLedgers":

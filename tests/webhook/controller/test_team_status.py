@@ -138,8 +138,8 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     assert stated.left == {GPUS: free}
     held = world.ledgers.ledgers[namespace].held.get(GPUS, Fraction(0))
     assert share.free(GPUS, held) == really
-    assert stated.team is not None
-    assert dict(stated.team.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
+    assert stated.share is not None
+    assert dict(stated.share.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"
