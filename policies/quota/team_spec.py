@@ -90,14 +90,16 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         yield from self._guarantee_problems()
         yield from self._size_problems()
         for excess in () if amounts else exceeds(total(self.guarantees.values()), self.amounts):
-            message = f"must be at most hard in sum: {excess.amount} of {excess.key} exceed {excess.hard}"
+            message = (
+                f"must not exceed hard in sum: {excess.key} is {excess.amount}, and hard has {excess.hard}"
+            )
             yield "guaranteed", message
         if not (self.contact.isprintable() and len(self.contact) <= LONGEST_CONTACT):
             yield "contact", f"must be one line of at most {LONGEST_CONTACT} characters"
 
     def warnings(self) -> Iterator[tuple[str, str]]:
         if self.hard.gpus is None:
-            yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
+            yield "hard", "does not limit gpus: only its classes and resources limit the team"
         yield from super().warnings()
 
     def _unreadable_guarantees(self) -> Iterator[tuple[str, str]]:
@@ -113,7 +115,7 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
             if not is_dns_label(namespace):
                 yield at, "must be the name of a namespace"
             elif self.namespaces.selector is None and not self.namespaces.matching(namespace):
-                yield at, "must be a namespace of the team: namespaces.names has none that matches"
+                yield at, "must match an entry of namespaces.names"
             for key, path, _ in raw_limits(hard):
                 if key not in limited:
                     yield f"{at}.{path}", f"must be limited by hard.{path}, too"
@@ -204,7 +206,7 @@ def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
         winner = min(team.name, other.name)
         yield (
             "namespaces.selector",
-            f"equals that of ClusterGPUQuota {other.name}: a namespace that no name matches belongs to {winner}",
+            f"equals the selector of ClusterGPUQuota {other.name}: a namespace that no name matches belongs to {winner}",
         )
 
 

@@ -174,12 +174,11 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
         return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
+    others = ""
     if not waiting and ledger.share is not None:
-        quota, waiting = (
-            f"{team_title(ledger.share.team.name)}, of its other namespaces,",
-            ledger.share.waiting,
-        )
-    message = f"{_pods(waiting)} in line for {quota} must start first"
+        quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
+        others = " of other namespaces"
+    message = f"{_pods(waiting)}{others} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 

@@ -40,7 +40,7 @@ from webhook.quota.team_documents import team_reference
 log = logging.getLogger("gpu_admission.controller")
 
 CALL_SECONDS = 10.0
-"""Timeout of one read or write of a ledger or a ClusterGPUQuota."""
+"""Timeout of one read or write of a ledger, a GPUQuota or a ClusterGPUQuota."""
 MOVE_SECONDS = 8.0
 """How long a worker tries to move one ledger while others write the same objects."""
 PAUSE_SECONDS = 0.02
@@ -228,7 +228,7 @@ class TeamMoves:
             returned = returned_ledger(ledgers.ledgers[namespace])
             written = self._store.compare_and_swap(namespace, own, returned, CALL_SECONDS)
             self._observed.observe(namespace, written)
-            self._tell(ledgers.team, namespace, "NamespaceLeft", "is not counted for the team any more")
+            self._tell(ledgers.team, namespace, "NamespaceLeft", "is no longer counted for the team")
             return
         after = ledgers.leave(namespace) if step is Step.FREEZE else ledgers.without(namespace)
         self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))

@@ -177,7 +177,7 @@ def _ready(
 ) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     if record.problem:
-        return FALSE, UNREADABLE, f"{record.problem}: its last valid version holds"
+        return FALSE, UNREADABLE, f"{record.problem}: its last valid version stays in force"
     keys = ledgers.team.hard.keys()
     counted = {
         namespace
@@ -206,9 +206,9 @@ def _too_many(members: Sequence[str]) -> Verdict:
 
 def _too_large(left_out: Sequence[str]) -> Verdict:
     if not left_out:
-        return FALSE, "Fits", "one object has all its ledgers"
-    why = "one object has all ledgers of the team, and would be too large"
-    return TRUE, "NoRoom", f"{why}: not in force: {shown_names(left_out)}"
+        return FALSE, "Fits", "all ledgers of the team fit one object"
+    why = "the object with the ledgers of the team has no more room"
+    return TRUE, "NoRoom", f"not in force: {shown_names(left_out)}; {why}"
 
 
 def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:

@@ -228,7 +228,7 @@ def test_a_team_is_told_who_leaves_and_who_joins() -> None:
 
     run(test)
     assert told == [
-        ("uid-a", "NamespaceLeft", "namespace cv is not counted for the team any more"),
+        ("uid-a", "NamespaceLeft", "namespace cv is no longer counted for the team"),
         ("uid-a", "NamespaceJoined", "namespace cv is counted for the team from now on"),
     ]
 

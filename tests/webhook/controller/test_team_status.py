@@ -178,11 +178,11 @@ def test_namespaces_beyond_the_most_are_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_has_no_room_in_the_object_is_named() -> None:
     world = World(ALL)
-    assert world.conditions()["TooLarge"] == ("False", "Fits", "one object has all its ledgers")
+    assert world.conditions()["TooLarge"] == ("False", "Fits", "all ledgers of the team fit one object")
     world.left_out = ["the spec", "the GPUQuota of vision-cv"]
     why = (
-        "one object has all ledgers of the team, and would be too large: not in force: the spec, "
-        "the GPUQuota of vision-cv"
+        "not in force: the spec, the GPUQuota of vision-cv; "
+        "the object with the ledgers of the team has no more room"
     )
     assert world.conditions()["TooLarge"] == ("True", "NoRoom", why)
     assert world.conditions()["Ready"] == ("True", "TooLarge", why)
@@ -197,7 +197,7 @@ def test_what_has_no_room_in_the_object_is_named() -> None:
 
 @cases(
     ("has_object", "want"),
-    limits_in_force=(True, "its last valid version holds"),
+    limits_in_force=(True, "its last valid version stays in force"),
     never_in_force=(False, "it limits nothing"),
 )
 def test_a_spec_that_cannot_be_read_is_said(has_object: bool, want: str) -> None:
@@ -244,15 +244,13 @@ def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
     assert world.show()["used"] == before["used"]
 
 
-BROKEN = (
-    "the ClusterGPUQuota cannot be read: must be at most hard in sum: 4 of gpus exceed 2 - at `$.guaranteed`"
-)
+BROKEN = "the ClusterGPUQuota cannot be read: must not exceed hard in sum: gpus is 4, and hard has 2 - at `$.guaranteed`"
 
 
 @cases(
     ("has_ledgers", "want", "used"),
     before_it_was_ever_in_force=(False, f"{BROKEN}: it limits nothing", None),
-    after_its_last_valid_version=(True, f"{BROKEN}: its last valid version holds", {"gpus": "6"}),
+    after_its_last_valid_version=(True, f"{BROKEN}: its last valid version stays in force", {"gpus": "6"}),
 )
 def test_one_that_is_not_valid_says_what_is_wrong(has_ledgers: bool, want: str, used: object) -> None:
     world = World(ALL)
