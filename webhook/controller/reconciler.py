@@ -33,7 +33,7 @@ from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.moves import Joining, TeamMoves
+from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
 from webhook.controller.teams import desired_ledger
@@ -47,8 +47,6 @@ from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
 
-CALL_SECONDS = 10.0
-"""Timeout of one read or write of a ledger or a GPUQuota."""
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5

@@ -17,10 +17,9 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.controller.moves import TeamMoves
+from webhook.controller.moves import CALL_SECONDS, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import (
-    CALL_SECONDS,
     CONTEND_AGAIN,
     CONTEND_SECONDS,
     SOON,
