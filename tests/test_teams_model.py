@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from msgspec.structs import replace
 
 from policies.quota.amounts import Vector
-from policies.quota.ledger.decide import decide
+from policies.quota.ledger.decide import Line, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
@@ -47,9 +48,11 @@ def replay_decision(line: str) -> None:
     ledger = own if facts["team"] == "0" else team_of(facts).of(namespace)
     assert ledger is not None
 
-    (verdict,) = decide(
-        ledger, [creation_request(uid(pod), ONE, CATALOGUE, name=name_of(pod, namespace))]
-    ).verdicts
+    asked = creation_request(uid(pod), ONE, CATALOGUE, name=name_of(pod, namespace))
+    if "lift" in facts:
+        lift = Reservation(lift_id(uid(pod), "request"), ONE, 1)
+        asked = replace(asked, reservation=lift, line=Line.LIFTS)
+    (verdict,) = decide(ledger, [asked]).verdicts
 
     exceeded = "TEAM_" * any(each.team for each in verdict.shortfalls[:1])
     assert exceeded + verdict.reason.name == facts["verdict"].removesuffix("_LEDGER"), line
@@ -84,7 +87,7 @@ def ledgers_of(text: str) -> list[QuotaLedger]:
 
 
 def ledger_of(namespace: str, parts: list[int]) -> QuotaLedger:
-    counted, used, reserved, has_key, hard = parts[:5]
+    counted, used, reserved, has_key, hard, held = parts[:6]
     amounts = {"gpus": Fraction(used.bit_count())} if has_key or hard != UNLIMITED else {}
     return quota_ledger(
         *(
@@ -92,6 +95,7 @@ def ledger_of(namespace: str, parts: list[int]) -> QuotaLedger:
             for pod in range(3)
             if reserved >> pod & 1
         ),
+        *(Reservation(lift_id(uid(pod)), ONE) for pod in range(3) if held >> pod & 1),
         hard=limit(hard),
         used=amounts if counted else None,
         class_catalogue=CATALOGUE,

@@ -315,7 +315,8 @@ class NamespaceLine:
 
     def wait_for_team(self, standing: Standing) -> bool:
         """Let the head wait for the quota of the team: NEXT or BEHIND. Return whether nobody may pass it."""
-        # Nothing becomes free during a turn, so pods of equal demand behind it have to wait, too.
+        # Nothing becomes free during a turn, so pods of equal demand behind it have to wait, too. One that nobody may pass
+        # becomes the head all the same, so that the other namespaces wait for it.
         self._waits[id(self._units[-1].demand)] = standing
         blocks = self._stand(self._units.pop(), standing)
         self._behind_team |= blocks
@@ -345,8 +346,7 @@ class NamespaceLine:
         number, blocks, for_team = 0, False, False
         if standing in {Standing.NEXT, Standing.BEHIND}:
             self._number = number = self._number + 1
-            is_starved = unit.since < self._starved_before
-            blocks = self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.continues_gang
+            blocks = self._may_block(unit)
             for_team = self._behind_team or (not self._blocked and id(unit.demand) in self._waits)
         self._blocked |= blocks
         held = self._reservations(unit.waiters) if standing is Standing.TOO_MANY else None
@@ -358,6 +358,11 @@ class NamespaceLine:
             place = Place(Standing.BEHIND, self._number, unit.others[0].demand)
         self._places.update((each.uid, place) for each in unit.others)
         return blocks
+
+    def _may_block(self, unit: Unit) -> bool:
+        """Whether nobody may pass it, if it does not fit."""
+        is_starved = unit.since < self._starved_before
+        return self._queue.order is QueueOrder.STRICT_FIFO or is_starved or unit.continues_gang
 
     def _head_or_standing(self, unit: Unit) -> Head | Standing:
         lacking = [each for each in unit.waiters if self._unheld.of(each)]
@@ -376,7 +381,7 @@ class NamespaceLine:
             found = Standing.BUDGET_SPENT
         elif self._blocked:
             found = Standing.BEHIND
-        elif (waits := self._waits.get(id(unit.demand))) is not None:
+        elif (waits := self._waits.get(id(unit.demand))) is not None and not self._may_block(unit):
             found = waits
         else:
             found = self._head(unit, lacking) or Standing.NEXT

@@ -19,6 +19,13 @@ from policies.quota.spec import LimitsSpec, class_limits_warning
 
 MAX_NAMESPACES = 500
 """Namespaces of one team, and names in one spec. The ledgers of a team are in one object, which must stay below 1 MiB."""
+AMOUNT_CHARACTERS = 14
+"""Of an amount in that object: ten that quote and separate it, and the number."""
+LONGEST_LIMITS = 1280
+"""Characters of the names and amounts of `hard` at most: 38 names such as `classes/nvidia-a100`. Each ledger repeats them, and
+takes some 500 besides: 500 * (1280 + 500) and LONGEST_GUARANTEED are 1.021 MB, and 1 MiB is 1.049 MB."""
+LONGEST_GUARANTEED = 128 * 1024
+"""Characters of the names and amounts of `guaranteed` at most: `gpus` and six classes for each of 500 namespaces."""
 LONGEST_CONTACT = 256
 """Characters of `contact`, which denials repeat."""
 
@@ -82,6 +89,7 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         amounts = [*unreadable(self.hard, "hard"), *self._unreadable_guarantees()]
         yield from amounts
         yield from self._guarantee_problems()
+        yield from self._size_problems()
         for excess in () if amounts else exceeds(total(self.guarantees.values()), self.amounts):
             message = f"must be at most hard in sum: {excess.amount} of {excess.key} exceed {excess.hard}"
             yield "guaranteed", message
@@ -105,6 +113,20 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
             for key, path, _ in granted(hard):
                 if key not in limited:
                     yield f"{at}.{path}", f"must be limited by hard.{path}, too"
+
+    def _size_problems(self) -> Iterator[tuple[str, str]]:
+        limits = _characters(self.hard)
+        guaranteed = sum(
+            len(namespace) + AMOUNT_CHARACTERS + _characters(hard)
+            for namespace, hard in self.guaranteed.items()
+        )
+        for field, number, most in (
+            ("hard", limits, LONGEST_LIMITS),
+            ("guaranteed", guaranteed, LONGEST_GUARANTEED),
+        ):
+            if number > most:
+                how = f"names and {AMOUNT_CHARACTERS} for each amount"
+                yield field, f"must be shorter: {number} characters ({how}), at most {most}"
 
 
 class NamedTeam(msgspec.Struct, frozen=True):
@@ -190,3 +212,7 @@ def _rank(name: str) -> tuple[bool, int]:
 
 def _is_glob(name: str) -> bool:
     return "*" in name or "?" in name
+
+
+def _characters(hard: Hard) -> int:
+    return sum(len(key) + AMOUNT_CHARACTERS for key, _, _ in granted(hard))

@@ -19,8 +19,9 @@ from tests.webhook.quota.world import CATALOGUE, NAMESPACE, SECONDS, World, vect
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import quota_path
-from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ClusterStore, ledger_objects_path
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, ledger_objects_path
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 

@@ -40,6 +40,14 @@ WHOLE = {
 }
 
 
+CLASSES = [f"nvidia-class-{number:05}" for number in range(32)]
+LONGEST_HARD = {"classes": dict.fromkeys(CLASSES, 4000)}
+LONGEST_GUARANTEED = {
+    f"n{'x' * 59}{number:03}": {"classes": dict.fromkeys(CLASSES[: 5 if number < 314 else 4], 8)}
+    for number in range(500)
+}
+
+
 @pytest.fixture(scope="module")
 def teams(plane: ControlPlane) -> ControlPlane:
     install_kinds(plane.client(), TEAM_PLURAL)
@@ -82,6 +90,21 @@ def team(spec: JSON) -> JSON:
         {"guaranteed": {"crd-a": {"resources": {"nvidia.com/gpu": 1}}}},
         "guaranteed: every resource must be limited by hard.resources, too",
     ),
+    too_many_limits=(
+        {"hard": {"gpus": 1, **LONGEST_HARD}},
+        "hard: must be shorter: at most 1280 characters, of names and 14 for each amount",
+    ),
+    too_many_limits_of_resources=(
+        {"hard": {"resources": {f"example.com/{'x' * 100}{number}": 1 for number in range(10)}}},
+        "hard: must be shorter: at most 1280 characters",
+    ),
+    too_many_guarantees=(
+        {
+            "hard": LONGEST_HARD,
+            "guaranteed": {**LONGEST_GUARANTEED, f"n{'x' * 59}499": {"classes": dict.fromkeys(CLASSES[:5], 8)}},
+        },
+        "guaranteed: must be shorter: at most 131072 characters, of names and 14 for each amount",
+    ),
     unclassified=({"unclassifiedPods": "Cheapest"}, "supported values: "),
     contact_of_two_lines=({"contact": "a\nb"}, "spec.contact"),
     endless_contact=({"contact": "a" * 257}, "may not be more than 256 bytes"),
@@ -111,9 +134,9 @@ def test_the_length_of_a_name(teams: ControlPlane, length: int, status: int) -> 
     all_of_it=WHOLE,
     as_little_as_can_be={"namespaces": {"selector": {}}, "hard": {}},
     many={
-        "namespaces": {"names": [f"n{n}" for n in range(500)]},
-        "hard": {"gpus": 500, "classes": {f"c{n}": n for n in range(64)}},
-        "guaranteed": {f"n{n}": {"gpus": 1, "classes": {"c63": "1/64"}} for n in range(500)},
+        "namespaces": {"names": [*LONGEST_GUARANTEED]},
+        "hard": LONGEST_HARD,
+        "guaranteed": LONGEST_GUARANTEED,
     },
 )
 def test_what_the_api_server_takes_can_be_read(teams: ControlPlane, spec: JSON) -> None:

@@ -19,8 +19,8 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import Condition
 from webhook.configuration.documents import API_VERSION, QUOTA
 from webhook.quota import ledger_objects
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import PLURAL, QuotaStatus, decode_quota, quota_path
-from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.store import LedgerConflict
 from webhook.quota.team_documents import TEAM_PLURAL
 

@@ -12,6 +12,7 @@ What each inline stands for is named above it; tests/test_teams_model.py replays
   S2  a ledger decides in at most one place, and there every stored live pod that was admitted under it is in `used` or in a reservation
   G   while what the others of a team hold or are guaranteed leaves room for it, a pod within the guarantee of its namespace is not denied for the
       team
+  H   once a pod of a gang has started, quota is held for the rest while it waits, wherever the ledger moves
   L1  a move always ends: once nothing changes any more, each ledger is where it belongs, reservations are empty, and `used` is what is stored;
       no run is infinite
 
@@ -110,6 +111,12 @@ more than that: teams are only asked whether they make it "never counted", which
 #ifndef OTHERS_KEY_IS_COUNTED
 #define OTHERS_KEY_IS_COUNTED 1
 #endif
+#ifndef HELD_MOVES
+#define HELD_MOVES 1
+#endif
+#ifndef LIFT_IS_HELD_THERE
+#define LIFT_IS_HELD_THERE 1
+#endif
 
 /* ---- Instances. The last of two pods is of B, if B is there; the others are of A. Membership of A: 0 for no team. A generation of a team is what it is granted. */
 
@@ -160,6 +167,15 @@ more than that: teams are only asked whether they make it "never counted", which
 #define FIRST_MEMBER 0
 #define HAS_QUOTA 0
 #endif
+#ifdef LINED             /* two pods of A wait in line, as a gang; `hard` of its GPUQuota is lowered and raised while it moves */
+#define PODS_OF_B 0
+#define CHANGES 2
+#define NEXT(member) (1 - (member))
+#define HARD(generation) 2
+#define QUOTA_GENERATIONS 3
+#define OWN_HARD(generation) (generation == 1 -> 1 : 2)
+#define IN_LINE 1
+#endif
 
 #ifndef PODS
 #define PODS 2
@@ -202,6 +218,9 @@ more than that: teams are only asked whether they make it "never counted", which
 #ifndef OLD_LISTS
 #define OLD_LISTS 0
 #endif
+#ifndef IN_LINE
+#define IN_LINE 0
+#endif
 #ifndef CONTROLLERS
 #define CONTROLLERS 2
 #endif
@@ -212,6 +231,7 @@ typedef Ledger {             /* of a namespace: `used` and reservations by pod, 
   bool counted;
   byte used;
   byte reserved;
+  byte held;                 /* for pods that wait: `uid/lift` */
   byte revision;             /* of the list that was counted last */
   byte quota;                /* which generation of the GPUQuota its `hard` is */
   bool keyed                 /* `used` has the key of the team's `hard` */
@@ -241,12 +261,18 @@ byte drops;                  /* and of these, too: ClusterGPUQuota 1 is deleted,
 #define ALLOWED 2
 #define LIVE 3
 #define OVER 4               /* denied, failed or deleted */
+#define WAITING 5            /* stored under the gate, so it has no demand */
+#define LIFTED 6             /* a controller removes the gate, and serve knows the place */
 byte pod[PODS];
 byte place[PODS];            /* as serve knows it */
 byte promised;               /* ghost: admitted or counted under a quota; a bit each */
 bool was_outside;            /* ghost: A was in no team since its own object was written last */
 #if TEAM_IS_OF_THE_WRITTEN_VERSION == 0
 byte others_seen[PODS];
+#endif
+#if IN_LINE
+byte denials;                /* still to come: of removals of gates, by serve or by others */
+bool held_seen[PODS];
 #endif
 
 /* ---- What controllers know */
@@ -277,7 +303,7 @@ bool crashed;
 #define NO_OBJECT 9
 
 hidden byte i; hidden byte owner; hidden byte where; hidden byte where_held; hidden byte sum; hidden byte others; hidden byte within; hidden byte covered;
-hidden byte settled; hidden byte authorities; hidden mtype verdict;
+hidden byte rest_is_held; hidden byte settled; hidden byte authorities; hidden mtype verdict;
 Ledger no_ledger;
 
 #if PODS == 1
@@ -304,6 +330,11 @@ Ledger no_ledger;
 #define GUARANTEE(t, m) ((t) != 1 || in_force[t] == NO_TEAM -> 0 : GUARANTEED(in_force[t], m))
 #define IS_LIMITED(t) (LIMIT(t) != UNLIMITED)
 #define OWN_LIMIT(at) ((at) >= PLACES || !HAS_QUOTA -> UNLIMITED : OWN_HARD(ledger[at].quota))
+
+#define IS_WAITING(c, q) (pod[q] == WAITING || pod[q] == LIFTED)
+#define ALL_WAITING PODS_WHERE(IS_WAITING, 0)
+#define IS_STARTED(c, q) (pod[q] == ALLOWED || pod[q] == LIVE)
+#define STARTED ANY_POD(IS_STARTED, 0)
 
 /* ---- Properties */
 
@@ -335,6 +366,12 @@ inline check_everyone_is_covered() {   /* S2 */
      i++
   :: else -> break
   od;
+#if IN_LINE
+  where_held = AT(HELD_IN(A), A);
+  covered = !STARTED || !((ALL_WAITING) & (255 - (ledger[where_held].held | ledger[where_held].reserved)));
+  rest_is_held = covered;
+  assert(rest_is_held);
+#endif
   authorities = (exists && !moved_to[A] -> 1 : 0);
   i = 1;
   do
@@ -361,13 +398,13 @@ inline written(object) {
 
 inline assign(target_ledger, source) {
   target_ledger.counted = source.counted; target_ledger.used = source.used; target_ledger.reserved = source.reserved;
-  target_ledger.revision = source.revision; target_ledger.quota = source.quota; target_ledger.keyed = source.keyed
+  target_ledger.held = source.held; target_ledger.revision = source.revision; target_ledger.quota = source.quota; target_ledger.keyed = source.keyed
 }
 
 /* ---- What tests/test_teams_model.py replays; spin's verifier prints nothing */
 
 inline print_ledger(at, limit) {
-  printf("%d/%d/%d/%d/%d/%d,", ledger[at].counted, ledger[at].used, ledger[at].reserved, ledger[at].keyed, limit, ledger[at].revision)
+  printf("%d/%d/%d/%d/%d/%d/%d,", ledger[at].counted, ledger[at].used, ledger[at].reserved, ledger[at].keyed, limit, ledger[at].held, ledger[at].revision)
 }
 inline print_team(t) {
   printf(" team=%d hard=%d guaranteed=%d,%d, has=%d leaving=%d ledgers=", t, LIMIT(t), GUARANTEE(t, A), GUARANTEE(t, B), has[t], leaving[t]);
@@ -383,11 +420,11 @@ inline print_after(t) { print_team(t); print_own(); printf("\n") }
 
 /* ---- serve */
 
-mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER };
+mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER, NOT_HELD };
 
 #define KNOWN_USED(t, m) (IS_LIMITED(t) && !ledger[AT(t, m)].keyed -> 0 : COUNT(ledger[AT(t, m)].used))
-#define TAKEN(t, m) (KNOWN_USED(t, m) + COUNT(ledger[AT(t, m)].reserved))
-#define OWN_TAKEN(at) (COUNT(ledger[at].used) + COUNT(ledger[at].reserved))
+#define TAKEN(t, m) (KNOWN_USED(t, m) + COUNT(ledger[AT(t, m)].reserved) + COUNT(ledger[AT(t, m)].held))
+#define OWN_TAKEN(at) (COUNT(ledger[at].used) + COUNT(ledger[at].reserved) + COUNT(ledger[at].held))
 #define SUM_OF(t, m) (HAS(t, m) -> LARGER(TAKEN(t, m), GUARANTEE(t, m)) : (ABSENT_GUARANTEES_COUNT -> GUARANTEE(t, m) : 0))
 
 /* policies/quota/ledger/team.py: TeamShare.free */
@@ -465,6 +502,54 @@ inline reviews(q) {
   fi
 }
 
+#if IN_LINE
+/* A controller may know an old ledger, so it may remove any gate. It stops at some time, where it is denied: else runs were infinite. */
+inline looks_up_lift(q) {
+  place[q] = moved_to[A];
+  held_seen[q] = !LIFT_IS_HELD_THERE && HAS_BIT(ledger[AT(place[q], A)].held, q);
+  pod[q] = LIFTED
+}
+
+#define IS_HELD(at, q) ((LIFT_IS_HELD_THERE -> HAS_BIT(ledger[at].held, q) : held_seen[q]))
+#define WOULD_LIFT(q) (COUNTED_IN != NOWHERE && ledger[COUNTED_IN].counted && HAS_BIT(ledger[COUNTED_IN].held, q) && OWN_TAKEN(COUNTED_IN) <= OWN_LIMIT(COUNTED_IN))
+
+/* policies/quota/ledger/decide.py: _Batch._lift. VerdictReason.NOT_HELD. */
+inline decide_lift(q, t) {
+  verdict = RESERVED;
+  if
+  :: !ledger[AT(t, A)].counted || (t && LACKS_KEY(t, A)) -> verdict = UNCOUNTED_LEDGER
+  :: else ->
+     if
+     :: !IS_HELD(AT(t, A), q) -> verdict = NOT_HELD
+     :: else ->
+        if
+        :: OWN_TAKEN(AT(t, A)) > OWN_LIMIT(AT(t, A)) -> verdict = EXCEEDED
+        :: OWN_TAKEN(AT(t, A)) <= OWN_LIMIT(AT(t, A)) && t && SUM_OF(t, B) + TAKEN(t, A) > LIMIT(t) -> verdict = TEAM_EXCEEDED
+        :: else
+        fi
+     fi
+  fi
+}
+
+inline lifts(q) {
+  where = place[q];
+  decide_lift(q, where);
+  printf("decide pod=%d namespace=%d lift=1 verdict=%e", q, A, verdict); print_team(where); printf(" own=");
+  print_ledger(AT(where, A), OWN_LIMIT(AT(where, A))); printf("\n");
+  place[q] = 0; held_seen[q] = false;
+  if
+  :: verdict == RESERVED ->
+     pod[q] = ALLOWED;
+     promised = promised | BIT(q);
+     ledger[AT(where, A)].held = ledger[AT(where, A)].held & (255 - BIT(q));
+     ledger[AT(where, A)].reserved = ledger[AT(where, A)].reserved | BIT(q);
+     written(where);
+     check_fits(A)
+  :: else -> pod[q] = WAITING; denials = (denials -> denials - 1 : 0)
+  fi
+}
+#endif
+
 /* ---- controller */
 
 #define SHOWN_LIVE 1
@@ -502,11 +587,14 @@ inline lists(c) {
 #define NOWHERE 255
 #define COUNTED_IN (!moved_to[A] -> (exists -> OWN : NOWHERE) : (HAS(moved_to[A], A) && !LEAVES(moved_to[A], A) -> moved_to[A] : NOWHERE))
 #define IS_COUNTED_IN(at) (COUNTED_IN == (at))
+#define FAILED_LIFTS(at) (IN_LINE -> ledger[at].reserved & ALL_WAITING : 0)
 #define COUNTS(c, at) (IS_COUNTED_IN(at) && ledger[at].counted && REVISION(c) >= ledger[at].revision && \
-                       (ledger[at].used != SHOWN_ALIVE(c) || (ledger[at].reserved & ALL_SHOWN(c)) || ((at) != OWN && IS_LIMITED(at) && !ledger[at].keyed)))
+                       (ledger[at].used != SHOWN_ALIVE(c) || (ledger[at].reserved & ALL_SHOWN(c)) || FAILED_LIFTS(at) || ((at) != OWN && IS_LIMITED(at) && !ledger[at].keyed)))
 
 /* policies/quota/ledger/reconcile.py: reconcile */
 inline counts(c, at) {
+  ledger[at].held = ledger[at].held | FAILED_LIFTS(at);
+  ledger[at].reserved = ledger[at].reserved & (255 - FAILED_LIFTS(at));
   ledger[at].used = SHOWN_ALIVE(c);
   ledger[at].reserved = ledger[at].reserved & (255 - ALL_SHOWN(c));
   ledger[at].revision = REVISION(c);
@@ -514,6 +602,11 @@ inline counts(c, at) {
   promised = promised | ledger[at].used;
   written(at)
 }
+
+/* policies/quota/line.py: take_turn; policies/quota/team_line.py: take_team_turn. It is of the object that it writes. */
+#define TAKES_TURN(at) (IS_COUNTED_IN(at) && ledger[at].counted && ledger[at].used == ALL_LIVE(A))
+#define HOLDS(at) (TAKES_TURN(at) && !STARTED && ALL_WAITING == 3 && !ledger[at].held && !ledger[at].reserved && OWN_LIMIT(at) >= 2)
+#define GIVES_BACK(at) (TAKES_TURN(at) && !STARTED && ledger[at].held && !ledger[at].reserved && OWN_TAKEN(at) > OWN_LIMIT(at))
 
 /* policies/quota/ledger/reconcile.py: initialise */
 inline initialises() {
@@ -562,6 +655,7 @@ inline adds(c) {             /* J2 */
      assign(ledger[where], copy[c]);
      ledger[where].keyed = IS_LIMITED(where);
      ledger[where].revision = (REVISIONS_MOVE -> copy[c].revision : 0);
+     ledger[where].held = (HELD_MOVES -> copy[c].held : 0);
      assign(ledger[OWN], no_ledger);       /* it is void */
      print_after(where);
      written(where)
@@ -585,6 +679,7 @@ inline takes_back(c) {       /* L2 */
      moved_to[A] = 0;
      assign(ledger[OWN], copy[c]);
      ledger[OWN].revision = (REVISIONS_MOVE -> copy[c].revision : 0);
+     ledger[OWN].held = (HELD_MOVES -> copy[c].held : 0);
      if
      :: !HAS_QUOTA -> ledger[OWN].counted = false; ledger[OWN].used = 0       /* it has no limits, so it denies */
      :: else
@@ -698,7 +793,16 @@ inline drops_own(c) {
   :: d_step { !job[c] && SHOULD_DROP_TEAM(t) -> looks(c, DROP_TEAM, t, t) } \
   :: d_step { !job[c] && SHOULD_SWAP_TEAM_SPEC(t) -> looks(c, SWAP_TEAM_SPEC, t, t); read[c] = generation } \
   :: d_step { !job[c] && SHOULD_SWAP_QUOTA_SPEC(t) -> looks(c, SWAP_QUOTA_SPEC, t, t); read[c] = quota_generation } \
-  :: d_step { COUNTS(c, t) -> counts(c, t) }
+  :: d_step { COUNTS(c, t) -> counts(c, t) } \
+  TURNS(t)
+
+#if IN_LINE
+#define TURNS(at) \
+  :: d_step { HOLDS(at) -> ledger[at].held = 3; written(at) } \
+  :: d_step { GIVES_BACK(at) -> ledger[at].held = 0; written(at) }
+#else
+#define TURNS(at)
+#endif
 
 proctype Controller(byte c) {
 end:
@@ -708,6 +812,7 @@ end:
   STEPS_OF_TEAM(c, 2)
 #endif
   :: d_step { COUNTS(c, OWN) -> counts(c, OWN) }
+  TURNS(OWN)
 #if OLD_LISTS
   :: d_step { ANY_POD(IS_NEWS, c) -> lists(c) }
 #endif
@@ -752,12 +857,24 @@ end:
   :: d_step { pod[q] == ALLOWED -> pod[q] = OVER } \
   :: d_step { pod[q] == LIVE && DELETIONS && OF(q) == A -> pod[q] = OVER }
 
+#define ACTS_IN_LINE(q) \
+  :: d_step { pod[q] == WAITING && exists && (denials || WOULD_LIFT(q)) -> looks_up_lift(q) } \
+  :: d_step { pod[q] == LIFTED && IS_DECIDED(q) -> lifts(q) } \
+  :: d_step { pod[q] == LIFTED && !IS_DECIDED(q) && place[q] != moved_to[A] -> place[q] = 0; held_seen[q] = false; pod[q] = WAITING } \
+  :: d_step { pod[q] == ALLOWED -> pod[q] = LIVE; check_everyone_is_covered() } \
+  :: d_step { pod[q] == ALLOWED && denials -> denials--; pod[q] = WAITING; check_everyone_is_covered() }
+
 proctype World() {
 end:
   do
+#if IN_LINE
+  ACTS_IN_LINE(0)
+  ACTS_IN_LINE(1)
+#else
   ACTS(0)
 #if PODS > 1
   ACTS(1)
+#endif
 #endif
   :: d_step { changes > 0 -> changes--; member = NEXT(member); was_outside = (was_outside || !MEMBER) && !HAS_QUOTA }
 #if DROPS
@@ -778,7 +895,7 @@ end:
 }
 
 #define IN_ITS_PLACE(t) (HAS(t, A) == (MEMBER == (t)) && !LEAVES(t, A) && made[t] == granted[t])
-#define IS_SETTLED(at, alive) (!ledger[at].reserved && ledger[at].used == (alive))
+#define IS_SETTLED(at, alive) (!ledger[at].reserved && !ledger[at].held && ledger[at].used == (alive))
 
 proctype Quiet() {           /* L1 */
   timeout ->
@@ -789,6 +906,10 @@ proctype Quiet() {           /* L1 */
   assert(settled);
   settled = !exists || IS_SETTLED(MEMBER, ALL_LIVE(A));
   assert(settled);
+#if IN_LINE
+  settled = (ALL_LIVE(A) == 3);
+  assert(settled);
+#endif
   settled = !granted[1] || in_force[1] == generation;
   assert(settled);
   settled = !exists || ledger[MEMBER].quota == quota_generation;
@@ -816,6 +937,9 @@ init {
     ledger[AT(1, A)].keyed = IS_LIMITED(1) && HAS_BIT(has[1], A);
     ledger[AT(1, B)].keyed = IS_LIMITED(1);
     view[0] = member; view[CONTROLLERS - 1] = member;
+#if IN_LINE
+    pod[0] = WAITING; pod[1] = WAITING; denials = 2;
+#endif
     was_outside = !MEMBER && !HAS_QUOTA
   };
   atomic {

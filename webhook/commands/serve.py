@@ -28,9 +28,9 @@ from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.heartbeat import Heartbeat
-from webhook.quota.ledger_objects import ClusterStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams

@@ -52,8 +52,9 @@ from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import Turn, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
-from webhook.quota.ledger_objects import ClusterStore, is_team_object, team_object_name
+from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
 from webhook.serving.lookups import Namespaces, NamespaceUnknown
@@ -101,6 +102,7 @@ class Controller:
         self._busy_since: dict[str, float] = {}
         self._tidied_at = self._followed_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed)
+        team_objects = TeamObjects()
         changes = LedgerChanges(
             self.observed,
             self._queue,
@@ -108,7 +110,9 @@ class Controller:
             show_team=lambda team: self._team_statuses.changed(team),  # noqa: PLW0108 - made below
             forget=metrics.forget,
         )
-        self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader().read, changes.changed)
+        self.ledger_objects = Informer(
+            api, ledgers(namespace), LedgerReader(team_objects).read, changes.changed
+        )
         clock = clock or anchored_clock()
         counter = partial(
             UsageCounter,
@@ -162,7 +166,9 @@ class Controller:
             self._queue.add,
         )
         # A TeamLookup of its own lists anew.
-        store = ClusterStore(api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds))
+        store = ClusterStore(
+            api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds), team_objects
+        )
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
@@ -184,6 +190,7 @@ class Controller:
             self.ledger_objects,
             leads=self._leads,
             stale=lambda: staleness(self.usage_cache.own.informers),
+            left_out=moves.sizes.left_out,
             events=self._events,
         )
         self._team_reconciler = TeamReconciler(store, self.observed, self.teams, moves, self._reconciler)

@@ -25,13 +25,12 @@ from policies.quota.quota_request import LedgerError
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.teams import TeamMembership
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.ledger_objects import (
-    LONGEST_BODY,
     NO_LEDGER_OBJECT,
-    ClusterStore,
     VersionedTeam,
-    encode_team_object,
     team_name,
     team_object_name,
 )
@@ -93,6 +92,7 @@ class TeamMoves:
     ) -> None:
         self._store, self._observed, self._metrics = store, observed, metrics
         self._membership, self._events = membership, events
+        self.sizes = TeamSizes()
 
     def place_of(self, namespace: str) -> str:
         """Return the name of the team's object in which the ledger is to stand, "" if in none."""
@@ -143,16 +143,16 @@ class TeamMoves:
             self._make(team_name(place))
             raise LedgerConflict("the object of the team was made")
         after = found.team_ledgers.with_ledger(namespace, own.ledger)
-        if step is Step.SEND:
-            try:
-                check_size(found.team_ledgers, after)
-            except LedgerError:
-                # Else whoever may write its GPUQuota could keep it out of its team.
-                denying = replace(own.ledger, used=None)
-                if denying != own.ledger:
-                    written = self._store.compare_and_swap(namespace, own, denying, CALL_SECONDS)
-                    self._observed.observe(namespace, written)
-                raise
+        if step is Step.SEND and not self.sizes.fits(
+            found.team_ledgers, after, namespace, f"namespace {namespace}"
+        ):
+            # Else whoever may write its GPUQuota could keep it out of its team.
+            denying = replace(own.ledger, used=None)
+            if denying != own.ledger:
+                written = self._store.compare_and_swap(namespace, own, denying, CALL_SECONDS)
+                self._observed.observe(namespace, written)
+            problem = f"the ledgers of ClusterGPUQuota {team_name(place)} would be too large for one object"
+            raise LedgerError(problem, transient=False)
         return Joining(after.of(namespace) or own.ledger, found.version, after, own=own)
 
     def _make(self, name: str) -> None:
@@ -232,18 +232,6 @@ class TeamMoves:
             return
         after = ledgers.leave(namespace) if step is Step.FREEZE else ledgers.without(namespace)
         self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
-
-
-def check_size(before: TeamLedgers, after: TeamLedgers) -> None:
-    """Raise LedgerError if the object of a team grows so much that there may be no room for reservations."""
-
-    def size(ledgers: TeamLedgers) -> int:
-        reserved = sum(each.reservations.size for each in ledgers.ledgers.values())
-        return len(encode_team_object(NO_LEDGER_OBJECT, ledgers)) - reserved
-
-    if size(after) > max(LONGEST_BODY, size(before)):
-        problem = f"the ledgers of ClusterGPUQuota {after.team.name} would be too large for one object"
-        raise LedgerError(problem, transient=False)
 
 
 def returned_ledger(ledger: QuotaLedger) -> QuotaLedger:

@@ -73,6 +73,10 @@ class ObservedLedgers:
         """Return the newest ledgers by namespace, without what they see of their team. Unreadable ones are left out."""
         return {namespace: observed.ledger for namespace, observed in list(self._observed.items())}
 
+    def uncounted(self) -> int:
+        """Return how many ledgers were never counted in full: some lack a dimension that `hard`, or that of the team, gained."""
+        return sum(map(_is_uncounted, list(self._observed.values())))
+
     def team(self, place: str) -> VersionedTeam | None:
         """Return the newest observed version of a team's object."""
         return self._teams.get(place)
@@ -177,3 +181,9 @@ def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
     """Return the fields that a ledger copies from its GPUQuota."""
     granted = ledger.hard, ledger.unclassified_pods, ledger.max_waiting, ledger.budget
     return ledger.quota_uid, ledger.generation, *granted
+
+
+def _is_uncounted(observed: _Observation) -> bool:
+    used, hard = observed.ledger.used, observed.ledger.hard
+    limited = {**hard, **observed.team.hard} if observed.team else hard
+    return used is None or not limited.keys() <= used.keys()

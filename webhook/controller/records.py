@@ -26,11 +26,10 @@ from webhook.configuration.documents import API_VERSION
 from webhook.quota.documents import PLURAL
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import (
-    KnownLedgers,
     LedgerObjectError,
+    TeamObjects,
     VersionedTeam,
     decode_ledger_object,
-    decode_team_object,
     is_team_object,
 )
 from webhook.quota.store import VersionedLedger
@@ -397,10 +396,10 @@ def ledger_of(namespace: str, find: Callable[[str], LedgerRecord | None]) -> Led
 
 
 class LedgerReader:
-    """Decodes ledger objects. Of a team's object, which is written often, only ledgers that changed since the last version."""
+    """Decodes ledger objects."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, KnownLedgers] = {}
+    def __init__(self, teams: TeamObjects | None = None) -> None:
+        self._teams = teams or TeamObjects()
 
     def read(self, raw: msgspec.Raw) -> LedgerRecord:
         metadata = decode_metadata(raw)
@@ -408,7 +407,7 @@ class LedgerReader:
         try:
             if not is_team_object(name):
                 return LedgerRecord(uid, name, decode_ledger_object(raw))
-            return LedgerRecord(uid, name, team=decode_team_object(raw, self._known.setdefault(name, {})))
+            return LedgerRecord(uid, name, team=self._teams.decode(raw))
         except LedgerObjectError as error:
             return LedgerRecord(uid, name, problem=str(error))
 

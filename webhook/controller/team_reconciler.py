@@ -17,9 +17,8 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.controller.moves import TeamMoves, check_size
+from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
-from webhook.controller.quota_status import shown_names
 from webhook.controller.reconciler import (
     CALL_SECONDS,
     CONTEND_AGAIN,
@@ -30,8 +29,10 @@ from webhook.controller.reconciler import (
     is_news,
     with_spec_of,
 )
+from webhook.controller.team_sizes import THE_SPEC
 from webhook.controller.teams import TeamMembership, granted_in
-from webhook.quota.ledger_objects import ClusterStore, VersionedTeam, team_name
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import VersionedTeam, team_name
 from webhook.quota.store import LedgerConflict
 
 log = logging.getLogger("gpu_admission.controller")
@@ -179,6 +180,7 @@ class TeamReconciler:
         if team is not None:
             self._observed.observe_team(team)
             if team.team_ledgers.team == self._membership.granted(name) or self._membership.is_broken(name):
+                self._moves.sizes.forget(name, THE_SPEC)
                 return team
         granted = self._store.granted_team(name, CALL_SECONDS)
         if granted is None:
@@ -191,6 +193,8 @@ class TeamReconciler:
         if team is not None and before.team_ledgers.team == granted:
             return team
         after = before.team_ledgers.with_team(granted)
+        if team is not None and not self._moves.sizes.fits(before.team_ledgers, after, THE_SPEC, "the spec"):
+            return team
         written = self._store.swap_team(before.version, after, CALL_SECONDS)
         self._observed.observe_team(written)
         return written
@@ -199,11 +203,12 @@ class TeamReconciler:
         self, team: VersionedTeam, due: Sequence[str], outcomes: dict[str, Outcome]
     ) -> VersionedTeam:
         """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it."""
-        ledgers, changed = team.team_ledgers, list[str]()
+        ledgers = team.team_ledgers
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
             watched = granted_in(self._quotas.granted(namespace), ledgers.team)
             if watched is not None and spec_of(watched) == spec_of(ledger):
+                self._moves.sizes.forget(ledgers.team.name, namespace)
                 continue
             try:
                 granted = granted_in(self._store.granted(namespace, CALL_SECONDS), ledgers.team)
@@ -213,15 +218,12 @@ class TeamReconciler:
                 else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
                     log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
-            if granted is not None and spec_of(granted) != spec_of(ledger):
-                ledgers = ledgers.with_ledger(namespace, with_spec_of(ledger, granted))
-                changed.append(namespace)
-        if not changed:
-            return team
-        try:
-            check_size(team.team_ledgers, ledgers)
-        except LedgerError as error:
-            log.warning("%s: the GPUQuota stays as it was: %s", shown_names(changed), error)
+            if granted is None or spec_of(granted) == spec_of(ledger):
+                continue
+            after = ledgers.with_ledger(namespace, with_spec_of(ledger, granted))
+            if self._moves.sizes.fits(ledgers, after, namespace, f"the GPUQuota of {namespace}"):
+                ledgers = after
+        if ledgers is team.team_ledgers:
             return team
         written = self._store.swap_team(team.version, ledgers, CALL_SECONDS)
         self._observed.observe_team(written)

@@ -1,7 +1,7 @@
 """The status of every ClusterGPUQuota shows the ledgers of its team to people. The leader writes it. No decision depends on it.
 
 Ready: all namespaces are counted. Exceeded: usage is above the limits. Stale: counts may lag. TooManyNamespaces: the last ones by
-name are not in the team, and denied.
+name are not in the team, and denied. TooLarge: something is not in force, because one object has all ledgers of the team.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from webhook.controller.records import LedgerRecord
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.teams import TeamMembership
 from webhook.quota.documents import QuotaRecord
-from webhook.quota.ledger_objects import team_object_name
+from webhook.quota.ledger_objects import KIND, team_object_name
 from webhook.quota.team_documents import (
     Member,
     Members,
@@ -50,12 +50,13 @@ from webhook.quota.team_documents import (
 LARGEST = 10
 """Namespaces in a status. `gpu-admission quota` shows all."""
 TOO_MANY = "TooManyNamespaces"
-WITH_EVENT = (EXCEEDED, TOO_MANY)
+TOO_LARGE = "TooLarge"
+WITH_EVENT = (EXCEEDED, TOO_MANY, TOO_LARGE)
 """An Event is written when one of them becomes True."""
 
 
 class TeamStatusWriter(StatusWriter):
-    """`stale` returns why counts may lag, or ""."""
+    """`stale` returns why counts may lag, or "". `left_out` is `TeamSizes.left_out`."""
 
     def __init__(
         self,
@@ -66,17 +67,19 @@ class TeamStatusWriter(StatusWriter):
         *,
         leads: Callable[[], bool],
         stale: Callable[[], str],
+        left_out: Callable[[str, list[str]], list[str]],
         events: EventQueue,
     ) -> None:
         super().__init__(TEAM, leads, stale, lambda: [record.name for record in membership.all()])
         self._api, self._membership, self._quotas = api, membership, quotas
         self._ledger_objects, self._stale, self._events = ledger_objects, stale, events
+        self._left_out = left_out
 
     def write(self, team: str) -> bool:
         """Write the status of a ClusterGPUQuota if it differs, and return whether it did. Raises `errors.ApiError`."""
         record = self._membership.record(team)
         ledger_object = next(iter(self._ledger_objects.items(team_object_name(team))), None)
-        if record is None:
+        if record is None or (ledger_object is None and not record.problem):
             return False
         before, status = record.status, self._shown(record, ledger_object)
         if status is None or status == before:
@@ -92,16 +95,12 @@ class TeamStatusWriter(StatusWriter):
         return True
 
     def _shown(self, record: TeamRecord, ledger_object: LedgerRecord | None) -> TeamStatus | None:
-        """Return the status that it should have, None while it has no ledgers, or those of a former ClusterGPUQuota."""
+        """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
         before, now = record.status, datetime.now(UTC)
         team = ledger_object.team if ledger_object else None
-        if team is None:
-            problem = f"{ledger_object.problem}: requests are denied" if ledger_object else record.problem
-            if not problem:
-                return None
-            found = replaced(
-                before.conditions, {READY: (FALSE, UNREADABLE, problem)}, before.observed_generation, now
-            )
+        if team is None or record.problem:
+            verdict = (FALSE, UNREADABLE, _unreadable(record, ledger_object))
+            found = replaced(before.conditions, {READY: verdict}, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=found)
         ledgers, spec = team.team_ledgers, team.team_ledgers.team
         if spec.uid != record.uid:
@@ -120,6 +119,7 @@ class TeamStatusWriter(StatusWriter):
             EXCEEDED: exceeded(amounts["used"], spec.hard, "used by all namespaces is within spec.hard"),
             "Stale": stale_verdict(self._stale()),
             TOO_MANY: _too_many(members),
+            TOO_LARGE: _too_large(self._left_out(record.name, members)),
         }
         return TeamStatus(
             hard=spec.hard,
@@ -134,7 +134,7 @@ class TeamStatusWriter(StatusWriter):
             },
             conditions=replaced(
                 before.conditions,
-                {READY: _ready(record, ledgers, members, verdicts), **verdicts},
+                {READY: _ready(ledgers, members, verdicts), **verdicts},
                 spec.generation,
                 now,
             ),
@@ -183,12 +183,8 @@ def _gpus(vector: Vector) -> float:
     return float(vector.get(GPUS, NOTHING))
 
 
-def _ready(
-    record: TeamRecord, ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]
-) -> Verdict:
+def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
-    if record.problem:
-        return FALSE, UNREADABLE, f"{record.problem}: its last valid version holds"
     keys = ledgers.team.hard.keys()
     counted = {
         namespace
@@ -196,7 +192,9 @@ def _ready(
         if ledgers.has(namespace) and ledger.used is not None and keys <= ledger.used.keys()
     }
     if missing := [namespace for namespace in members[:MAX_NAMESPACES] if namespace not in counted]:
-        return FALSE, NOT_COUNTED, f"not counted for the team yet: {shown_names(missing)}"
+        why = f"not counted for the team yet: {shown_names(missing)}"
+        status, _, message = others[TOO_LARGE]
+        return FALSE, NOT_COUNTED, f"{why}; {message}" if status == TRUE else why
     for kind, (status, _, message) in others.items():
         if status == TRUE:
             return TRUE, kind, message
@@ -211,6 +209,23 @@ def _too_many(members: Sequence[str]) -> Verdict:
         return FALSE, "WithinLimit", f"at most {MAX_NAMESPACES} namespaces belong to it"
     why = f"{len(members)} namespaces belong to it, and a team has at most {MAX_NAMESPACES}"
     return TRUE, "BeyondLimit", f"{why}: all GPUs are denied in {shown_names(beyond)}"
+
+
+def _too_large(left_out: Sequence[str]) -> Verdict:
+    if not left_out:
+        return FALSE, "Fits", "one object has all its ledgers"
+    why = "one object has all ledgers of the team, and would be too large"
+    return TRUE, "NoRoom", f"{why}: not in force: {shown_names(left_out)}"
+
+
+def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
+    if ledger_object is None:
+        return f"{record.problem}: it limits nothing"
+    if ledger_object.team is None:
+        return (
+            f"{ledger_object.problem}: requests are denied until {KIND} {ledger_object.namespace} is deleted"
+        )
+    return f"{record.problem}: what was in force before stays"
 
 
 def _news(before: TeamStatus, after: TeamStatus) -> Iterator[tuple[str, str, str]]:

@@ -123,8 +123,8 @@ class ReservationBatcher:
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
         self._turns: dict[str, float] = {}  # when we may write again
+        self._copies: dict[str, tuple[VersionedLedger, float]] = {}  # and when it was read
         # By namespace:
-        self._copies: dict[str, tuple[QuotaLedger, float]] = {}  # and when it was read
         self._without_quota: dict[str, float] = {}
         self._quota_seen: dict[str, float] = {}
 
@@ -192,13 +192,15 @@ class ReservationBatcher:
         """
         if self.has_no_quota(namespace):
             return NO_QUOTA
-        ledger, read_at = self._copies.get(namespace, (None, float("-inf")))
-        is_read = ledger is None or self._clock() - read_at > COPY_SECONDS
+        known, read_at = self._copies.get(self._store.place(namespace), (None, float("-inf")))
+        found = known and known.of(namespace)
+        is_read = found is None or self._clock() - read_at > COPY_SECONDS
         while True:
             if is_read:
-                ledger = self._read_copy(namespace, deadline)
-            if ledger is None:
+                found = self._read_copy(namespace, deadline)
+            if found is None:
                 return NO_QUOTA
+            ledger = found.ledger
             request = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
             outcome = self._alone(ledger, request)
             if is_read or (outcome.verdict and not outcome.verdict.allowed):
@@ -214,13 +216,13 @@ class ReservationBatcher:
         """Return the time in ms since 1970, for the periods of budgets."""
         return int(self._utc() * 1000)
 
-    def _read_copy(self, namespace: str, deadline: float) -> QuotaLedger | None:
-        ledger, now = self.ledger(namespace, deadline), self._clock()
+    def _read_copy(self, namespace: str, deadline: float) -> VersionedLedger | None:
+        found = self._store.read(namespace, self._seconds_until(deadline))
         if len(self._copies) >= NAMESPACES_REMEMBERED:
             self._copies.clear()
-        if ledger is not None:
-            self._copies[namespace] = ledger, now
-        return ledger
+        if found is not None:
+            self._copies[self._store.place(namespace)] = found, self._clock()
+        return found
 
     def ledger(self, namespace: str, deadline: float) -> QuotaLedger | None:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
@@ -339,7 +341,7 @@ class ReservationBatcher:
             for waiting in of_namespace:
                 waiting.finish(_Moved())
             return
-        if known is not None and not before.reservation_ids.issubset(known.reservation_ids):
+        if known is not None and before.reserves_more_than(known):
             self._rivals[place] = self._clock() + RIVAL_SECONDS
         self._remember(place, before)
         requested = frozenset(batch)
@@ -426,8 +428,8 @@ class ReservationBatcher:
         self._known[place] = found, now + REMEMBERED_SECONDS
         for namespace in (place,) if found.team_ledgers is None else found.team_ledgers.ledgers:
             self._quota_seen[namespace] = now
-            if namespace in self._copies and (own := found.of(namespace)) is not None:
-                self._copies[namespace] = own.ledger, now
+        if place in self._copies:
+            self._copies[place] = found, now
 
     def _forget(self, namespace: str, begun: float) -> None:
         for remembered in (self._known, self._rivals, self._turns):

@@ -6,8 +6,8 @@ another version, too.
 # ruff: noqa: N818 - named for what happened, as the errors of the API are
 
 import threading
-from collections.abc import Callable
-from itertools import chain, count
+from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Protocol
 
 import msgspec
@@ -49,11 +49,23 @@ class VersionedLedger(msgspec.Struct, frozen=True):
         """Return how many characters the reservations of a namespace may take, if those of an object may take `limit`."""
         return limit if self.team_ledgers is None else self.team_ledgers.limit(namespace, limit)
 
+    def reserves_more_than(self, known: "VersionedLedger") -> bool:
+        """Whether a ledger in this object has a reservation that it lacks in `known`."""
+        before = known.by_namespace
+        return any(
+            ledger is not before.get(namespace)
+            and not _reservation_ids(before.get(namespace)).issuperset(ledger.reservations.ids)
+            for namespace, ledger in self.by_namespace.items()
+        )
+
     @property
-    def reservation_ids(self) -> frozenset[str]:
-        """Those of all ledgers in the object."""
-        ledgers = (self.ledger,) if self.team_ledgers is None else self.team_ledgers.ledgers.values()
-        return frozenset(chain.from_iterable(each.reservations.ids for each in ledgers))
+    def by_namespace(self) -> Mapping[str, QuotaLedger]:
+        """All ledgers in the object; one that stands alone without a name."""
+        return {"": self.ledger} if self.team_ledgers is None else self.team_ledgers.ledgers
+
+
+def _reservation_ids(ledger: QuotaLedger | None) -> frozenset[str]:
+    return frozenset(ledger.reservations.ids if ledger else ())
 
 
 class LedgerConflict(Exception):

@@ -130,7 +130,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         readable = (f"{head}{_AND_IDS}{_ITEMS.join(items)}" for head, items in lines.items())
         return _LINES.join((*readable, *self.unreadable))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Characters of the text, with a final newline."""
         items = sum(
@@ -138,6 +138,11 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         )  # with a colon before a name
         heads = sum(len(head) + len(_AND_IDS) for head in self._heads)
         return items + heads + sum(len(line) + 1 for line in self.unreadable)
+
+    @cached_property
+    def lifts_size(self) -> int:
+        """Characters of the ids of what is held for pods that wait, also if the removal of the gate was admitted."""
+        return sum(len(key) + 1 for key in self._entries if _LIFT in key)
 
     def added_size(self, reservation: Reservation) -> int:
         """Return how many characters the reservation adds at most. It may share a line with others."""

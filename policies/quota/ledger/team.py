@@ -6,10 +6,11 @@ the sum over the other namespaces of `max(used + reserved, guaranteed)`. So what
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cached_property
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import UnclassifiedPods
 
 MAX_LARGEST = 5
@@ -21,7 +22,7 @@ def team_title(name: str) -> str:
     return f"ClusterGPUQuota {name}"
 
 
-class Team(msgspec.Struct, frozen=True, kw_only=True):
+class Team(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The spec in force of a ClusterGPUQuota. `guaranteed` is by namespace. `contact` is whom a denial says to ask."""
 
     name: str
@@ -31,6 +32,12 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     guaranteed: Mapping[str, Vector] = {}
     unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
     contact: str = ""
+
+    @cached_property
+    def all_guaranteed(self) -> Vector:
+        """What is guaranteed to all namespaces together, of each dimension of `hard`."""
+        guaranteed = total(self.guaranteed.values())
+        return {key: guaranteed.get(key, NOTHING) for key in self.hard}
 
 
 class TeamShare(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,10 +3,10 @@
 So one swap decides about the quota of a namespace and about that of its team.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import cached_property
-from itertools import chain
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, reduce
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,36 @@ from policies.quota.ledger.team import Team, TeamShare
 
 NAMESPACE_PARTS = 4
 """One namespace takes at most one of so many equal parts of the room that the reservations of its team have."""
+
+
+class _Sums(msgspec.Struct, frozen=True):
+    """What one or more namespaces add to their team.
+
+    `held` and `lacking` have each dimension of its `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
+    that wait for the team, or are being created to wait. `lifts_size` and `reserved_size` are the characters of what is held for
+    pods that wait, and of other reservations.
+    """
+
+    held: Vector
+    lacking: Mapping[str, int]
+    waiting: int = 0
+    lifts_size: int = 0
+    reserved_size: int = 0
+
+    def plus(self, other: "_Sums") -> "_Sums":
+        return self._with(other, operator.add)
+
+    def minus(self, other: "_Sums") -> "_Sums":
+        return self._with(other, operator.sub)
+
+    def _with(self, other: "_Sums", combine: Callable[[Any, Any], Any]) -> "_Sums":
+        return _Sums(
+            {key: combine(amount, other.held[key]) for key, amount in self.held.items()},
+            {key: combine(number, other.lacking[key]) for key, number in self.lacking.items()},
+            combine(self.waiting, other.waiting),
+            combine(self.lifts_size, other.lifts_size),
+            combine(self.reserved_size, other.reserved_size),
+        )
 
 
 class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
@@ -41,8 +71,28 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "TeamLedgers":
         """Return these with this ledger of the namespace, which may be new here."""
-        after = replace(self, ledgers={**self.ledgers, namespace: replace(ledger, team=None, moved_to="")})
-        after.__dict__["held"] = {**self.held, namespace: after._held_of(namespace)}  # noqa: SLF001 - of its own class
+        ledgers = {**self.ledgers, namespace: replace(ledger, team=None, moved_to="")}
+        return self._after(ledgers, self.leaving, (namespace,))
+
+    def later(self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str]) -> "TeamLedgers":
+        """Return a later version of these, under the same spec of the team."""
+        changed = [name for name, ledger in ledgers.items() if self.ledgers.get(name) is not ledger]
+        return self._after(ledgers, leaving, (*changed, *(self.ledgers.keys() - ledgers.keys())))
+
+    def _after(
+        self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str], changed: Iterable[str]
+    ) -> "TeamLedgers":
+        """Return these after ledgers changed. The sums follow by difference: adding up 500 ledgers takes several ms."""
+        after = TeamLedgers(self.team, ledgers, leaving)
+        held, sums = dict(self.held), self._sums
+        after.__dict__["held"] = held
+        for namespace in changed:
+            sums = sums.minus(self._part(namespace))
+            held.pop(namespace, None)
+            if namespace in ledgers or namespace in self.team.guaranteed:
+                held[namespace] = after._held_of(namespace)
+            sums = sums.plus(after._part(namespace))
+        after.__dict__["_sums"] = sums
         return after
 
     def with_team(self, team: Team) -> "TeamLedgers":
@@ -50,33 +100,39 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     def leave(self, namespace: str) -> "TeamLedgers":
         """Return these with a frozen ledger of the namespace."""
-        return replace(self, leaving=self.leaving | {namespace})
+        return self._after(self.ledgers, self.leaving | {namespace}, ())
 
     def without(self, namespace: str) -> "TeamLedgers":
         """Return these without the frozen ledger of a namespace that has moved."""
         ledgers = {name: ledger for name, ledger in self.ledgers.items() if name != namespace}
-        return replace(self, ledgers=ledgers, leaving=self.leaving - {namespace})
+        return self._after(ledgers, self.leaving - {namespace}, (namespace,))
 
     def limit(self, namespace: str, limit: int) -> int:
-        """Return how many characters the reservations of a namespace may take, if those of all may take `limit`."""
-        others = sum(ledger.reservations.size for name, ledger in self.ledgers.items() if name != namespace)
-        return max(0, min(limit // NAMESPACE_PARTS, limit - others))
+        """Return how many characters the reservations of a namespace may take, if those of all may take `limit`.
+
+        Half of the room is for those that come first, of which one namespace takes at most a NAMESPACE_PARTS-th of all. Each
+        namespace has an equal part of the other half for itself. So whatever the others do, each can reserve something. What is
+        held for pods that wait is the controller's, and takes part in neither.
+        """
+        others, own_lifts = self._others(namespace), self._part(namespace).lifts_size
+        room = limit - own_lifts - others.lifts_size
+        first = min(room // NAMESPACE_PARTS, room // 2 - others.reserved_size)
+        own_part = room // 2 // max(1, len(self.ledgers))
+        return own_lifts + max(0, min(max(first, own_part), room - others.reserved_size))
 
     def share(self, namespace: str) -> TeamShare:
         """Return what the ledger of a namespace sees of the team."""
-        ledger, own = self.ledgers.get(namespace), self.held.get(namespace, {})
-        guaranteed, all_guaranteed = self.team.guaranteed.get(namespace, {}), self._sums_guaranteed
-        lacks = _lacked_by(ledger, self.team.hard)
+        others, guaranteed = self._others(namespace), self.team.guaranteed.get(namespace, {})
         return TeamShare(
             team=self.team,
-            others={key: amount - own.get(key, NOTHING) for key, amount in self._sums_held.items()},
+            others=others.held,
             guaranteed_to_others={
-                key: amount - guaranteed.get(key, NOTHING) for key, amount in all_guaranteed.items()
+                key: amount - guaranteed.get(key, NOTHING) for key, amount in self.team.all_guaranteed.items()
             },
             held=self.held,
             guaranteed=guaranteed,
-            uncounted=frozenset(key for key, number in self._lacking.items() if number > (key in lacks)),
-            waiting=self._waiting - (_waiting_in(ledger) if ledger else 0),
+            uncounted=frozenset(key for key, number in others.lacking.items() if number),
+            waiting=others.waiting,
         )
 
     @cached_property
@@ -85,22 +141,26 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         return {name: self._held_of(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
 
     @cached_property
-    def _sums_held(self) -> Vector:
-        return _sums(self.held.values(), self.team.hard)
+    def _sums(self) -> _Sums:
+        nothing = _Sums(dict.fromkeys(self.team.hard, NOTHING), dict.fromkeys(self.team.hard, 0))
+        return reduce(_Sums.plus, map(self._part, self.held), nothing)
 
-    @cached_property
-    def _sums_guaranteed(self) -> Vector:
-        return _sums(self.team.guaranteed.values(), self.team.hard)
+    def _others(self, namespace: str) -> _Sums:
+        return self._sums.minus(self._part(namespace))
 
-    @cached_property
-    def _lacking(self) -> Counter[str]:
-        """How many ledgers lack a dimension of `hard`."""
-        lacks = (_lacked_by(ledger, self.team.hard) for ledger in self.ledgers.values())
-        return Counter(chain.from_iterable(lacks))
-
-    @cached_property
-    def _waiting(self) -> int:
-        return sum(map(_waiting_in, self.ledgers.values()))
+    def _part(self, namespace: str) -> _Sums:
+        """Return what one namespace adds to the sums, nothing if it has neither a ledger nor a guarantee."""
+        ledger, hard = self.ledgers.get(namespace), self.team.hard
+        held = self.held.get(namespace) or dict.fromkeys(hard, NOTHING)
+        if ledger is None:
+            return _Sums(held, dict.fromkeys(hard, 0))
+        return _Sums(
+            held,
+            {key: ledger.used is not None and key not in ledger.used for key in hard},
+            ledger.waiting_for_team + ledger.reservations.waiting,
+            ledger.reservations.lifts_size,
+            ledger.reservations.size - ledger.reservations.lifts_size,
+        )
 
     def _held_of(self, namespace: str) -> Vector:
         guaranteed = self.team.guaranteed.get(namespace, {})
@@ -110,19 +170,3 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             key: max(used.get(key, NOTHING) + reserved.get(key, NOTHING), guaranteed.get(key, NOTHING))
             for key in self.team.hard
         }
-
-
-def _sums(vectors: Iterable[Vector], keys: Vector) -> Vector:
-    known = list(vectors)
-    return {key: sum((each.get(key, NOTHING) for each in known), NOTHING) for key in keys}
-
-
-def _lacked_by(ledger: QuotaLedger | None, hard: Vector) -> frozenset[str]:
-    """Return the dimensions of the team's `hard` that a counted ledger lacks."""
-    used = ledger.used if ledger else None
-    return frozenset() if used is None else frozenset(key for key in hard if key not in used)
-
-
-def _waiting_in(ledger: QuotaLedger) -> int:
-    """Return how many pods of a namespace wait for the team, or are being created to wait."""
-    return ledger.waiting_for_team + ledger.reservations.waiting

@@ -18,7 +18,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import api_client
 from tests.reservation_requests import creation_request
 from webhook.cluster.objects import NAMESPACE
-from webhook.quota.ledger_objects import ClusterStore
+from webhook.quota.cluster_store import ClusterStore
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEAM = "foundation"

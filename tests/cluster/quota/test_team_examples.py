@@ -12,7 +12,7 @@ from tests.cluster.quota.quotas import PODS, gpu_pod
 from tests.cluster.quota.teams import TEAMS
 from tests.controlplane.gpuquota import INSTALLATION, api_client
 from tests.controlplane.webhook import ROOT
-from webhook.quota.ledger_objects import ClusterStore
+from webhook.quota.cluster_store import ClusterStore
 
 EXAMPLES = ROOT / "examples" / "teams"
 ADMITTED = ""

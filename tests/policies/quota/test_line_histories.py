@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from policies.quota.amounts import GPUS, Vector, exceeds, total
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, reconcile
+from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, take_turn
 from tests.builders import quota_ledger
@@ -178,7 +178,9 @@ class World:
 
     def check_known(self) -> None:
         known = total((self.ledger.used or {}, self.ledger.reserved))
-        assert not exceeds(self.committed(), {key: known.get(key, Fraction(0)) for key in (GPUS, A100)})
+        assert not exceeds(
+            self.committed(), {key: known.get(key, Fraction(0)) for key in self.ledger.used or ()}
+        )
         assert self.ledger.all_waiting >= sum(pod.waits for pod in self.pods.values())
 
     # ---- controllers
@@ -210,11 +212,16 @@ class World:
             revisions=Revisions(pods=listed.revision),
             catalogue=CATALOGUE,
         )
-        reconciled = reconcile(self.ledger, listing, listed.expired)
+        gained = bool(self.ledger.uncounted)
+        reconciled = (
+            initialise(self.ledger, listing, listed.expired, waited=True)
+            if gained
+            else reconcile(self.ledger, listing, listed.expired)
+        )
         if isinstance(reconciled, Refused):
             assert reconciled is Refused.OLDER
             return None
-        assert not grown(self.ledger, reconciled.ledger)
+        assert gained or not grown(self.ledger, reconciled.ledger)
         return reconciled.ledger
 
     def check_started(self, listed: Listed, after: QuotaLedger) -> None:
@@ -264,7 +271,7 @@ class World:
 
     def check_rest(self, turn: Turn) -> None:
         used = total(pod.demand for pod in self.pods.values() if not pod.waits)
-        assert total((self.ledger.used or {},)) == used
+        assert self.ledger.used == {key: used.get(key, 0) for key in self.ledger.used or ()}
         assert self.ledger.all_waiting == sum(pod.waits for pod in self.pods.values())
         gangs_that_run = {pod.gang for pod in self.pods.values() if not pod.waits}
         for each in self.ledger.reservations:

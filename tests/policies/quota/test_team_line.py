@@ -142,6 +142,16 @@ def test_a_head_that_does_not_fit(
     assert lifts(found) == want
 
 
+def test_a_head_that_has_starved_behind_an_equal_one_with_a_higher_priority() -> None:
+    """Equal pods share their demand, which is compared with the team only once."""
+    urgent = waiter("urgent", 4, since="5", priority=9)
+    starved = replace(urgent, uid="starved", since="1", priority=0)
+    in_a = InLine([urgent, starved], {}, BEST_EFFORT)
+    found = turn(of_team(8, a=ledger(2), b=ledger(3)), "2", a=in_a, b=[waiter("small", since="6")])
+
+    assert standings(found) == {"urgent": S.NEXT, "starved": S.NEXT, "small": S.BEHIND}
+
+
 @cases(
     ("queue", "want", "for_team"),
     on_hold=(QueueSpec(hold=True), S.ON_HOLD, 0),

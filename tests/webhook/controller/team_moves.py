@@ -28,11 +28,11 @@ from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import Counting, QuotaReconciler
 from webhook.controller.team_reconciler import TeamReconciler
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import decode_quota, quota_path
 from webhook.quota.ledger_objects import (
-    ClusterStore,
+    TeamObjects,
     decode_ledger_object,
-    decode_team_object,
     is_team_object,
     team_object_name,
 )
@@ -176,7 +176,7 @@ class World:
             if path.startswith(f"{LEDGERS}/"):
                 name, raw = path.removeprefix(f"{LEDGERS}/"), msgspec.json.encode(document)
                 if is_team_object(name):
-                    teams[name] = decode_team_object(raw).team_ledgers
+                    teams[name] = TeamObjects().decode(raw).team_ledgers
                 else:
                     own[name] = decode_ledger_object(raw).ledger
         return own, teams

@@ -127,3 +127,19 @@ def test_the_ledgers_of_a_team_s_deleted_object_are_looked_for(observed: Observe
 
     assert (observed.get("cv"), observed.teams()) == (None, {})
     assert list(observed.ledgers()) == ["cv"], "its catalogue is still needed"
+
+
+@cases(
+    ("seen", "want"),
+    never_counted=(own(1), 1),
+    counted=(own(1, used={"gpus": Fraction(1)}), 0),
+    its_quota_gained_a_dimension=(own(1, hard={"a": Fraction(1)}, used={"gpus": Fraction(1)}), 1),
+    in_a_team=(of_team(1, used={"gpus": Fraction(1)}), 0),
+    never_counted_there=(of_team(1), 1),
+    the_team_gained_a_dimension=(of_team(1, spec=team({"gpus": 4, "a": 1}), used={"gpus": Fraction(1)}), 1),
+)
+def test_how_many_ledgers_were_never_counted_in_full(
+    observed: ObservedLedgers, seen: Seen, want: int
+) -> None:
+    observe(observed, seen)
+    assert observed.uncounted() == want

@@ -32,7 +32,8 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import POLL_AGAIN, QuotaReconciler
 from webhook.controller.usage_counter import Counted
-from webhook.quota.ledger_objects import PLURAL, ClusterStore, decode_ledger_object
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import PLURAL, decode_ledger_object
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 DIGEST = "0123456789abcdef"

@@ -14,7 +14,7 @@ from policies.quota.quota_request import LedgerError
 from policies.quota.team_line import TeamTurn
 from tests.webhook.controller.team_moves import SECONDS, Controller, World, serve
 from tests.webhook.quota.ledger_api import LEDGERS
-from webhook.controller import moves
+from webhook.controller import team_sizes
 from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting
 from webhook.quota.documents import quota_path
 from webhook.quota.ledger_objects import team_object_name
@@ -268,6 +268,10 @@ def test_a_team_that_could_never_be_read_does_not_let_its_namespaces_go_unlimite
 LARGE = {"resources": {f"example.com/{'x' * 200}-{number}": 1 for number in range(64)}}
 
 
+def _left_out(scene: Scene) -> list[str]:
+    return scene.controller.moves.sizes.left_out("a", [*NAMESPACES])
+
+
 def _bytes(scene: Scene) -> int:
     return len(scene.world.api._objects[OBJECT]["ledger"])
 
@@ -276,7 +280,7 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def test(scene: Scene) -> None:
-        monkeypatch.setattr(moves, "LONGEST_BODY", 2 * _bytes(scene))
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
@@ -284,6 +288,32 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
         found = scene.store.read_team("a", SECONDS)
         assert found is not None
         assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
+        assert _left_out(scene) == ["the GPUQuota of cv"]
+        quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
+        scene.reconcile("cv")
+        assert _left_out(scene) == []
+
+    run(test)
+
+
+def test_a_spec_that_is_too_large_for_the_object_of_its_team_delays_no_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ledgers repeat its dimensions once they are counted, and the object could not be written any more."""
+
+    def test(scene: Scene) -> None:
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
+        before = scene.store.read_team("a", SECONDS)
+        assert before is not None
+        team = scene.world.api._objects[team_path("a")]
+        limits = {f"example.com/{'x' * 90}-{number}": 1 for number in range(8)}
+        team["spec"]["hard"], team["metadata"]["generation"] = {"resources": limits}, 99
+        assert scene.reconcile(PLACE, *NAMESPACES) == dict.fromkeys((PLACE, *NAMESPACES))
+        assert scene.waiting() == dict.fromkeys(NAMESPACES, 7)
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.team == before.team_ledgers.team, "what was in force stays"
+        assert _left_out(scene) == ["the spec"]
 
     run(test)
 
@@ -297,7 +327,7 @@ def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
         scene.world.belongs["cv"] = ""
         scene.reconcile("cv")
         assert scene.world.decides("cv") == "cv"
-        monkeypatch.setattr(moves, "LONGEST_BODY", 2 * _bytes(scene))
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         scene.world.belongs["cv"] = "a"
@@ -306,6 +336,7 @@ def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
         assert scene.world.decides("cv") == "cv"
         assert own["cv"].used is None
         assert teams[PLACE].ledgers.keys() == {"nlp", "prod"}
+        assert _left_out(scene) == ["namespace cv"]
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
         scene.controller.reconcile("cv")
         assert scene.world.decides("cv") == PLACE

@@ -10,7 +10,7 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.test_team_ledgers import team
 from webhook.controller.records import LedgerReader, LedgerRecord, ledger_of
-from webhook.quota.ledger_objects import encode_ledger_object, encode_team_object, team_object_name
+from webhook.quota.ledger_objects import TeamObjects, encode_ledger_object, team_object_name
 
 TEAM = team({"gpus": 4})
 PLACE = team_object_name(TEAM.name)
@@ -29,7 +29,7 @@ def own(reader: LedgerReader, **changes: Any) -> LedgerRecord:
 
 def of_team(reader: LedgerReader, version: int = 1, **changes: Any) -> LedgerRecord:
     ledgers = TeamLedgers(TEAM, {**HELD, "cv": msgspec.structs.replace(HELD["cv"], **changes)})
-    return reader.read(raw(encode_team_object("", ledgers), version))
+    return reader.read(raw(TeamObjects().encode("", ledgers), version))
 
 
 def test_of_a_team_only_the_ledgers_that_changed_are_read_again() -> None:

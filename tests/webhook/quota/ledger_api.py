@@ -1,13 +1,15 @@
 """The API server's part in ledgers, in memory: objects by path, each write with a resourceVersion of its own."""
 
 import threading
+from time import sleep
 from typing import Any, cast
 
 import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.quota.ledger_objects import ClusterStore, ledger_objects_path
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import ledger_objects_path
 from webhook.quota.team_documents import team_path
 from webhook.quota.team_lookup import TeamLookup
 
@@ -27,6 +29,8 @@ class LedgerApi:
         self.teams: list[dict[str, Any]] = []
         """The ClusterGPUQuotas."""
         self.teams_fail: errors.ApiError | None = None
+        self.write_seconds = 0.0
+        """How long a swap takes at least."""
 
     def store(self) -> ClusterStore:
         """Return the store of another process."""
@@ -53,6 +57,7 @@ class LedgerApi:
 
     def put(self, path: str, body: bytes, **_: Any) -> bytes:
         document = msgspec.json.decode(body)
+        sleep(self.write_seconds)
         with self._lock:
             before = self._found(path)["metadata"]
             if document["metadata"]["resourceVersion"] != before["resourceVersion"]:

@@ -18,7 +18,7 @@ from webhook.configuration.documents import GROUP
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.quota import documents, ledger_objects
-from webhook.quota.ledger_objects import ClusterStore
+from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NAMESPACE, INSTALLATION = "team", "ours"

@@ -6,7 +6,7 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, NAMESPACE, QuotaAndLedger
 from webhook.cluster.api import ApiClient
-from webhook.quota.ledger_objects import ClusterStore
+from webhook.quota.cluster_store import ClusterStore
 
 
 @cases(

@@ -21,12 +21,8 @@ from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledger_api import LEDGERS, LedgerApi
 from tests.webhook.quota.world import SECONDS, vector
 from webhook.quota.batcher import ReservationBatcher
-from webhook.quota.ledger_objects import (
-    NO_LEDGER_OBJECT,
-    ClusterStore,
-    VersionedTeam,
-    team_object_name,
-)
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, VersionedTeam, team_object_name
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -100,6 +96,7 @@ def test_a_namespace_is_denied_what_others_of_its_team_hold() -> None:
 
 def test_requests_of_all_namespaces_of_a_team_share_writes() -> None:
     world = World(100, "abcde")
+    world.api.write_seconds = 0.002  # else each request is answered before the next one comes
     replicas = [world.replica() for _ in range(3)]
     with ThreadPoolExecutor(32) as pool:
         outcomes = list(

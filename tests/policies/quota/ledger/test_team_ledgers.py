@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from policies.quota.ledger.decide import VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
+from tests.calls import calls
 from tests.cases import cases
 from tests.policies.quota.ledger.test_decide import Amounts, amounts, creation
 
@@ -182,3 +183,102 @@ def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> Non
                 max(held[one], int(guaranteed.get(one, {}).get("gpus", 0))) for one in names if one != each
             )
             assert own.team.others["gpus"] == Fraction(total)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    names = ("a", "b", "c", "d")
+    found = TeamLedgers(team({"gpus": 9, "a": 4}, {"a": {"gpus": 2}, "new": {"a": 1}}), {})
+    for number in range(40):
+        name = chance.choice(names)
+        used: dict[str, int | str] = {
+            key: chance.randrange(4) for key in ("gpus", "a") if chance.random() < 0.8
+        }
+        held = [Reservation(f"{number}", amounts(gpus=2), name="pods/x")] * chance.randrange(2)
+        held += [Reservation(lift_id(f"lift-{number}"), amounts(gpus=1))] * chance.randrange(2)
+        ledger = replace(counted(used, None, *held), waiting_for_team=chance.randrange(3))
+        match chance.choice(("with", "with", "leave", "without", "later")):
+            case "with":
+                found = found.with_ledger(name, ledger)
+            case "leave" if name in found.ledgers:
+                found = found.leave(name)
+            case "without" if name in found.leaving:
+                found = found.without(name)
+            case "later":
+                kept = {each: found.ledgers[each] for each in found.ledgers if chance.random() < 0.8}
+                found = found.later({**kept, name: ledger}, frozenset())
+            case _:
+                pass
+        anew = TeamLedgers(found.team, found.ledgers, found.leaving)
+        for each in (*names, "new", "other"):
+            assert found.share(each) == anew.share(each)
+            assert found.limit(each, 500) == anew.limit(each, 500)
+
+
+def test_a_decision_costs_as_much_in_a_large_team_as_in_a_small_one() -> None:
+    def of(number: int) -> TeamLedgers:
+        found = TeamLedgers(team({"gpus": 900}), {f"n{each}": counted({"gpus": 1}) for each in range(number)})
+        return found.with_ledger("n0", counted({"gpus": 2}))  # its sums were added up once
+
+    def decision(found: TeamLedgers) -> None:
+        ledger = found.of("n1")
+        assert ledger is not None
+        decided = decide(ledger, [creation("pod", gpus=1)], limit=found.limit("n1", 10_000))
+        assert decided.verdicts[0].allowed
+        assert found.with_ledger("n1", decided.ledger).of("n1")
+
+    small, large = of(4), of(400)
+    assert calls(lambda: decision(large)) == calls(lambda: decision(small))
+
+
+def taking(characters: int, lifts: int = 0) -> QuotaLedger:
+    """Return a ledger with creations in flight that take 37 characters each, and with lifts."""
+    creations = [Reservation(f"{number:036}", amounts(gpus=1)) for number in range(characters // 37)]
+    held = [Reservation(lift_id(f"{number:036}"), amounts(gpus=1)) for number in range(lifts)]
+    return counted({"gpus": 0}, None, *creations, *held)
+
+
+@cases(
+    ("others", "own", "want"),
+    nobody_else=({"a": 0, "b": 0, "c": 0}, 0, 2000),
+    no_more_than_a_quarter=({"a": 0, "b": 0, "c": 0}, 1990, 2000),
+    the_first_half_is_nearly_taken=({"a": 2000, "b": 1200, "c": 0}, 0, 1000),
+    and_taken=({"a": 2000, "b": 1960, "c": 0}, 0, 1000),
+    an_equal_part_is_left_though_others_take_more=({"a": 2000, "b": 2000, "c": 1000}, 800, 1000),
+    what_is_not_there_is_not_given=({"a": 3600, "b": 3600, "c": 400}, 0, 400),
+)
+def test_reservations_of_others_leave_a_namespace_its_part(
+    others: dict[str, int], own: int, want: int
+) -> None:
+    ledgers = {name: taking(characters) for name, characters in others.items()}
+    found = TeamLedgers(team({"gpus": 900}), {**ledgers, OWN: taking(own)})
+    assert want - 100 < found.limit(OWN, 8000) < want + 100
+
+
+def test_what_is_held_for_pods_that_wait_takes_nothing_from_creations() -> None:
+    without, found = (
+        TeamLedgers(team({"gpus": 900}), {OWN: taking(200, lifts), OTHER: taking(400)}) for lifts in (0, 20)
+    )
+    lifts_size = found.ledgers[OWN].reservations.size - without.ledgers[OWN].reservations.size
+    assert found.limit(OWN, 8000 + lifts_size) == without.limit(OWN, 8000) + lifts_size
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whoever_fills_the_object_keeps_nobody_out(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    names, limit = [f"n{number}" for number in range(12)], 24_000
+    found = TeamLedgers(team({"gpus": 10_000}), {name: counted({"gpus": 0}) for name in names})
+    for number in range(600):
+        name = chance.choice(names[:-1])
+        ledger = found.of(name)
+        assert ledger is not None
+        decided = decide(ledger, [creation(f"{number:036}", gpus=1)], limit=found.limit(name, limit))
+        found = found.with_ledger(name, decided.ledger)
+    reserved = sum(each.reservations.size for each in found.ledgers.values())
+    assert limit // 2 < reserved <= limit
+    victim = found.of(names[-1])
+    assert victim is not None
+    requests = [creation(f"late-{number:036}", gpus=1) for number in range(15)]
+    verdicts = decide(victim, requests, limit=found.limit(names[-1], limit)).verdicts
+    assert [each.reason for each in verdicts] == [VerdictReason.RESERVED] * 15

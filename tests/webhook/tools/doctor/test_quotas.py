@@ -45,8 +45,8 @@ def counted_by(*digests: str) -> dict[str, Any]:
     }
 
 
-def ledger_object(ledger: Any) -> dict[str, Any]:
-    metadata = {"name": "team", "namespace": "gpu-admission", "uid": "r", "resourceVersion": "2"}
+def ledger_object(ledger: Any, name: str = "team") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "gpu-admission", "uid": "r", "resourceVersion": "2"}
     return {"metadata": metadata, "ledger": msgspec.json.encode(ledger).decode()}
 
 
@@ -124,6 +124,36 @@ def test_without_quotas_there_is_nothing_to_find(tmp_path: Path) -> None:
 )
 def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found("ledgers", objects, want, tmp_path)
+
+
+MOVED = {
+    "quotaUid": "u",
+    "generation": 1,
+    "hard": {},
+    "unclassifiedPods": "Deny",
+    "movedTo": "clustergpuquota.vision",
+}
+EMPTY = {"team": {"name": "vision", "uid": "t", "generation": 1, "hard": {}, "unclassifiedPods": "Deny"}}
+DELETE = "when little is created, kubectl -n gpu-admission delete gpuquotaledgers"
+
+
+@cases(
+    ("own", "of_team", "remedy"),
+    its_own=({"hard": "many"}, EMPTY, f"{DELETE} team: everything is then counted anew"),
+    that_of_its_team=(
+        MOVED,
+        {"hard": 1},
+        f"{DELETE} clustergpuquota.vision: everything is then counted anew",
+    ),
+    none_while_it_moves=(MOVED, EMPTY, "wait ten seconds;"),
+)
+def test_which_object_is_deleted_if_a_ledger_cannot_be_read(
+    own: JSON, of_team: JSON, remedy: str, tmp_path: Path
+) -> None:
+    ledgers = [ledger_object(own), ledger_object(of_team, "clustergpuquota.vision")]
+    (finding,) = checked("ledgers", {QUOTAS: [quota()], LEDGERS: ledgers}, tmp_path).findings
+
+    assert finding.remedy.startswith(remedy)
 
 
 @cases(

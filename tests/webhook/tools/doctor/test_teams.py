@@ -53,6 +53,10 @@ IDLE = {"hard": {"gpus": "64"}, "reserved": {}, "guaranteedIdle": {"gpus": "16"}
         installed(team(("Ready", "False", "vision-cv is not counted"))),
         ["team-not-ready: is not Ready: vision-cv is not counted"],
     ),
+    of_too_large_ledgers=(
+        installed(team(COUNTED, ("TooLarge", "True", "not in force: the GPUQuota of vision-cv"))),
+        ["team-toolarge: is TooLarge: not in force: the GPUQuota of vision-cv"],
+    ),
     exceeded=(
         installed(team(COUNTED, ("Exceeded", "True", "gpus: 70 used of 64"))),
         ["team-exceeded: is Exceeded: gpus: 70 used of 64"],
@@ -86,6 +90,22 @@ IDLE = {"hard": {"gpus": "64"}, "reserved": {}, "guaranteedIdle": {"gpus": "16"}
 )
 def test_teams(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found("teams", objects, want, tmp_path)
+
+
+@cases(
+    ("reason", "remedy"),
+    not_counted=("NotCounted", "wait ten seconds;"),
+    whose_ledgers_cannot_be_read=(
+        "Unreadable",
+        "when little is created, kubectl -n gpu-admission delete gpuquotaledgers clustergpuquota.team-vision: ",
+    ),
+)
+def test_what_makes_a_team_ready(reason: str, remedy: str, tmp_path: Path) -> None:
+    found = team(("Ready", "False", "requests are denied"))
+    found["status"]["conditions"][0]["reason"] = reason
+    (finding,) = checked("teams", installed(found), tmp_path).findings
+
+    assert finding.remedy.startswith(remedy)
 
 
 @cases(

@@ -151,7 +151,11 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"has no {LEDGER} in {installation}, so replicas deny GPU pods there"
             yield failure("ledger-missing", where, message, WAIT)
         elif record.ledger is None:
-            remedy = f"kubectl -n {installation} delete {LEDGERS} {quota.namespace}: the quota is then counted anew"
+            own = ledgers[quota.namespace]
+            unreadable = [
+                each.namespace for each in (own, ledgers.get(own.moved_to)) if each and each.problem
+            ]
+            remedy = counted_anew(installation, *unreadable) if unreadable else WAIT
             message = f"has a ledger that replicas cannot use: {record.problem}"
             yield failure("ledger-unreadable", where, message, remedy)
         elif missing := sorted(digests_of(record.ledger) - published):
@@ -162,6 +166,14 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
         message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"
         where = f"{LEDGER}/{namespace} in {installation}"
         yield warning("ledger-left", where, message, WAIT)
+
+
+def counted_anew(installation: str, *objects: str) -> str:
+    """Return how to have the ledgers in these objects, which cannot be read, counted anew."""
+    return (
+        f"when little is created, kubectl -n {installation} delete {LEDGERS} {' '.join(objects)}: "
+        "everything is then counted anew"
+    )
 
 
 def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:

@@ -8,14 +8,15 @@ from policies.quota.granted import granted_together
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster.capacity import gpu_node, gpus_by_dimension
-from webhook.controller.quota_status import TRUE
+from webhook.controller.quota_status import TRUE, UNREADABLE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import decode_quota
+from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP
 from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
-from webhook.tools.doctor.checks.documents import WAIT
+from webhook.tools.doctor.checks.documents import WAIT, counted_anew
 from webhook.tools.doctor.checks.nodes import READ
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.status.teams import granted_beyond
@@ -38,7 +39,7 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("team-unreadable", title, record.problem, remedy)
             continue
         names = cluster.members[record.name]
-        yield from _state(record, names)
+        yield from _state(record, names, cluster.names.namespace)
         if not names:
             message = "matches no namespace, or only those of other teams"
             yield warning("team-without-namespaces", title, message, f"correct spec.namespaces: {edit}")
@@ -50,14 +51,17 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
         yield from _granted_beyond(record)
 
 
-def _state(record: TeamRecord, names: Sequence[str]) -> Iterator[Observation]:
+def _state(record: TeamRecord, names: Sequence[str], installation: str) -> Iterator[Observation]:
     title, ready = team_title(record.name), record.status.condition("Ready")
     if names and (ready is None or ready.status != TRUE):
         why = ready.message if ready else "was never counted: every GPU pod of its namespaces is denied"
-        yield failure("team-not-ready", title, f"is not Ready: {why}", WAIT)
+        is_unreadable = ready is not None and ready.reason == UNREADABLE
+        remedy = counted_anew(installation, team_object_name(record.name)) if is_unreadable else WAIT
+        yield failure("team-not-ready", title, f"is not Ready: {why}", remedy)
     remedies = {
         "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
         "TooManyNamespaces": "split the team, or match fewer namespaces",
+        "TooLarge": "shorten spec.hard of the GPUQuotas of its namespaces, or split the team",
     }
     for kind, remedy in remedies.items():
         found = record.status.condition(kind)

@@ -1,0 +1,197 @@
+"""The store of ledgers in the namespace of the installation: GPUQuotaLedger objects, read and swapped at the API server."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import LIMIT
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.quota_request import LedgerError
+from policies.quota.team_spec import NamedTeam
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, ApiClient, Identity
+from webhook.configuration.documents import GROUP
+from webhook.quota import documents, team_documents
+from webhook.quota.ledger_objects import (
+    NO_LEDGER_OBJECT,
+    PLURAL,
+    LedgerObjectError,
+    TeamObjects,
+    VersionedTeam,
+    decode_identity,
+    decode_ledger_object,
+    encode_ledger_object,
+    ledger_objects_path,
+    team_name,
+    team_object_name,
+    ungranted,
+)
+from webhook.quota.store import LedgerConflict, VersionedLedger
+
+PLACES_REMEMBERED = 4096
+"""Namespaces of which a process remembers in which team's object their ledger is. It costs two reads to find that again."""
+
+
+class ClusterStore:
+    """The ledgers in the namespace `installation`, swapped by resourceVersion: of several writers the first succeeds.
+
+    Without ledger and GPUQuota, a namespace has no quota. A GPUQuota without a ledger was never counted, and denies.
+    """
+
+    reservations_limit = LIMIT
+
+    def __init__(
+        self,
+        api: ApiClient,
+        installation: str,
+        team_of: Callable[[str, float], NamedTeam | None] = lambda _namespace, _seconds: None,
+        teams: TeamObjects | None = None,
+    ) -> None:
+        """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
+        self._api, self._installation, self._team_of = api, installation, team_of
+        self._teams = teams or TeamObjects()
+        self._places: dict[str, str] = {}
+
+    def place(self, namespace: str) -> str:
+        return self._places.get(namespace, namespace)
+
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
+        """Read from etcd: no cache serves a GET without a resourceVersion.
+
+        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. Without
+        any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
+        """
+        if (place := self._places.get(namespace)) is not None and (
+            there := self._in_team(namespace, place, seconds)
+        ):
+            return there
+        own = self.read_own(namespace, seconds)
+        if own is not None and own.ledger.moved_to:
+            if (there := self._in_team(namespace, own.ledger.moved_to, seconds)) is None:
+                raise LedgerError(
+                    f"the ledger of {namespace} is moving into or out of a team", transient=True
+                )
+            if len(self._places) >= PLACES_REMEMBERED:
+                self._places.clear()
+            self._places[namespace] = own.ledger.moved_to
+            return there
+        self._places.pop(namespace, None)
+        if own is not None:
+            return own
+        granted = self.granted(namespace, seconds)
+        if granted is None and self._team_of(namespace, seconds) is not None:
+            granted = ungranted()
+        return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
+
+    def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
+        """Read the object of the namespace. None without one. Raises LedgerError."""
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(namespace), PLURAL, seconds)
+            return None if found is None else decode_ledger_object(found)
+
+    def read_team(self, name: str, seconds: float) -> VersionedTeam | None:
+        """Read the object of the team of that name. None without one. Raises LedgerError."""
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(team_object_name(name)), PLURAL, seconds)
+            return None if found is None else self._teams.decode(found)
+
+    def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
+        team = self.read_team(team_name(place), seconds)
+        ledger = team.team_ledgers.of(namespace) if team else None
+        return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
+
+    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
+        """Return the ledger that the GPUQuota grants, never counted. None without a GPUQuota."""
+        with _as_ledger_errors("read"):
+            found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            quota = None if found is None else documents.decode_quota(found)
+        if quota is not None and quota.granted is None:
+            raise LedgerError(quota.problem, transient=False)
+        return quota.granted if quota else None
+
+    def has_team(self, namespace: str, seconds: float) -> bool:
+        """Whether the namespace belongs to a team, read now. Raises LedgerError."""
+        return self._team_of(namespace, seconds) is not None
+
+    def granted_team(self, name: str, seconds: float) -> Team | None:
+        """Return what the ClusterGPUQuota grants. None without one, also while the API server does not serve the kind."""
+        path = team_documents.team_path(name)
+        with _as_ledger_errors("read"), contextlib.suppress(errors.NotFound):
+            record = team_documents.decode_team(self._api.get(path, timeout=seconds))
+            if record.granted is None:
+                raise LedgerError(record.problem, transient=False)
+            return record.granted
+        return None
+
+    def compare_and_swap(
+        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
+    ) -> VersionedLedger:
+        if before.team_ledgers is not None:
+            after = before.replaced(namespace, ledger).team_ledgers or before.team_ledgers
+            written_team = self.swap_team(before.version, after, seconds)
+            return VersionedLedger(after.of(namespace) or ledger, written_team.version, after)
+        body = encode_ledger_object(namespace, before.version, ledger)
+        identity = self._swap(namespace, before.version, body, seconds)
+        return VersionedLedger(replace(ledger, ledger_uid=identity.uid), identity.resource_version)
+
+    def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeam:
+        """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
+        name, body = team_object_name(team_ledgers.team.name), self._teams.encode(version, team_ledgers)
+        identity = self._swap(name, version, body, seconds)
+        return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
+
+    def _swap(self, name: str, version: str, body: bytes, seconds: float) -> Identity:
+        with _as_ledger_errors("written"):
+            if version == NO_LEDGER_OBJECT:
+                written = self._api.post(ledger_objects_path(self._installation), body, timeout=seconds)
+            else:
+                written = self._api.put(self._path(name), body, timeout=seconds, accept=METADATA)
+            return decode_identity(written)
+
+    def delete(self, namespace: str, version: str, seconds: float) -> None:
+        """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
+        with _as_ledger_errors("deleted"):
+            self._api.delete(self._path(namespace), version=version, timeout=seconds)
+
+    def discard(self, namespace: str, seconds: float) -> bool:
+        """Delete an unreadable ledger without GPUQuota and team; return whether it was deleted. Raises as `delete` does."""
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(namespace), PLURAL, seconds)
+            quota = found and self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            if found is None or quota is not None or self.has_team(namespace, seconds):
+                return False
+            version = decode_identity(found).resource_version
+        self.delete(namespace, version, seconds)
+        return True
+
+    def _path(self, namespace: str) -> str:
+        return ledger_objects_path(self._installation, namespace)
+
+    def _get(self, path: str, plural: str, seconds: float) -> bytes | None:
+        try:
+            return self._api.get(path, timeout=seconds)
+        except errors.NotFound as error:
+            # That a kind is not there must not mean "no quota". Of one object the API server begins otherwise to say so.
+            kind = f"{plural}.{GROUP}"
+            if f'{kind} "' in str(error):
+                return None
+            problem = f"the API server does not know the kind {kind}: {error}"
+            raise LedgerError(problem, transient=True) from None
+
+
+@contextlib.contextmanager
+def _as_ledger_errors(done: str) -> Iterator[None]:
+    try:
+        yield
+    except (errors.Conflict, errors.AlreadyExists, errors.NotFound) as error:
+        raise LedgerConflict(str(error)) from None
+    except (LedgerObjectError, msgspec.MsgspecError) as error:
+        raise LedgerError(str(error), transient=False) from None
+    except errors.ApiError as error:
+        transient = isinstance(error, errors.Unreachable | errors.Unavailable)
+        problem = f"the ledger of the quota could not be {done}: {error}"
+        raise LedgerError(problem, transient=transient) from None
