@@ -273,12 +273,8 @@ class Controller:
 
         Without the kind ClusterGPUQuota there are no teams.
         """
-        teams = self.teams.informer
-        unlisted = [
-            name
-            for name, each in self.informers().items()
-            if not (each.synced or (each is teams and each.is_missing))
-        ]
+        teams, every = self.teams.informer, self.informers().items()
+        unlisted = [name for name, each in every if not (each.synced or (each is teams and each.is_missing))]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:
