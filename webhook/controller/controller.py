@@ -121,7 +121,7 @@ class Controller:
             began=self._began,
             ended=self._ended,
             # Users may wait for quota that is freed where all is used up.
-            awaited=self._full_namespaces,
+            awaited=self.observed.full,
             idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
             clock=clock,
@@ -300,10 +300,6 @@ class Controller:
         self._statuses.changed(namespace)
         if self.observed.knows(namespace):
             self._queue.add(namespace)
-
-    def _full_namespaces(self) -> list[str]:
-        found = ((name, self.observed.get(name)) for name in self.observed.ledgers())
-        return [name for name, ledger_object in found if ledger_object and ledger_object.ledger.is_full]
 
     def _watched_quota(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
