@@ -50,7 +50,7 @@ from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.controller.work_queue import Turn, WorkQueue
+from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
@@ -172,7 +172,7 @@ class Controller:
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
-            self._granted,
+            self._watched_quota,
             self.usage_cache,
             self.observed,
             metrics,
@@ -269,8 +269,16 @@ class Controller:
         return {**own, **self.usage_cache.own.informers}
 
     def unready(self) -> str:
-        """Return why the controller is not ready, empty if it is. A follower is ready too."""
-        unlisted = [name for name, informer in self.informers().items() if not informer.synced]
+        """Return why the controller is not ready, empty if it is. A follower is ready too.
+
+        Without the kind ClusterGPUQuota there are no teams.
+        """
+        teams = self.teams.informer
+        unlisted = [
+            name
+            for name, each in self.informers().items()
+            if not (each.synced or (each is teams and each.is_missing))
+        ]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:
@@ -301,9 +309,9 @@ class Controller:
         found = ((name, self.observed.get(name)) for name in self.observed.ledgers())
         return [name for name, ledger_object in found if ledger_object and ledger_object.ledger.is_full]
 
-    def _granted(self, namespace: str) -> QuotaLedger | None:
+    def _watched_quota(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
-        return next((each.granted for each in self.quotas.items(namespace)), None)
+        return next((each.desired for each in self.quotas.items(namespace)), None)
 
     def _queue_of(self, namespace: str) -> QueueSpec:
         spec = next((each.spec for each in self.quotas.items(namespace)), None)
@@ -396,9 +404,9 @@ class Controller:
             if not self._leads():
                 stopping.wait(POLL_SECONDS)
                 continue
-            turn = self._queue.take(POLL_SECONDS)
-            if turn is not None and not stopping.is_set():
-                self._reconcile(turn)
+            item = self._queue.take(POLL_SECONDS)
+            if item is not None and not stopping.is_set():
+                self._reconcile(item)
 
     def _remove_old_catalogues(self) -> None:
         now = monotonic()
@@ -416,22 +424,22 @@ class Controller:
             self._followed_at = now
             self.usage_cache.follow(self.observed.ledgers())
 
-    def _reconcile(self, turn: Turn) -> None:
+    def _reconcile(self, item: WorkItem) -> None:
         outcomes: Mapping[str, Outcome]
-        self._busy_since[turn.group] = monotonic()
+        self._busy_since[item.group] = monotonic()
         try:
-            if is_team_object(turn.group):
-                outcomes = self._team_reconciler.reconcile(turn.group, turn.names)
+            if is_team_object(item.group):
+                outcomes = self._team_reconciler.reconcile(item.group, item.names)
             else:
-                outcomes = {name: self._reconciler.reconcile(name) for name in turn.names}
+                outcomes = {name: self._reconciler.reconcile(name) for name in item.names}
         except (LedgerError, errors.ApiError) as error:
-            outcomes = dict.fromkeys(turn.names, error)
+            outcomes = dict.fromkeys(item.names, error)
         except Exception as bug:  # a bug with one object must not end the work on the others
-            log.exception("%s: reconciliation failed", turn.group)
-            outcomes = dict.fromkeys(turn.names, bug)
+            log.exception("%s: reconciliation failed", item.group)
+            outcomes = dict.fromkeys(item.names, bug)
         finally:
-            self._busy_since.pop(turn.group, None)
-            self._queue.done(turn)
+            self._busy_since.pop(item.group, None)
+            self._queue.done(item)
         for name, outcome in outcomes.items():
             if isinstance(outcome, LedgerError | errors.ApiError):
                 log.warning("%s: %s", name, outcome)

@@ -202,11 +202,11 @@ def test_changed_limits_of_the_team_are_in_force_before_the_counts() -> None:
 def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count() -> None:
     def test(scene: Scene) -> None:
         membership = scene.controller.teams._membership
-        former = membership.granted("a")
+        former = membership.desired("a")
         team = scene.world.api._objects[team_path("a")]
         team["spec"]["hard"], team["metadata"]["generation"] = {"gpus": 3}, 2
         scene.reconcile(PLACE)
-        membership.granted = lambda _team: former  # type: ignore[assignment,method-assign]
+        membership.desired = lambda _team: former  # type: ignore[assignment,method-assign]
         assert scene.reconcile("cv") == {"cv": None}
         found = scene.store.read_team("a", SECONDS)
         assert found is not None
@@ -416,7 +416,7 @@ def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
         scene.world.belongs["cv"] = ""
         scene.reconcile("cv")
         assert scene.world.decides("cv") == "cv"
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 3 * _bytes(scene))
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         scene.world.belongs["cv"] = "a"
