@@ -15,7 +15,7 @@ import click
 
 from tests.bench import api, cluster, hot, quota, scale, server, work
 from tests.bench.before import Version, versions
-from tests.bench.population import Population
+from tests.bench.population import MEMBERS, Population
 from tests.bench.waiting import compare as compare_waiting
 from tests.controlplane import build
 
@@ -52,6 +52,7 @@ def at_least(least: int, name: str, meaning: str, **more: Any) -> Callable[[Any]
 @at_least(1, "--replicas", "Of hot; may be repeated.", multiple=True, default=hot.REPLICAS)
 @at_least(2, "--namespaces", "Of queue and scale.", default=200)
 @at_least(1, "--nodes", "Of scale.", default=1000)
+@at_least(0, "--teams", f"Of scale: once more with so many, of {MEMBERS} namespaces each.", default=0)
 def main(
     parts: tuple[str, ...],
     before: str | None,
@@ -63,7 +64,10 @@ def main(
     replicas: tuple[int, ...],
     namespaces: int,
     nodes: int,
+    teams: int,
 ) -> None:
+    if MEMBERS * teams > namespaces:
+        raise click.UsageError(f"--teams {teams} takes --namespaces {MEMBERS * teams} at least")
     began = time.monotonic()
 
     def progress(line: str) -> None:
@@ -83,7 +87,9 @@ def main(
         "queue": lambda trees: compare_waiting(
             trees, rounds=few, creates=creates, pods=waiting, namespaces=namespaces, progress=progress
         ),
-        "scale": lambda trees: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
+        "scale": lambda trees: scale.compare(
+            trees, population, teams=teams, rounds=rounds or 1, progress=progress
+        ),
     }
     chosen = PARTS if ALL in parts or not parts else tuple(dict.fromkeys(parts))
     if chosen != ("work",):

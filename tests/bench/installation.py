@@ -20,6 +20,8 @@ from tests.controlplane.webhook import NAMESPACE, REGISTRATION, strict_manifests
 POLICY = FOLDER / "policy"
 API = "/apis/gpu-admission.dev/v1alpha1"
 LEDGERS = f"{API}/namespaces/{NAMESPACE}/gpuquotaledgers"
+TEAM_PREFIX = "clustergpuquota."
+"""Of the name of a team's object among the ledgers."""
 CLASS = "classes/nvidia-a100-80gb"
 ROOM = 1_000_000
 """GPUs that no run uses up."""
@@ -29,12 +31,16 @@ _numbers = count(1)
 
 
 class Ledger(NamedTuple):
-    """What a quota counts: `used` by dimension, None before it was counted, and how many pods wait. `size`: bytes."""
+    """What a quota counts: `used` by dimension, None before it was counted, and how many pods wait. `size`: bytes.
+
+    `team`: the team in whose object it stands, "" if in none.
+    """
 
     used: Mapping[str, int] | None
     in_flight: bool
     waiting: int = 0
     size: int = 0
+    team: str = ""
 
     def settled(self, gpus: int) -> bool:
         return self.used is not None and not self.in_flight and self.used.get("gpus", 0) == gpus
@@ -128,7 +134,7 @@ class Installation:
         return any(kind.startswith("clustergpuquotas.") for kind in self._kinds)
 
     def set_team(self, name: str, namespaces: str, gpus: int) -> None:
-        """Give the namespaces that match a quota of so many GPUs together."""
+        """Give the namespaces that match a quota of so many GPUs together, or change that of their quota."""
         hard = {"gpus": str(gpus), "classes": {"nvidia-a100-80gb": str(ROOM)}}
         body = {
             "apiVersion": "gpu-admission.dev/v1alpha1",
@@ -136,15 +142,17 @@ class Installation:
             "metadata": {"name": name},
             "spec": {"namespaces": {"names": [namespaces]}, "hard": hard},
         }
-        status, answer = self.plane.client().post(f"{API}/clustergpuquotas", body)
+        client = self.plane.client()
+        status, answer = client.post(f"{API}/clustergpuquotas", body)
+        if status == 409:
+            status, answer = client.patch(f"{API}/clustergpuquotas/{name}", {"spec": {"hard": hard}})
         if status >= 300:
             raise RuntimeError(f"{name}: no quota of a team: {answer}")
 
     def team_ledgers(self, name: str) -> dict[str, Ledger]:
         """Return those in the object of the team, by namespace; none without it."""
-        status, answer = self.plane.client().get(f"{LEDGERS}/clustergpuquota.{name}")
-        ledgers = json.loads(answer["ledger"])["ledgers"] if status == 200 else {}
-        return {namespace: self._state(ledger) for namespace, ledger in ledgers.items()}
+        status, answer = self.plane.client().get(f"{LEDGERS}/{TEAM_PREFIX}{name}")
+        return self._found(answer) if status == 200 else {}
 
     def await_team(self, name: str, namespaces: int) -> None:
         """Return once the team has so many namespaces, no pods, and nothing in flight."""
@@ -156,16 +164,29 @@ class Installation:
         wait_until(settled, f"team {name} has not {namespaces} namespaces without GPUs")
 
     def ledger(self, namespace: str) -> Ledger:
-        status, answer = self.plane.client().get(f"{LEDGERS}/{namespace}")
-        return self._ledger(answer["ledger"]) if status == 200 else Ledger(None, in_flight=False)
+        client, name = self.plane.client(), namespace
+        status, answer = client.get(f"{LEDGERS}/{name}")
+        if status == 200 and (place := json.loads(answer["ledger"]).get("movedTo")):
+            status, answer = client.get(f"{LEDGERS}/{place}")
+        found = self._found(answer) if status == 200 else {}
+        return found.get(namespace, Ledger(None, in_flight=False))
 
     def ledgers(self) -> dict[str, Ledger]:
-        """Return all by namespace."""
-        items = self.plane.client().get(LEDGERS)[1].get("items", [])
-        return {item["metadata"]["name"]: self._ledger(item["ledger"]) for item in items}
+        """Return all by namespace, without those that are moving into a team or out of it."""
+        found: dict[str, Ledger] = {}
+        for item in self.plane.client().get(LEDGERS)[1].get("items", []):
+            found |= self._found(item)
+        return found
 
-    def _ledger(self, text: str) -> Ledger:
-        return self._state(json.loads(text))._replace(size=len(text))
+    def _found(self, item: Mapping[str, Any]) -> dict[str, Ledger]:
+        """Return the ledgers that an object has by namespace: its own, none if that moved, or those of a team."""
+        name, text = item["metadata"]["name"], item["ledger"]
+        ledger = json.loads(text)
+        if name.startswith(TEAM_PREFIX):
+            team = name.removeprefix(TEAM_PREFIX)
+            states = {each: self._state(found) for each, found in ledger.get("ledgers", {}).items()}
+            return {each: state._replace(team=team) for each, state in states.items()}
+        return {} if ledger.get("movedTo") else {name: self._state(ledger)._replace(size=len(text))}
 
     def _state(self, ledger: Mapping[str, Any]) -> Ledger:
         used = ledger.get("used")

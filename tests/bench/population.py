@@ -11,6 +11,8 @@ from tests.controlplane import ControlPlane
 
 BIG, SMALL = "big", "team-0000"
 CLASS = "nvidia-a100-80gb"
+MEMBERS = 10
+"""Namespaces of a team: those of its number and one more digit."""
 
 
 class Population(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +31,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
 def populate(plane: ControlPlane, population: Population) -> None:
     """Make the nodes and the pods; return when the API server sees all."""
     client = plane.client()
-    namespaces = [BIG, *(f"team-{number:04d}" for number in range(population.namespaces))]
-    for name in namespaces:
+    for name in (BIG, *(f"team-{number:04d}" for number in range(population.namespaces))):
         client.post("/api/v1/namespaces", {"metadata": {"name": name}})
     first = "node-000000"
     labels = {"accelerator": CLASS, "kubernetes.io/hostname": first, "nvidia.com/gpu.count": "8"}
@@ -45,12 +46,12 @@ def populate(plane: ControlPlane, population: Population) -> None:
         lambda number: {first: f"node-{number:06d}", uid: random_uid(0, number)},
     )
     _seed_pods(plane, BIG, range(1, population.pods), lambda _: BIG, population.nodes, kind=1)
-    teams = population.namespaces
+    namespaces = population.namespaces
     _seed_pods(
         plane,
         SMALL,
-        range(1, population.each * teams),
-        lambda number: f"team-{number % teams:04d}",
+        range(1, population.each * namespaces),
+        lambda number: f"team-{number % namespaces:04d}",
         population.nodes,
         kind=2,
     )

@@ -938,7 +938,7 @@ init {
     ledger[AT(1, B)].keyed = IS_LIMITED(1);
     view[0] = member; view[CONTROLLERS - 1] = member;
 #if IN_LINE
-    pod[0] = WAITING; pod[1] = WAITING; denials = 2;
+    pod[0] = WAITING; pod[1] = WAITING; denials = 1;
 #endif
     was_outside = !MEMBER && !HAS_QUOTA
   };

@@ -50,7 +50,7 @@ from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.controller.work_queue import Turn, WorkQueue
+from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
@@ -97,7 +97,7 @@ class Controller:
         self._elector = elector
         self._metrics = metrics
         self.observed = observed or ObservedLedgers()
-        self._queue = WorkQueue(self.observed.place, rest=COUNTED_SECONDS)
+        self._queue = WorkQueue(self._group_of, rest=COUNTED_SECONDS)
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = self._followed_at = 0.0
@@ -172,7 +172,7 @@ class Controller:
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
-            self._granted,
+            self._watched_quota,
             self.usage_cache,
             self.observed,
             metrics,
@@ -305,9 +305,9 @@ class Controller:
         found = ((name, self.observed.get(name)) for name in self.observed.ledgers())
         return [name for name, ledger_object in found if ledger_object and ledger_object.ledger.is_full]
 
-    def _granted(self, namespace: str) -> QuotaLedger | None:
+    def _watched_quota(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
-        return next((each.granted for each in self.quotas.items(namespace)), None)
+        return next((each.desired for each in self.quotas.items(namespace)), None)
 
     def _queue_of(self, namespace: str) -> QueueSpec:
         spec = next((each.spec for each in self.quotas.items(namespace)), None)
@@ -342,6 +342,12 @@ class Controller:
         # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
         if before is None or after is None or before.generation != after.generation:
             self._queue.add(changed.namespace)
+
+    def _group_of(self, name: str) -> str:
+        """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
+        place = self.observed.place(name)
+        team = self.teams.last_team_of(name) if place == name else ""
+        return team_object_name(team) if team else place
 
     def _team_of(self, namespace: str) -> str:
         return self.teams.team_of(namespace)
@@ -394,9 +400,9 @@ class Controller:
             if not self._leads():
                 stopping.wait(POLL_SECONDS)
                 continue
-            turn = self._queue.take(POLL_SECONDS)
-            if turn is not None and not stopping.is_set():
-                self._reconcile(turn)
+            item = self._queue.take(POLL_SECONDS)
+            if item is not None and not stopping.is_set():
+                self._reconcile(item)
 
     def _remove_old_catalogues(self) -> None:
         now = monotonic()
@@ -414,22 +420,22 @@ class Controller:
             self._followed_at = now
             self.usage_cache.follow(self.observed.ledgers())
 
-    def _reconcile(self, turn: Turn) -> None:
+    def _reconcile(self, item: WorkItem) -> None:
         outcomes: Mapping[str, Outcome]
-        self._busy_since[turn.group] = monotonic()
+        self._busy_since[item.group] = monotonic()
         try:
-            if is_team_object(turn.group):
-                outcomes = self._team_reconciler.reconcile(turn.group, turn.names)
+            if is_team_object(item.group):
+                outcomes = self._team_reconciler.reconcile(item.group, item.names)
             else:
-                outcomes = {name: self._reconciler.reconcile(name) for name in turn.names}
+                outcomes = {name: self._reconciler.reconcile(name) for name in item.names}
         except (LedgerError, errors.ApiError) as error:
-            outcomes = dict.fromkeys(turn.names, error)
+            outcomes = dict.fromkeys(item.names, error)
         except Exception as bug:  # a bug with one object must not end the work on the others
-            log.exception("%s: reconciliation failed", turn.group)
-            outcomes = dict.fromkeys(turn.names, bug)
+            log.exception("%s: reconciliation failed", item.group)
+            outcomes = dict.fromkeys(item.names, bug)
         finally:
-            self._busy_since.pop(turn.group, None)
-            self._queue.done(turn)
+            self._busy_since.pop(item.group, None)
+            self._queue.done(item)
         for name, outcome in outcomes.items():
             if isinstance(outcome, LedgerError | errors.ApiError):
                 log.warning("%s: %s", name, outcome)

@@ -107,28 +107,21 @@ class TeamCollector(Collector):
         self._teams = teams
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        per_dimension = ("team", "dimension")
-        used = GaugeMetricFamily(
-            "gpu_admission_team_used",
-            "What stored pods and claims of the team's namespaces use.",
-            labels=per_dimension,
+        by_dimension = partial(GaugeMetricFamily, labels=("team", "dimension"))
+        by_name = partial(GaugeMetricFamily, labels=("team",))
+        used = by_dimension(
+            "gpu_admission_team_used", "What stored pods and claims of the team's namespaces use."
         )
-        reserved = GaugeMetricFamily(
+        reserved = by_dimension(
             "gpu_admission_team_reserved",
             "What creations and changes in flight in the team's namespaces hold.",
-            labels=per_dimension,
         )
-        hard = GaugeMetricFamily(
-            "gpu_admission_team_hard", "What the ClusterGPUQuota grants.", labels=per_dimension
-        )
-        guaranteed = GaugeMetricFamily(
+        hard = by_dimension("gpu_admission_team_hard", "What the ClusterGPUQuota grants.")
+        guaranteed = by_dimension(
             "gpu_admission_team_guaranteed",
             "What the ClusterGPUQuota guarantees to single namespaces, in sum.",
-            labels=per_dimension,
         )
-        namespaces = GaugeMetricFamily(
-            "gpu_admission_team_namespaces", "Namespaces that are counted for the team.", labels=["team"]
-        )
+        namespaces = by_name("gpu_admission_team_namespaces", "Namespaces that are counted for the team.")
         for team, ledgers in self._teams().items():
             spec, each = ledgers.team, ledgers.ledgers.values()
             amounts = (

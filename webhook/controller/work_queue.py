@@ -15,7 +15,7 @@ HURRIED_EVERY, HURRIED_AT_ONCE = 0.2, 5
 """Seconds between hurried turns of a group, and how many turns may come at once before that rate holds."""
 
 
-class Turn(msgspec.Struct, frozen=True):
+class WorkItem(msgspec.Struct, frozen=True):
     """The names of one group that a worker has taken."""
 
     group: str
@@ -25,8 +25,9 @@ class Turn(msgspec.Struct, frozen=True):
 class WorkQueue:
     """Names with the times at which they are due. Hurried names come before other names that are due.
 
-    A name is queued once, for the earliest time for which it was added. Only one worker at a time has a group. If a name is added
-    meanwhile, it comes again afterwards. `group_of` returns the group of a name, itself if it has none. After a turn of other
+    A name is queued once, for the earliest time for which it was added. Only one worker at a time has a group, or a name whose
+    group changes. If a name is added meanwhile, it comes again afterwards. `group_of` returns the group of a name, itself if it
+    has none. After a turn of other
     names than the group itself, those of it that are not due at once come `rest` seconds later at the earliest.
     """
 
@@ -39,6 +40,7 @@ class WorkQueue:
         self._rested: dict[str, float] = {}
         """The time by group at which it has rested."""
         self._busy: set[str] = set()
+        """Groups and names."""
         self._changed = threading.Condition()
 
     def add(self, name: str, delay: float = 0.0) -> None:
@@ -54,7 +56,7 @@ class WorkQueue:
             self._hurried.add(name)
             self._add(name, max(now, self._paced.get(self._group_of(name), 0.0) - ahead))
 
-    def take(self, seconds: float) -> Turn | None:
+    def take(self, seconds: float) -> WorkItem | None:
         """Return the names of a group that are due within so many seconds, to call `done` with.
 
         A look at 1,000 names takes 0.3 ms.
@@ -64,7 +66,7 @@ class WorkQueue:
             while True:
                 now = monotonic()
                 named = ((due, name, self._group_of(name)) for name, due in self._due.items())
-                free = [each for each in named if each[-1] not in self._busy]
+                free = [each for each in named if each[-1] not in self._busy and each[1] not in self._busy]
                 ready = [
                     (name not in self._hurried, due, name, group) for due, name, group in free if due <= now
                 ]
@@ -75,9 +77,9 @@ class WorkQueue:
                     return None
                 self._changed.wait(min([until, *(due for due, _, _ in free)]) - now)
 
-    def done(self, turn: Turn) -> None:
+    def done(self, item: WorkItem) -> None:
         with self._changed:
-            self._busy.discard(turn.group)
+            self._busy.difference_update((item.group, *item.names))
             self._changed.notify()
 
     def _add(self, name: str, due: float) -> None:
@@ -85,8 +87,8 @@ class WorkQueue:
             self._due[name] = due
             self._changed.notify()
 
-    def _taken(self, group: str, names: list[str], now: float) -> Turn:
-        self._busy.add(group)
+    def _taken(self, group: str, names: list[str], now: float) -> WorkItem:
+        self._busy.update((group, *names))
         is_hurried = not self._hurried.isdisjoint(names)
         for name in names:
             del self._due[name]
@@ -96,7 +98,7 @@ class WorkQueue:
             _forget_until(self._paced, now)
         if names != [group] and self._rest:
             self._let_rest(group, now)
-        return Turn(group, tuple(names))
+        return WorkItem(group, tuple(names))
 
     def _let_rest(self, group: str, now: float) -> None:
         self._rested.pop(group, None)  # the last one that rests is the last one here

@@ -9,7 +9,7 @@ from time import monotonic
 import msgspec
 
 from policies.quota.quota_request import LedgerError
-from policies.quota.team_spec import NamedTeam, Teams
+from policies.quota.team_spec import TeamMatch, Teams
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, Page, api_path
 from webhook.cluster.objects import decode_metadata
@@ -35,12 +35,12 @@ class TeamLookup:
         self._listing = threading.Lock()
         self._teams, self._listed_at = Teams(), float("-inf")
 
-    def of(self, namespace: str, seconds: float) -> NamedTeam | None:
+    def of(self, namespace: str, seconds: float) -> TeamMatch | None:
         """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
         try:
             teams = self._listed(seconds)
-            if (named := teams.named(namespace)) is not None or not teams.has_selectors:
-                return named
+            if (team := teams.of_name(namespace)) is not None or not teams.has_selectors:
+                return team
             return teams.of(namespace, self._labels(namespace, seconds))
         except errors.ApiError as error:
             transient = isinstance(error, errors.Unreachable | errors.Unavailable | errors.NotFound)
@@ -74,7 +74,7 @@ class TeamLookup:
             # (`k8s.io/apiserver/pkg/util/notfoundhandler`).
             _warn_once()
             listed = ()
-        self._teams = Teams(named for each in listed if (named := decode_team(each).named) is not None)
+        self._teams = Teams(decode_team(each).match for each in listed)
         self._listed_at = begun
 
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:

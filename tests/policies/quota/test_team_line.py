@@ -236,6 +236,14 @@ def test_what_is_given_back_if_hard_of_the_team_was_lowered(
     assert {uid for each in found.team_ledgers.ledgers.values() for uid in each.reservations.lifts} == want
 
 
+def test_what_one_namespace_gives_back_is_enough_for_another_to_keep_what_is_held() -> None:
+    """Even if the first one then goes first, and does not fit."""
+    before = of_team(5, a=ledger(3, held("a")), b=ledger(1, held("b")))
+    found = turn(before, a=[waiter("a", replaces=True)], b=[waiter("b")])
+
+    assert lifts(found) == {"b"}
+
+
 def test_a_namespace_that_is_not_decided_here_has_no_turn() -> None:
     never, leaving = quota_ledger(class_catalogue="now"), ledger()
     before = of_team(4, a=ledger(), b=never, c=leaving).leave("c")

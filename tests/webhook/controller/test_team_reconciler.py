@@ -199,9 +199,45 @@ def test_changed_limits_of_the_team_are_in_force_before_the_counts() -> None:
     assert run(test).writes == 1
 
 
+def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count() -> None:
+    def test(scene: Scene) -> None:
+        membership = scene.controller.teams._membership
+        former = membership.desired("a")
+        team = scene.world.api._objects[team_path("a")]
+        team["spec"]["hard"], team["metadata"]["generation"] = {"gpus": 3}, 2
+        scene.reconcile(PLACE)
+        membership.desired = lambda _team: former  # type: ignore[assignment,method-assign]
+        assert scene.reconcile("cv") == {"cv": None}
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.team.hard == {"gpus": 3}
+        assert scene.waiting()["cv"] == 7
+
+    assert run(test).writes == 2, "the limits, and the count"
+
+
+def test_a_team_is_told_who_leaves_and_who_joins() -> None:
+    told: list[tuple[str, str, str]] = []
+
+    def test(scene: Scene) -> None:
+        events: Any = scene.controller.moves._events
+        events.put = lambda event: told.append((event.regarding.uid, event.reason, event.message))
+        for team in ("", "a"):
+            scene.world.belongs["cv"] = team
+            scene.controller.reconcile("cv")
+
+    run(test)
+    assert told == [
+        ("uid-a", "NamespaceLeft", "namespace cv is not counted for the team any more"),
+        ("uid-a", "NamespaceJoined", "namespace cv is counted for the team from now on"),
+    ]
+
+
 def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
     def test(scene: Scene) -> None:
         del scene.world.api._objects[team_path("a")]
+        assert scene.reconcile("cv") == {"cv": None}
+        assert scene.waiting()["cv"] == 7, "counted by the last limits, until its watch shows that it is gone"
         scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
         assert scene.reconcile(PLACE) == {PLACE: None}, "namespaces are left"
         assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
@@ -214,6 +250,53 @@ def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
             "nlp": "",
             "prod": "prod",
         }
+
+    run(test)
+
+
+def apart(scene: Scene) -> None:
+    """Have the ledgers of the namespaces in their own objects, and let them join."""
+    scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
+    for namespace in NAMESPACES:
+        scene.controller.reconcile(namespace)
+    scene.reconcile(PLACE)
+    scene.world.belongs |= dict.fromkeys(NAMESPACES, "a")
+    scene.world.api.writes.clear()
+
+
+def test_those_that_join_in_one_turn_meet_no_writes_of_each_other() -> None:
+    def test(scene: Scene) -> None:
+        apart(scene)
+        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": None}
+        assert {name: scene.world.decides(name) for name in ("cv", "prod")} == {"cv": PLACE, "prod": PLACE}
+
+    scene = run(test)
+    assert scene.world.api.writes == {f"{LEDGERS}/cv": 1, f"{LEDGERS}/prod": 1, OBJECT: 2}
+    assert scene.controller.quotas.metrics.conflicts._value.get() == 0
+
+
+def test_one_that_cannot_join_delays_no_other_one() -> None:
+    def test(scene: Scene) -> None:
+        apart(scene)
+        scene.fails = {"cv": LedgerError("away", transient=True)}
+        assert scene.reconcile("cv", "prod") == {"cv": scene.fails["cv"], "prod": None}
+        assert {name: scene.world.decides(name) for name in ("cv", "prod")} == {"cv": "cv", "prod": PLACE}
+
+    run(test)
+
+
+def test_joins_that_take_long_are_continued_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: now[0])
+
+    def passes() -> None:
+        now[0] += CONTEND_SECONDS + 1
+
+    def test(scene: Scene) -> None:
+        apart(scene)
+        scene.during = [passes]
+        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": SOON}
+        assert {name: scene.world.decides(name) for name in ("cv", "prod")} == {"cv": PLACE, "prod": "prod"}
 
     run(test)
 
@@ -292,6 +375,12 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
         scene.reconcile("cv")
         assert _left_out(scene) == []
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 1)
+        quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 4}}, 4
+        scene.reconcile("cv")
+        found = scene.store.read_team("a", SECONDS)
+        assert found is not None
+        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 4}, "it does not grow"
 
     run(test)
 
@@ -327,7 +416,7 @@ def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
         scene.world.belongs["cv"] = ""
         scene.reconcile("cv")
         assert scene.world.decides("cv") == "cv"
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
+        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 3 * _bytes(scene))
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         scene.world.belongs["cv"] = "a"

@@ -130,3 +130,13 @@ def test_an_object_that_is_too_large_may_not_grow_but_shrink(monkeypatch: pytest
     assert sizes.left_out("team-vision", ["prod"]) == ["the spec", "namespace prod"]
     assert sizes.left_out("team-vision", []) == ["the spec"], "a namespace that has gone is forgotten"
     assert sizes.left_out("team-vision", ["prod"]) == ["the spec"]
+
+
+@cases(("namespaces", "fits"), few=(1, True), many=(10, False))
+def test_a_dimension_that_the_team_gains_takes_room_in_every_ledger(
+    monkeypatch: pytest.MonkeyPatch, namespaces: int, fits: bool
+) -> None:
+    before = TeamLedgers(team({"gpus": 9}), {f"n{number}": SMALL for number in range(namespaces)})
+    monkeypatch.setattr(team_sizes, "LONGEST_BODY", len(TeamObjects().encode("", before)) + 100)
+    after = before.with_team(team({"gpus": 9, "another_class": 1}))
+    assert TeamSizes().fits(before, after, THE_SPEC, "the spec") is fits

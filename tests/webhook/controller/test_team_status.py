@@ -20,10 +20,10 @@ from webhook.cluster.api import ApiClient
 from webhook.controller import team_status
 from webhook.controller.metrics import TeamCollector
 from webhook.controller.records import LedgerRecord
-from webhook.controller.team_status import TeamStatusWriter, held_by
+from webhook.controller.team_status import TeamStatusWriter
 from webhook.quota.ledger_objects import VersionedTeam, team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
-from webhook.tools.status.teams import granted_by_team
+from webhook.tools.status.teams import ledger_by_team
 
 PLACE = team_object_name("vision")
 MEMBERS = ("vision-cv", "vision-nlp", "vision-prod")
@@ -43,9 +43,9 @@ class World:
         spec = {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": hard}, "guaranteed": guaranteed}
         self.document: dict[str, Any] = {"metadata": metadata, "spec": spec}
         self.members = list(MEMBERS)
-        granted = self.record.granted
-        assert granted is not None
-        self.ledgers = TeamLedgers(granted, {f"vision-{name}": each for name, each in ledgers.items()})
+        team = self.record.team
+        assert team is not None
+        self.ledgers = TeamLedgers(team, {f"vision-{name}": each for name, each in ledgers.items()})
         self.ledger_object: LedgerRecord | None = LedgerRecord(
             "o", PLACE, team=VersionedTeam(self.ledgers, "1", "o")
         )
@@ -58,9 +58,7 @@ class World:
         )
         quotas: Any = SimpleNamespace(items=lambda name: (quota,) if name == "vision-cv" else ())
         objects: Any = SimpleNamespace(
-            items=lambda name: (
-                (self.ledger_object,) if name == PLACE and self.ledger_object is not None else ()
-            )
+            items=lambda name: filter(None, (self.ledger_object,) if name == PLACE else ())
         )
         events: Any = SimpleNamespace(
             put=lambda each: self.happened.append((each.kind, each.reason, each.message))
@@ -134,14 +132,14 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     monkeypatch.setattr(team_status, "LARGEST", shown)
     world = World(ALL)
     world.show()
-    granted, share = granted_by_team(world.record, namespace), world.ledgers.share(namespace)
+    stated, share = ledger_by_team(world.record, namespace), world.ledgers.share(namespace)
 
-    assert granted is not None
-    assert granted.free == {GPUS: free}
-    held = held_by(world.ledgers.ledgers[namespace]).get(GPUS, Fraction(0))
+    assert stated is not None
+    assert stated.left == {GPUS: free}
+    held = world.ledgers.ledgers[namespace].held.get(GPUS, Fraction(0))
     assert share.free(GPUS, held) == really
-    assert granted.team is not None
-    assert dict(granted.team.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
+    assert stated.team is not None
+    assert dict(stated.team.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"
@@ -199,7 +197,7 @@ def test_what_has_no_room_in_the_object_is_named() -> None:
 
 @cases(
     ("has_object", "want"),
-    limits_in_force=(True, "what was in force before stays"),
+    limits_in_force=(True, "its last valid version holds"),
     never_in_force=(False, "it limits nothing"),
 )
 def test_a_spec_that_cannot_be_read_is_said(has_object: bool, want: str) -> None:
@@ -252,17 +250,18 @@ BROKEN = (
 
 
 @cases(
-    ("has_ledgers", "want"),
-    before_it_was_ever_in_force=(False, f"{BROKEN}: it limits nothing"),
-    after_its_last_valid_version=(True, f"{BROKEN}: what was in force before stays"),
+    ("has_ledgers", "want", "used"),
+    before_it_was_ever_in_force=(False, f"{BROKEN}: it limits nothing", None),
+    after_its_last_valid_version=(True, f"{BROKEN}: its last valid version holds", {"gpus": "6"}),
 )
-def test_one_that_is_not_valid_says_what_is_wrong(has_ledgers: bool, want: str) -> None:
+def test_one_that_is_not_valid_says_what_is_wrong(has_ledgers: bool, want: str, used: object) -> None:
     world = World(ALL)
     world.ledger_object = world.ledger_object if has_ledgers else None
     world.document["spec"]["hard"] = {"gpus": 2}
 
     assert world.conditions()["Ready"] == ("False", "Unreadable", want)
-    assert not world.writer.write("vision"), "it is written once"
+    assert world.show().get("used") == used
+    assert world.writes == 1
 
 
 def test_one_that_is_new_has_no_status_yet() -> None:

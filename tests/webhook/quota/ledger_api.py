@@ -28,9 +28,9 @@ class LedgerApi:
         self.reads: list[str] = []
         self.teams: list[dict[str, Any]] = []
         """The ClusterGPUQuotas."""
-        self.teams_fail: errors.ApiError | None = None
         self.write_seconds = 0.0
         """How long a swap takes at least."""
+        self.teams_fail: errors.ApiError | None = None
 
     def store(self) -> ClusterStore:
         """Return the store of another process."""

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from policies.policy import Labels
 from policies.quota.amounts import NOTHING, Vector, positive_difference, total
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.quota_request import QuotaGrant
 from policies.quota.team_spec import Teams, TeamSpec, stricter
 from webhook.quota.team_documents import TeamRecord
 from webhook.serving.lookups import NamespaceUnknown
-from webhook.tools.status.teams import granted_by_team, holding, share_of, stated_ledgers
+from webhook.tools.status.teams import holding, ledger_by_team, share_of, stated_ledgers
 
 
 @dataclass(eq=False)
@@ -33,16 +33,16 @@ class RunTeam:
         self._after = self.ledgers
         """With what the objects of the run request."""
 
-    def granted(self, namespace: str, own: QuotaGrant | None) -> QuotaGrant | None:
-        """Return what a namespace is granted by its GPUQuota, if it has one, and by the team."""
-        by_team = granted_by_team(self.record, namespace)
+    def ledger(self, namespace: str, own: QuotaLedger | None) -> QuotaLedger | None:
+        """Return what a namespace has by its GPUQuota, if there is one, and by the team."""
+        by_team = ledger_by_team(self.record, namespace)
         if own is None or by_team is None or by_team.team is None:
             return by_team
         share = by_team.team
         if own.team is not None and not self.is_written:
             share = own.team
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
-            beyond = positive_difference(own.held or {}, share.guaranteed)
+            beyond = positive_difference(own.held, share.guaranteed)
             left = {key: amount - beyond.get(key, NOTHING) for key, amount in share.others.items()}
             share = replace(share, others={key: max(amount, NOTHING) for key, amount in left.items()})
         pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
@@ -59,7 +59,7 @@ class RunTeam:
         before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
         growth = positive_difference(after.others, before.others)
         others = {key: amount + growth.get(key, NOTHING) for key, amount in share.others.items()}
-        return replace(share, others=others, held=after.held)
+        return replace(share, others=others, taken=after.taken)
 
 
 def run_teams(
@@ -80,15 +80,15 @@ def run_teams(
             for name, record in records.items()
             if (ledgers := stated_ledgers(record)) is not None
         }
-        return Teams(each.named for each in records.values() if each.named), found
+        return Teams(each.match for each in records.values()), found
 
     @cache
     def team_of(namespace: str) -> RunTeam | None:
         teams, found = all_teams()
-        named = teams.named(namespace)
-        if named is None and teams.has_selectors:
+        team = teams.of_name(namespace)
+        if team is None and teams.has_selectors:
             with suppress(NamespaceUnknown):
-                named = teams.of(namespace, dict(labels_of(namespace)))
-        return found.get(named.name) if named else None
+                team = teams.of(namespace, dict(labels_of(namespace)))
+        return found.get(team.name) if team else None
 
     return team_of

@@ -1,7 +1,7 @@
 """What pages compute of a status: sums, words for amounts and moments, how a state looks, and pages of a list."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -13,15 +13,14 @@ from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours
 from webhook.tools.doctor.check import DoctorSeverity
-from webhook.tools.status.report import (
-    ClusterStatus,
+from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus
+from webhook.tools.status.summaries import (
     DeniedOwner,
-    Health,
     IdleOwner,
-    PolicyStatus,
     QuotaRow,
     QuotaState,
     QuotaSummary,
+    TeamSummary,
 )
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.problems import Problem
@@ -29,11 +28,11 @@ from webhook.tools.why.problems import Problem
 T = TypeVar("T")
 
 LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
+    **dict.fromkeys(QuotaState, "bad"),
     **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
     **dict.fromkeys(
         (QuotaState.STALE, Answer.PENDING, Answer.GATED, Answer.WAITING, DoctorSeverity.WARNING), "warn"
     ),
-    **dict.fromkeys((QuotaState.EXCEEDED, QuotaState.NOT_COUNTED), "bad"),
     **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
     **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
 }
@@ -228,6 +227,21 @@ def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> 
     return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
 
 
+def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[TeamSummary]:
+    """Return a page of the teams, the worst first. `search`: words in the name of the team, or of a namespace that is known."""
+    known: dict[str, list[str]] = defaultdict(list)
+    for quota in status.quotas:
+        if quota.team is not None:
+            known[quota.team.name].append(quota.namespace)
+    found = [
+        team
+        for team in status.teams or ()
+        for names in [[team.name, *(each.name for each in team.largest), *known[team.name]]]
+        if any(_matches(name, arguments) for name in names)
+    ]
+    return page_of(sorted(found, key=lambda team: team.urgency), arguments)
+
+
 def order_of(arguments: Mapping[str, str]) -> Order:
     try:
         return Order(arguments.get("sort", ""))
@@ -245,7 +259,7 @@ def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
         case Order.DENIED:
             most = quota.denied or 0
         case Order.FULLEST:
-            most = max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
+            most = quota.fullest
         case Order.LARGEST:
             most = quota.row.held if quota.row else 0
         case Order.PENDING:

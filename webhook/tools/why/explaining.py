@@ -78,7 +78,7 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.granted = stated_limits(reader, namespace, self.quota, now)
+        self.stated = stated_limits(reader, namespace, self.quota, now)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -129,8 +129,8 @@ class _Case:
                 continue
             requested = requested_of_nodes(pod, self.configuration.resource_mapping)
             held[each.metadata.name] = in_words(requested)
-            if self.granted is not None:
-                counts_as = self.granted.unclassified_pods
+            if self.stated is not None:
+                counts_as = self.stated.unclassified_pods
                 demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
                 self.releasing.append(demand.vector)
         return held
@@ -171,7 +171,7 @@ class _Case:
         released = total(self.releasing)
         quota = None
         if not is_pod:
-            quota = stated_quota(self.granted, self.quota, configuration, released=released)
+            quota = stated_quota(self.stated, configuration, released=released)
         facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
             engine=Engine(configuration),
@@ -236,8 +236,8 @@ class _Case:
             no_node = tuple(each for each in warned if each.reason in NO_NODE)
         is_held = is_stored and not waits(pod)
         quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, self.now, is_held=is_held)
-        if self.quota is None and self.granted is not None:
-            share = ShareStatus.of(self.granted.as_ledger(configuration))
+        if self.quota is None and self.stated is not None:
+            share = ShareStatus.of(self.stated)
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.status.report import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
+from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
 
 
 class Answer(Enum):

@@ -10,7 +10,8 @@ from tests.cases import cases
 from tests.webhook.commands.test_teams import SHARE, TEAM, UNCOUNTED
 from tests.webhook.tools.console.test_pages import quota, shown, status
 from webhook.tools.console.views import members
-from webhook.tools.status.report import ClusterStatus, QuotaHolder, QuotaRow, QuotaState, TeamSummary
+from webhook.tools.status.report import ClusterStatus
+from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaState, TeamSummary
 
 CV = quota(
     1,
@@ -33,7 +34,7 @@ def test_the_overview_lists_teams_with_problems_first_and_then_the_fullest() -> 
     text = shown("/", {}, seen(TEAM, full, UNCOUNTED))
 
     assert re.findall(r'href="/teams/([^"]+)"', text) == ["team-audio", "team-full", "team-vision"]
-    assert "20 namespaces" in text
+    assert "20&nbsp;namespaces" in text
 
 
 @cases(
@@ -47,11 +48,38 @@ def test_the_overview_says_nothing_of_teams(found: ClusterStatus) -> None:
 
 def test_many_teams_have_a_page_of_their_own() -> None:
     teams = [replace(TEAM, name=f"team-{number:03}") for number in range(200)]
-    overview, page = (shown(path, {}, seen(*teams)) for path in ("/", "/teams"))
+    overview = shown("/", {}, seen(*teams))
+    first, last = (shown("/teams", query, seen(*teams)) for query in ({}, {"page": "4"}))
 
     assert overview.count('href="/teams/') == 10
     assert '<a class="link small" href="/teams">all 200</a>' in overview
-    assert page.count('href="/teams/') == 200
+    assert (first.count('href="/teams/'), last.count('href="/teams/')) == (50, 50)
+    assert ("page 1 of 4" in first, "team-199" in last, 'href="?page=3#teams"' in last) == (True, True, True)
+
+
+@cases(
+    ("search", "want"),
+    the_name_of_a_team=("AUDIO", ["team-audio"]),
+    a_namespace_with_a_quota=("cv", ["team-vision"]),
+    a_namespace_among_the_largest=("vision-lab", ["team-audio", "team-vision"]),
+    words_of_several_names=("prod cv", []),
+)
+def test_a_team_is_found_by_its_name_or_by_one_of_its_namespaces(search: str, want: list[str]) -> None:
+    audio = replace(UNCOUNTED, largest=(QuotaHolder(name="vision-lab", held={}),))
+    others = (replace(TEAM, name=f"team-{number:03}", largest=()) for number in range(60))
+    text = shown("/teams", {"search": search}, seen(TEAM, audio, *others))
+
+    assert re.findall(r'href="/teams/([^"]+)"', text) == want
+    assert f"{len(want)} of 62 teams" in text
+
+
+def test_a_team_of_many_namespaces_has_pages() -> None:
+    named = [replace(CV, namespace=f"vision-{number:03}") for number in range(120)]
+    found = seen(TEAM, quotas=tuple(named))
+    first, last = (shown("/teams/team-vision", query, found) for query in ({}, {"page": "3"}))
+
+    assert (first.count('href="/quotas/'), last.count('href="/quotas/')) == (48, 22)
+    assert 'href="?page=2#namespaces"' in first
 
 
 def test_a_team_shows_its_namespaces_and_their_holders() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.policy import end_of
-from policies.quota.spec import charged_while_waiting, class_limits_warning, resource_quota_findings
+from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.controller.quota_status import UNREADABLE
@@ -110,9 +110,9 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
             remedy = f"{edit}; or apply the {kind} that it means"
             yield failure("quota-limits-nothing", where, f"{problem.path} {problem.message}", remedy)
-        if exceeded := class_limits_warning(spec):
+        for path, message in spec.warnings():
             # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
-            yield warning("quota-classes-not-held", where, f"spec.unclassifiedPods: {exceeded}", edit)
+            yield warning("quota-classes-not-held", where, f"spec.{path}: {message}", edit)
     for quota in cluster.items(QUOTAS.path()):
         if FORMER in _fields_ever_set(quota) and "unclassifiedPods" not in quota["spec"]:
             where = f"GPUQuota/default in {quota['metadata']['namespace']}"
