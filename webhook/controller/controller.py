@@ -127,11 +127,10 @@ class Controller:
             clock=clock,
         )
         self.usage_cache = UsageCache(api, namespace, configuration, counter)
-        self._usage = (
-            UsageLog(write_usage, self._leads, replica=gethostname(), team_of=self._team_of)
-            if write_usage
-            else None
-        )
+        self._usage: UsageLog | None = None
+        if write_usage:
+            team_of = lambda name: self.teams.team_of(name)  # noqa: E731, PLW0108 - made below
+            self._usage = UsageLog(write_usage, self._leads, replica=gethostname(), team_of=team_of)
         self._events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self.gpu_use: GPUUse | None = self._gpu_use(measuring) if measuring else None
         self._reports = WaitingReports(
@@ -269,10 +268,7 @@ class Controller:
         return {**own, **self.usage_cache.own.informers}
 
     def unready(self) -> str:
-        """Return why the controller is not ready, empty if it is. A follower is ready too.
-
-        Without the kind ClusterGPUQuota there are no teams.
-        """
+        """Return why it is not ready, empty if it is. A follower is ready, too; without their kind there are no teams."""
         teams, every = self.teams.informer, self.informers().items()
         unlisted = [name for name, each in every if not (each.synced or (each is teams and each.is_missing))]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
@@ -348,9 +344,6 @@ class Controller:
         place = self.observed.place(name)
         team = self.teams.last_team_of(name) if place == name else ""
         return team_object_name(team) if team else place
-
-    def _team_of(self, namespace: str) -> str:
-        return self.teams.team_of(namespace)
 
     def _membership_changed(self, namespace: str, *teams: str) -> None:
         self._queue.add(namespace)
