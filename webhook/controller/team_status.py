@@ -83,12 +83,12 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         return self._membership.record(key)
 
     def shown(self, record: TeamRecord) -> TeamStatus | None:
-        """Return the status that it should have, None while it has no ledgers, or those of a former ClusterGPUQuota."""
+        """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
         found = next(iter(self._ledger_objects.items(team_object_name(record.name))), None)
         if found is None and not record.problem:
             return None
         before, team, now = record.status, found.team if found else None, datetime.now(UTC)
-        if team is None:
+        if team is None or record.problem:
             verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, found))}
             kept = replaced(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=kept)
@@ -214,4 +214,7 @@ def _too_large(left_out: Sequence[str]) -> Verdict:
 def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
     if ledger_object is None:
         return f"{record.problem}: it limits nothing"
-    return f"{ledger_object.problem}: requests are denied until {KIND} {ledger_object.namespace} is deleted"
+    if ledger_object.team is None:
+        where = f"{KIND} {ledger_object.namespace}"
+        return f"{ledger_object.problem}: requests are denied until {where} is deleted"
+    return f"{record.problem}: what was in force before stays"
