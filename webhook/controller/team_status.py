@@ -121,7 +121,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             shown=decimals(amounts),
             conditions=replaced(
                 before.conditions,
-                {READY: _ready(record, ledgers, members, verdicts), **verdicts},
+                {READY: _ready(ledgers, members, verdicts), **verdicts},
                 spec.generation,
                 now,
             ),
@@ -172,12 +172,8 @@ def _gpus(vector: Vector) -> float:
     return float(vector.get(GPUS, NOTHING))
 
 
-def _ready(
-    record: TeamRecord, ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]
-) -> Verdict:
+def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
-    if record.problem:
-        return FALSE, UNREADABLE, f"{record.problem}: its last valid version holds"
     keys = ledgers.team.hard.keys()
     counted = {
         namespace
