@@ -186,8 +186,8 @@ def run_quotas(
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
-    written = grants(reduce(operator.or_, found, {}))
+    read = map(_read, filter(is_quota, manifests))
+    written = grants(reduce(operator.or_, (each.quotas for each in read if not each.problems), {}))
     configured = grants(configuration.quotas)
 
     @cache

@@ -239,6 +239,7 @@ class _Case:
             line=line,
             rule_denials=rule_denials,
             no_node=no_node,
+            has_quota=self.quota is not None,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
