@@ -26,7 +26,7 @@ from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.quota.quota_request import QuotaGrant
+from policies.quota.ledger.quota_ledger import QuotaLedger
 
 
 class Mode(Enum):
@@ -86,8 +86,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of the cluster, None if they are not known."""
     limit_ranges: NamespaceLimits | None = None
     """What the LimitRanges of the namespace say. None if rule host-resources is off, or they cannot be read."""
-    grant: QuotaGrant | None = None
-    """What the quota of the namespace grants, None without a quota, or if no rule needs it."""
+    ledger: QuotaLedger | None = None
+    """The ledger of the namespace, None without a quota, or if no rule needs it."""
     budgets: tuple[LabelSelector, ...] | None = None
     """The selectors of the namespace's PodDisruptionBudgets, None if they are not known, or if no rule needs them."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None

@@ -28,10 +28,14 @@ def metrics_of(source: Path) -> Iterator[MetricDefinition]:
     for call in ast.walk(module):
         if not (isinstance(call, ast.Call) and len(call.args) > 1 and isinstance(call.func, ast.Name)):
             continue
-        kind, name = METRIC_TYPES.get(call.func.id.lower()), call.args[0]
+        made, keywords = call.func, call.keywords
+        partly = constants.get(made.id)
+        if isinstance(partly, ast.Call) and partly.args and isinstance(partly.args[0], ast.Name):
+            made, keywords = partly.args[0], [*keywords, *partly.keywords]
+        kind, name = METRIC_TYPES.get(made.id.lower()), call.args[0]
         if kind is None or not isinstance(name, ast.Constant):
             continue
-        given = [*call.args[2:], *(keyword.value for keyword in call.keywords if keyword.arg == "labels")]
+        given = [*call.args[2:], *(keyword.value for keyword in keywords if keyword.arg == "labels")]
         resolved = [constants.get(node.id) if isinstance(node, ast.Name) else node for node in given]
         labels = next((node for node in resolved if isinstance(node, ast.List | ast.Tuple)), None)
         yield (

@@ -107,17 +107,23 @@ def job(
     return {"job_name": name, "metrics_path": f"/{name}", "static_configs": [target], **fields}
 
 
+def binary_of_prometheus(name: str) -> str:
+    """Return the path of `prometheus` or `promtool`; without it, the test is skipped."""
+    binary = shutil.which(name)
+    if binary is None:
+        lacking = f"no {name}: Debian has it in package prometheus"
+        if os.environ.get("GPU_ADMISSION_REQUIRE_PROMETHEUS") == "1":
+            pytest.fail(f"GPU_ADMISSION_REQUIRE_PROMETHEUS=1: {lacking}", pytrace=False)
+        pytest.skip(lacking)
+    return binary
+
+
 @contextmanager
 def prometheus(
     folder: Path, jobs: Iterable[dict[str, Any]], selector: str, interval: str = INTERVAL
 ) -> Iterator[Prometheus]:
     """Run one with our recording rules, the hourly ones at each interval too. Yield a client of it."""
-    binary = shutil.which("prometheus")
-    if binary is None:
-        lacking = "no Prometheus: Debian has it as package prometheus"
-        if os.environ.get("GPU_ADMISSION_REQUIRE_PROMETHEUS") == "1":
-            pytest.fail(f"GPU_ADMISSION_REQUIRE_PROMETHEUS=1: {lacking}", pytrace=False)
-        pytest.skip(lacking)
+    binary = binary_of_prometheus("prometheus")
     rules = recording_rules().replace("${selector}", selector).replace("${interval}", interval)
     (folder / "rules.yaml").write_text(rules.replace("interval: 1h", f"interval: {interval}"))
     often = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}

@@ -158,7 +158,7 @@ def parse_vector(raw: Any) -> Vector:
     return vector
 
 
-def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
+def raw_limits(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
     """Yield each amount of `hard`, zeros too: its key, its field and the text."""
     for dimension in DIMENSIONS:
         value = getattr(hard, dimension)
@@ -170,12 +170,12 @@ def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
 
 def limits_of(hard: Hard) -> Vector:
     """Return the amounts by key, zeros too. Raises ValueError if one is `unreadable`."""
-    return {key: parse_amount(raw) for key, _, raw in granted(hard)}
+    return {key: parse_amount(raw) for key, _, raw in raw_limits(hard)}
 
 
 def unreadable(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for each amount that is none. `at` is the path of `hard`."""
-    for _, path, raw in granted(hard):
+    for _, path, raw in raw_limits(hard):
         try:
             parse_amount(raw)
         except ValueError as error:

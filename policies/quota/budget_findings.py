@@ -19,7 +19,8 @@ from policies.quota.budget import (
 )
 from policies.quota.demand import RULE_ID, Catalogues
 from policies.quota.fit import demands
-from policies.quota.quota_request import QuotaGrant, ReservationOutcome
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import ReservationOutcome
 from policies.quota.spec import NAME, budget_field
 
 KEYS_SHOWN = 2
@@ -48,19 +49,19 @@ def of_reservation(namespace: str, outcome: ReservationOutcome, now: datetime) -
 
 
 def of_workload(
-    workload: Workload, grant: QuotaGrant, catalogues: Catalogues, namespace: str
+    workload: Workload, ledger: QuotaLedger, catalogues: Catalogues, namespace: str
 ) -> Iterator[Finding]:
     """Yield the warning that the budget of the workload's pods is spent, or will be soon."""
-    budget, spending = grant.budget, grant.spending
+    budget, spending = ledger.budget, ledger.spending
     if budget is None or spending is None or not reached(budget, spending, budget.warn_at):
         return
-    requested = demands(workload.target or workload, catalogues, grant.unclassified_pods)
+    requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
     needed = {key for each in requested for key in each.each}
     path = requested[0].path if requested and workload.target is None else "spec"
     if reached(budget, spending).intersection(needed):
         yield _spent(namespace, budget, spending, needed, path)
     else:
-        yield from _low(namespace, budget, spending, needed, grant.held or {}, path)
+        yield from _low(namespace, budget, spending, needed, ledger.held, path)
 
 
 def how_much(budget: Budget, spending: Spending, keys: Collection[str]) -> str:

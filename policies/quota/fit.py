@@ -19,8 +19,8 @@ from policies.pods.field_paths import value_at
 from policies.pods.workload import PodCount, Workload
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare
-from policies.quota.quota_request import QuotaGrant
 
 MAX_TEMPLATES = 16
 """Pod templates with GPUs of one object that are computed at most: a pod with the maximum of resources takes some 4 ms."""
@@ -99,24 +99,35 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_result(
-    workload: Workload, grant: QuotaGrant, catalogues: Catalogues, *, is_stored: bool
+    workload: Workload, ledger: QuotaLedger, catalogues: Catalogues, *, is_stored: bool
 ) -> FitResult | None:
     """Return the worst reason why pods of a workload, or of an autoscaler's target, will not start. None if all will.
 
     is_stored: pods of the workload may exist and count in the quota. If the status does not say how many, only failures that do
       not depend on the number are found.
     """
-    requested = demands(workload.target or workload, catalogues, grant.unclassified_pods)
+    requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
     found = [
         replace(failed, team=team)
-        for team, hard, held in grant.levels
+        for team, hard, held in _levels(ledger)
         if (
             failed := _failure(
-                workload, requested, hard, None if grant.held is None else held, is_stored=is_stored
+                workload, requested, hard, None if ledger.uncounted else held, is_stored=is_stored
             )
         )
     ]
     return min(found, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
+
+
+def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamShare | None, Vector, Vector]]:
+    """Yield the GPUQuota and the team: what each can give the namespace at most, and how much of that is held."""
+    yield None, ledger.hard, ledger.held
+    if (team := ledger.team) is not None:
+        yield (
+            team,
+            team.most,
+            total((ledger.held, positive_difference(team.others, team.guaranteed_to_others))),
+        )
 
 
 def _failure(

@@ -226,7 +226,7 @@ def _under_both_catalogues(ledger: QuotaLedger, units: Sequence[Unit]) -> QuotaL
 def _without_blocked(ledger: QuotaLedger, units: Sequence[Unit]) -> QuotaLedger:
     """Hold nothing more for units that cannot start now. If a `hard` was lowered, the last in line give back first."""
     lifts, unheld = ledger.reservations.lifts, _Unheld(ledger)
-    together = total((ledger.used or {}, ledger.reserved))
+    together = ledger.held
     over = ledger.exceeded(together)
     gone: list[str] = []
     for unit in reversed(units):
@@ -287,7 +287,7 @@ class NamespaceLine:
         units = sorted(_units(in_line.waiters, in_line.gangs, ledger), key=lambda unit: unit.order)
         self.ledger = ledger = _without_blocked(_under_both_catalogues(ledger, units), units)
         self.head: Head | None = None
-        self.together = total((ledger.used or {}, ledger.reserved))
+        self.together = ledger.held
         """What the namespace holds."""
         self.kept = in_line.kept
         self._queue, self._starved_before = in_line.queue, starved_before

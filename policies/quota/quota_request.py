@@ -17,15 +17,13 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
-from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
-from policies.quota.budget import Budget, Spending
+from policies.quota.amounts import maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
 from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, pod_demand
 from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
-from policies.quota.ledger.team import TeamShare
 from policies.quota.waiting import waits, without_gate
 
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
@@ -141,58 +139,13 @@ def decide_alone(
     return ReservationOutcome(ledger, request, decide(ledger, [request], limit=limit, now=now).verdicts[0])
 
 
-class QuotaGrant(msgspec.Struct, frozen=True):
-    """The limits and `unclassified_pods` of a quota, and what is used and reserved; None before the first count.
-
-    `waiting` is the number of pods that wait in line. `spending` is what was counted of the `budget`, None after its period.
-    `team` is what the namespace sees of its team.
-    """
-
-    hard: Vector
-    unclassified_pods: UnclassifiedPods
-    held: Vector | None = None
-    waiting: int = 0
-    budget: Budget | None = None
-    spending: Spending | None = None
-    team: TeamShare | None = None
-
-    @property
-    def most(self) -> Vector:
-        """What the namespace can have at most: the least of `hard` and of what its team can give it."""
-        of_team = self.team.most if self.team else {}
-        return {key: min(limit, self.hard.get(key, limit)) for key, limit in {**self.hard, **of_team}.items()}
-
-    @property
-    def levels(self) -> Iterator[tuple[TeamShare | None, Vector, Vector]]:
-        """The GPUQuota and the team: what each can give the namespace at most, and how much of that is held."""
-        held = self.held or {}
-        yield None, self.hard, held
-        if self.team is not None:
-            others = positive_difference(self.team.others, self.team.guaranteed_to_others)
-            yield self.team, self.team.most, total((held, others))
-
-    @property
-    def free(self) -> Vector:
-        """What is free of each limited dimension."""
-        free = self.most
-        for _, limits, held in self.levels:
-            free |= {key: min(free[key], limit - held.get(key, NOTHING)) for key, limit in limits.items()}
-        return {key: max(amount, NOTHING) for key, amount in free.items()}
-
-    def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
-        """Return a ledger with these limits and this usage. Unknown usage is zero."""
-        version = CatalogueVersion(catalogue_digest(catalogues), self.unclassified_pods)
-        return QuotaLedger(
-            quota_uid="unknown",
-            generation=1,
-            hard=self.hard,
-            unclassified_pods=self.unclassified_pods,
-            used={**dict.fromkeys(self.most, NOTHING), **(self.held or {})},
-            team=self.team,
-            budget=self.budget,
-            spending=self.spending,
-            class_catalogue=str(version),
-        )
+def decide_by_own_catalogue(
+    ledger: QuotaLedger, request: QuotaRequest, catalogues: Catalogues
+) -> ReservationOutcome:
+    """Decide on one request by a ledger that was counted under these catalogues, as if nobody waited. Reserve nothing."""
+    version = CatalogueVersion(catalogue_digest(catalogues), ledger.unclassified_pods)
+    counted = msgspec.structs.replace(ledger, class_catalogue=str(version), waiting=0)
+    return decide_alone(counted, request.on(counted, {}))
 
 
 class LedgerError(Exception):

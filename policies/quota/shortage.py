@@ -94,7 +94,7 @@ def exceeded(
 
 def quota_title(namespace: str, ledger: QuotaLedger) -> str:
     """Return what limits the namespace: `quota vision-cv/default`; if only its team does, `ClusterGPUQuota team-vision`."""
-    is_alone = ledger.team is not None and not ledger.hard
+    is_alone = ledger.team is not None and not ledger.has_quota
     return team_title(ledger.team.team.name) if ledger.team and is_alone else f"quota {namespace}/{NAME}"
 
 

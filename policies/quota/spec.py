@@ -13,6 +13,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import CLASSES, Hard, Vector, limits_of, unreadable
 from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import QueueSpec
 
 NAME = "default"
@@ -50,6 +51,20 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The limits, including limits of zero. Raises ValueError only if the spec has `problems`."""
         return limits_of(self.hard)
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, message) for every invalid value."""
+        yield from unreadable(self.hard, "hard")
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the spec, message) for what is valid, and may not be meant."""
+        if self.class_fields and self.unclassified_pods is UnclassifiedPods.TOTAL_ONLY:
+            fields = " and ".join(self.class_fields)
+            yield (
+                "unclassifiedPods",
+                f"TotalOnly lets pods that pin no class exceed {fields}: they count for a class only once they are bound; set "
+                "MostExpensive, or Deny",
+            )
+
 
 class QuotaSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Spec of a GPUQuota document."""
@@ -61,9 +76,19 @@ class QuotaSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def class_fields(self) -> list[str]:
         return [*super().class_fields, *(["budget.byClass"] if self.budget and self.budget.by_class else ())]
 
+    def ledger(self, uid: str = "unknown", generation: int = 0) -> QuotaLedger:
+        """Return the ledger of a GPUQuota with this spec, never counted. Raises ValueError only if the spec has `problems`."""
+        return QuotaLedger(
+            quota_uid=uid,
+            generation=generation,
+            hard=self.amounts,
+            unclassified_pods=self.unclassified_pods,
+            max_waiting=self.queue.max_waiting,
+            budget=self.budget.budget if self.budget else None,
+        )
+
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, message) for every invalid value."""
-        yield from unreadable(self.hard, "hard")
+        yield from super().problems()
         if self.queue.max_waiting < 0:
             yield "queue.maxWaiting", "must be 0 or more"
         if self.budget is not None:
@@ -84,16 +109,6 @@ def budget_field(key: str) -> str:
         f"spec.budget.byClass[{key.removeprefix(CLASSES)}]"
         if key.startswith(CLASSES)
         else "spec.budget.gpuHours"
-    )
-
-
-def class_limits_warning(spec: LimitsSpec) -> str:
-    """Return a warning if `spec.unclassified_pods` lets pods exceed the limits by class, or ""."""
-    if not spec.class_fields or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
-        return ""
-    return (
-        f"TotalOnly lets pods that pin no class exceed {' and '.join(spec.class_fields)}: they count for a class only once "
-        "they are bound; set MostExpensive, or Deny"
     )
 
 

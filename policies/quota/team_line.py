@@ -49,7 +49,7 @@ def take_team_turn(
     after, team = team_ledgers, team_ledgers.team
 
     def part(namespace: str) -> Fraction:
-        return _beyond(team_ledgers.held[namespace], team.guaranteed.get(namespace, {}), team.hard)
+        return _beyond(team_ledgers.taken[namespace], team.guaranteed.get(namespace, {}), team.hard)
 
     # Who holds most gives back first, if `hard` was lowered.
     for namespace in sorted(team_ledgers.ledgers.keys() & in_line, key=lambda each: (-part(each), each)):
@@ -94,7 +94,7 @@ class _Room:
     def __init__(self, team_ledgers: TeamLedgers, lines: Mapping[str, NamespaceLine]) -> None:
         self.lines = lines
         self._team = team_ledgers.team
-        self._taken = {**team_ledgers.held, **{name: self._taken_by(name) for name in lines}}
+        self._taken = {**team_ledgers.taken, **{name: self._taken_by(name) for name in lines}}
         self._sum = {
             key: sum((each[key] for each in self._taken.values()), NOTHING) for key in self._team.hard
         }

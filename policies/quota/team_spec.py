@@ -13,9 +13,9 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label
-from policies.quota.amounts import Hard, Vector, exceeds, granted, limits_of, total, unreadable
+from policies.quota.amounts import Hard, Vector, exceeds, limits_of, raw_limits, total, unreadable
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.spec import LimitsSpec, class_limits_warning
+from policies.quota.spec import LimitsSpec
 
 MAX_NAMESPACES = 500
 """Namespaces of one team, and names in one spec. The ledgers of a team are in one object, which must stay below 1 MiB."""
@@ -49,7 +49,7 @@ class TeamNamespaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         globs = sorted(filter(_is_glob, self.names), key=len, reverse=True)
         return tuple((glob, re.compile(translate(glob))) for glob in globs)
 
-    def named(self, text: str) -> str:
+    def matching(self, text: str) -> str:
         """Return the name, else the longest glob, that matches `text`, else ""."""
         if text in self._literals:
             return text
@@ -84,9 +84,8 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {namespace: limits_of(hard) for namespace, hard in self.guaranteed.items()}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, message) for every invalid value."""
         yield from self.namespaces.problems()
-        amounts = [*unreadable(self.hard, "hard"), *self._unreadable_guarantees()]
+        amounts = [*super().problems(), *self._unreadable_guarantees()]
         yield from amounts
         yield from self._guarantee_problems()
         yield from self._size_problems()
@@ -96,6 +95,11 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not (self.contact.isprintable() and len(self.contact) <= LONGEST_CONTACT):
             yield "contact", f"must be one line of at most {LONGEST_CONTACT} characters"
 
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        if self.hard.gpus is None:
+            yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
+        yield from super().warnings()
+
     def _unreadable_guarantees(self) -> Iterator[tuple[str, str]]:
         for namespace, hard in self.guaranteed.items():
             yield from unreadable(hard, f"guaranteed[{namespace}]")
@@ -103,14 +107,14 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
     def _guarantee_problems(self) -> Iterator[tuple[str, str]]:
         if len(self.guaranteed) > MAX_NAMESPACES:
             yield "guaranteed", f"must have at most {MAX_NAMESPACES} items"
-        limited = {key for key, _, _ in granted(self.hard)}
+        limited = {key for key, _, _ in raw_limits(self.hard)}
         for namespace, hard in self.guaranteed.items():
             at = f"guaranteed[{namespace}]"
             if not is_dns_label(namespace):
                 yield at, "must be the name of a namespace"
-            elif self.namespaces.selector is None and not self.namespaces.named(namespace):
+            elif self.namespaces.selector is None and not self.namespaces.matching(namespace):
                 yield at, "must be a namespace of the team: namespaces.names has none that matches"
-            for key, path, _ in granted(hard):
+            for key, path, _ in raw_limits(hard):
                 if key not in limited:
                     yield f"{at}.{path}", f"must be limited by hard.{path}, too"
 
@@ -129,7 +133,7 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
                 yield field, f"must be shorter: {number} characters ({how}), at most {most}"
 
 
-class NamedTeam(msgspec.Struct, frozen=True):
+class TeamMatch(msgspec.Struct, frozen=True):
     """What decides which namespaces belong to a ClusterGPUQuota."""
 
     name: str
@@ -139,22 +143,23 @@ class NamedTeam(msgspec.Struct, frozen=True):
 class Teams:
     """All ClusterGPUQuotas, prepared to tell the team of thousands of namespaces."""
 
-    def __init__(self, teams: Iterable[NamedTeam] = ()) -> None:
-        self.all = tuple(sorted(teams, key=lambda each: each.name))
-        names = [(name, team) for team in self.all for name in team.namespaces.names]
+    def __init__(self, teams: Iterable[TeamMatch | None] = ()) -> None:
+        """None stands for one that cannot be read."""
+        known = sorted(filter(None, teams), key=lambda each: each.name)
+        names = [(name, team) for team in known for name in team.namespaces.names]
         names.sort(key=lambda each: _rank(each[0]))  # keeps the order of teams
         self._literals = {name: team for name, team in reversed(names) if not _is_glob(name)}
         self._globs = [(re.compile(translate(name)), team) for name, team in names if _is_glob(name)]
-        selectors = ((team.namespaces.selector, team) for team in self.all)
+        selectors = ((team.namespaces.selector, team) for team in known)
         self._selectors = [(selector, team) for selector, team in selectors if selector is not None]
 
-    def of(self, namespace: str, labels: Mapping[str, str]) -> NamedTeam | None:
+    def of(self, namespace: str, labels: Mapping[str, str]) -> TeamMatch | None:
         """Return the team to which the namespace belongs. Takes at most some 0.7 µs for each team."""
-        if team := self.named(namespace):
+        if team := self.of_name(namespace):
             return team
         return next((team for selector, team in self._selectors if selector.matches(labels)), None)
 
-    def named(self, namespace: str) -> NamedTeam | None:
+    def of_name(self, namespace: str) -> TeamMatch | None:
         """Return the team that has a name for the namespace. Labels do not matter then."""
         if team := self._literals.get(namespace):
             return team
@@ -170,25 +175,23 @@ def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods
     return max(one, other, key=_STRICTNESS.index)
 
 
-def team_warnings(name: str, spec: TeamSpec, teams: Iterable[NamedTeam]) -> Iterator[tuple[str, str]]:
-    """Yield (path below the spec, message) for what is valid, and may not be meant. `teams` are all that are known."""
-    if spec.hard.gpus is None:
-        yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
-    if warning := class_limits_warning(spec):
-        yield "unclassifiedPods", warning
-    for other in sorted(teams, key=lambda each: each.name):
-        if other.name != name:
-            yield from _shared(NamedTeam(name, spec.namespaces), other)
+def limits_warnings(name: str, spec: LimitsSpec, teams: Iterable[TeamMatch]) -> Iterator[tuple[str, str]]:
+    """Yield the warnings of a spec, and what a ClusterGPUQuota shares with others. `teams` are all that are known."""
+    yield from spec.warnings()
+    if isinstance(spec, TeamSpec):
+        for other in sorted(teams, key=lambda each: each.name):
+            if other.name != name:
+                yield from _shared(TeamMatch(name, spec.namespaces), other)
 
 
-def _shared(team: NamedTeam, other: NamedTeam) -> Iterator[tuple[str, str]]:
+def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
     """Yield a warning if both certainly match the same namespaces, whatever the labels of these are.
 
     `vision-*` has all of `vision-prod-*`. Globs that only cross, as `vision-*` and `*-prod` do, are not found.
     """
     own, theirs = team.namespaces, other.namespaces
-    pairs = {(name, found) for name in own.names if (found := theirs.named(name))}
-    pairs |= {(found, name) for name in theirs.names if (found := own.named(name))}
+    pairs = {(name, found) for name in own.names if (found := theirs.matching(name))}
+    pairs |= {(found, name) for name in theirs.names if (found := own.matching(name))}
     if pairs:
         mine, found = min(pairs)
         more = f" ({len(pairs) - 1} more)" if len(pairs) > 1 else ""
@@ -215,4 +218,4 @@ def _is_glob(name: str) -> bool:
 
 
 def _characters(hard: Hard) -> int:
-    return sum(len(key) + AMOUNT_CHARACTERS for key, _, _ in granted(hard))
+    return sum(len(key) + AMOUNT_CHARACTERS for key, _, _ in raw_limits(hard))

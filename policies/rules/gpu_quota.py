@@ -33,7 +33,7 @@ from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import Line, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
-from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
+from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import (
     AND_WAIT,
     RELEASE_SECONDS,
@@ -164,7 +164,7 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     if reason is VerdictReason.QUEUE_FULL:
         # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
         new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
-        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.quota_uid else new
+        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
         return found(
             reason=Reason.QUEUE_FULL,
             message=f"the line for {quota} is full: {_pods(waiting)} in it",
@@ -183,13 +183,13 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
     """Warn about a template whose claims could never fit the quota of its namespace."""
-    grant, claim = context.grant, ResourceClaim(spec=template.spec.spec if template.spec else None)
-    if grant is None:
+    ledger, claim = context.ledger, ResourceClaim(spec=template.spec.spec if template.spec else None)
+    if ledger is None:
         return
-    demand = claim_demand(claim, context, grant.unclassified_pods, "spec.spec")
+    demand = claim_demand(claim, context, ledger.unclassified_pods, "spec.spec")
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
-    if excesses := exceeds(demand.vector, grant.most):
+    if excesses := exceeds(demand.vector, ledger.most):
         # In the words of ResourceQuota.
         requested = ", ".join(f"{each.key}={format_amount(each.amount)}" for each in excesses)
         limited = ", ".join(f"{each.key}={format_amount(each.hard)}" for each in excesses)
@@ -214,19 +214,19 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
-    """Warn about a workload whose pods do not all fit the quota. Uses `context.grant` only if `needs_grant`."""
-    grant = context.grant
-    if grant is not None and needs_grant(workload, context.resource_mapping):
-        found = fit_result(workload, grant, context, is_stored=context.is_update)
+    """Warn about a workload whose pods do not all fit the quota. Uses `context.ledger` only if `needs_ledger`."""
+    ledger = context.ledger
+    if ledger is not None and needs_ledger(workload, context.resource_mapping):
+        found = fit_result(workload, ledger, context, is_stored=context.is_update)
         if found is not None:
             yield from _fit_warning(found, workload, context, options)
-        yield from of_workload(workload, grant, context, context.namespace)
+        yield from of_workload(workload, ledger, context, context.namespace)
         if options.lets_wait:
-            is_behind = found is None and grant.waiting and not context.is_update
-            yield from _line_advice(workload, context, grant.waiting if is_behind else 0)
+            is_behind = found is None and ledger.pods_before and not context.is_update
+            yield from _line_advice(workload, context, ledger.pods_before if is_behind else 0)
 
 
-def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
+def needs_ledger(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the check of the workload depends on the quota. An object with an owner is not checked, because its owner was."""
     pods = (workload.target or workload).pods
     return not workload.metadata.controlled_by and any(mapping.pod_requests_gpus(each.pod) for each in pods)
@@ -317,7 +317,7 @@ def _fit_warning(
                 facts = f"may grow to {found.pods} pods and then {facts}"
             starting = f"{found.starting} of {found.pods} pods will start"
             if options.lets_wait:
-                starting = _starting_in_line(starting, found, workload, context.grant)
+                starting = _starting_in_line(starting, found, workload, context.ledger)
             message = f"{facts} {starting}" if is_enforced else facts[:-1]
             ask = ask if is_impossible else ""
             made = warning(
@@ -357,9 +357,9 @@ def _largest(found: FitResult) -> tuple[str, ...]:
 _FIT_REASONS = {False: Reason.QUOTA_EXCEEDED, True: Reason.QUOTA_QUEUED}
 
 
-def _starting_in_line(starting: str, found: FitResult, workload: Workload, grant: QuotaGrant | None) -> str:
+def _starting_in_line(starting: str, found: FitResult, workload: Workload, ledger: QuotaLedger | None) -> str:
     """Return which pods will start, and which wait in line. `starting` says how many start where nobody waits."""
-    waiting = grant.waiting if grant else 0
+    waiting = ledger.pods_before if ledger else 0
     if (workload.target or workload).waits_whole and found.pods > 1:
         starting = "its pods will wait in line until enough of them fit to run together"
     elif found.starting and not waiting:
@@ -408,7 +408,7 @@ def _smaller_pod(found: FitResult, workload: Workload, context: Context) -> tupl
     pod = next((each for each in (workload.target or workload).pods if each.path == found.path), None)
     if pod is None:
         return (), ""
-    hard = context.grant.most if context.grant else {}
+    hard = context.ledger.most if context.ledger else {}
     is_open = found.key.startswith(CLASSES) and pinning(pod.admitted, context.classes) is None
     limits = [of for key, of in hard.items() if key == GPUS or (is_open and key.startswith(CLASSES))]
     part = min([found.hard, *limits]) / found.needed

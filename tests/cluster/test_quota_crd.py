@@ -18,6 +18,7 @@ from webhook.quota.documents import (
     decode_quota,
     encode_status,
     quota_path,
+    quota_reference,
 )
 
 NAMESPACE = "crd"
@@ -140,7 +141,9 @@ def test_kubectl_shows_used_reserved_waiting_hard_and_status(quotas: ControlPlan
         ),
         conditions=(Condition("Ready", "True", "Exceeded", "1 too many", "2026-11-22T11:00:00Z", 1),),
     )
-    written = msgspec.json.decode(encode_status(read(answer), status))
+    record = read(answer)
+    reference = quota_reference(NAMESPACE, record.uid)
+    written = msgspec.json.decode(encode_status(reference, record.version, status))
     assert client.put(f"{path}/status", written)[0] == 200
     assert read(client.get(path)[1]).status == status
     shown, wide = (

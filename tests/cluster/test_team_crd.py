@@ -12,6 +12,7 @@ from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.gpuquota import install_kinds
 from webhook.cluster.objects import Condition
 from webhook.configuration.documents import Document
+from webhook.quota.documents import encode_status
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import (
     TEAM_PLURAL,
@@ -19,8 +20,8 @@ from webhook.quota.team_documents import (
     Members,
     TeamStatus,
     decode_team,
-    encode_team_status,
     team_path,
+    team_reference,
 )
 
 NAME = "team-crd"
@@ -144,8 +145,8 @@ def test_what_the_api_server_takes_can_be_read(teams: ControlPlane, spec: JSON) 
     assert answer["spec"] == spec
     record = decode_team(msgspec.json.encode(answer))
     assert record.problem == ""
-    assert record.granted is not None
-    assert record.granted.guaranteed.keys() == spec.get("guaranteed", {}).keys()
+    assert record.team is not None
+    assert record.team.guaranteed.keys() == spec.get("guaranteed", {}).keys()
 
 
 def test_kubectl_shows_used_hard_namespaces_and_status(teams: ControlPlane) -> None:
@@ -174,7 +175,9 @@ def test_kubectl_shows_used_hard_namespaces_and_status(teams: ControlPlane) -> N
         observed_generation=1,
     )
     _, stored = client.get(team_path(NAME))
-    written = msgspec.json.decode(encode_team_status(decode_team(msgspec.json.encode(stored)), status))
+    record = decode_team(msgspec.json.encode(stored))
+    reference = team_reference(NAME, record.uid)
+    written = msgspec.json.decode(encode_status(reference, record.version, status))
     accepted(client.put(team_path(NAME, "status"), written, STRICT))
     assert decode_team(msgspec.json.encode(client.get(team_path(NAME))[1])).status == status
     shown, wide = (

@@ -12,12 +12,11 @@ import pytest
 from policies.finding import Finding
 from policies.gpus.claims import decode_claim_template
 from policies.pods.patch import PodPatch
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.quota_request import LedgerError, QuotaGrant, ReservationOutcome, quota_request_for_pod
+from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.registry import RULES
 from policies.rule import Phase, Rule
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
-from tests.builders import NOW, context, gpu_container, pod, view, workload
+from tests.builders import NOW, context, gpu_container, pod, quota_ledger, view, workload
 
 OUTSIDE = ("open", "socket.", "subprocess.", "os.", "time.sleep", "_thread.start_new_thread")
 POD = pod(gpu_container("3"), annotations={"gpu-admission.dev/model-uri": "s3://models/llama"})
@@ -31,7 +30,7 @@ DEVICES = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvid
 TEMPLATE = decode_claim_template(msgspec.json.encode({"spec": {"spec": {"devices": DEVICES}}}))
 CONTEXT = context(
     Phase.TEMPLATE,
-    grant=QuotaGrant({"gpus": Fraction(2)}, UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(1)}),
+    ledger=quota_ledger(hard={"gpus": Fraction(2)}, used={"gpus": Fraction(1)}),
     options_of={rule.id: rule.options() for rule in RULES}.get,
 )
 

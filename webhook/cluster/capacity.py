@@ -18,7 +18,7 @@ from policies.placement.named_nodes import NamedNode
 from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
 from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogues
 from webhook.cluster.nodes import StoredNode, decode_node, node_reader
 
@@ -128,6 +128,16 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
         free=free,
         resources=dict(sorted(resources.items())),
     )
+
+
+def gpus_by_dimension(nodes: Iterable[GPUNode]) -> Vector:
+    """Return the whole cards of all nodes, of the nodes of each class, and of those of each family."""
+    found: dict[str, Fraction] = defaultdict(Fraction)
+    for node in nodes:
+        cards = node.cards(node.allocatable)
+        for key in {GPUS, *(f"{CLASSES}{name}" for name in (node.kind, node.family) if name)}:
+            found[key] += cards
+    return dict(found)
 
 
 def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:

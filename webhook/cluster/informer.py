@@ -298,7 +298,8 @@ class Informer(MergedCollection[K]):
         self.failures += 1
         if isinstance(error, errors.Unreachable):
             pauses.unanswered()
-        self.is_missing = isinstance(error, errors.NotFound)
+        else:
+            self.is_missing = isinstance(error, errors.NotFound)
         before, at = self._logged
         problem = str(error)
         if problem != before or monotonic() - at > REPEAT_SECONDS:

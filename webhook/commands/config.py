@@ -19,8 +19,8 @@ from policies.policy import (
     Policy,
     still_paused,
 )
-from policies.quota.spec import class_limits_warning
-from policies.quota.team_spec import NamedTeam, team_warnings
+from policies.quota.spec import LimitsSpec
+from policies.quota.team_spec import TeamMatch, limits_warnings
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster.api import api_path
@@ -116,13 +116,12 @@ def document(
 
 
 def _quota_warnings(configuration: Configuration) -> Iterator[str]:
-    for namespace, spec in sorted(configuration.quotas.items()):
-        if warning := class_limits_warning(spec):
-            yield f"{configuration.places[QUOTA, namespace]}: spec.unclassifiedPods: {warning}"
-    teams = [NamedTeam(name, team.namespaces) for name, team in configuration.teams.items()]
-    for name, team in sorted(configuration.teams.items()):
-        for path, warning in team_warnings(name, team, teams):
-            yield f"{configuration.places[TEAM, name]}: spec.{path}: {warning}"
+    teams = [TeamMatch(name, team.namespaces) for name, team in configuration.teams.items()]
+    specs: dict[str, Mapping[str, LimitsSpec]] = {QUOTA: configuration.quotas, TEAM: configuration.teams}
+    for kind, of_kind in specs.items():
+        for name, spec in sorted(of_kind.items()):
+            for path, warning in limits_warnings(name, spec, teams):
+                yield f"{configuration.places[kind, name]}: spec.{path}: {warning}"
 
 
 def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:

@@ -36,10 +36,17 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary import CanaryLoop
 from webhook.controller.certificate_loop import CertificateLoop
+from webhook.controller.class_capacity import granted_and_there
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
-from webhook.controller.metrics import ControllerMetrics, PendingCollector, TeamCollector, WatchCollector
+from webhook.controller.metrics import (
+    ControllerMetrics,
+    GrantCollector,
+    PendingCollector,
+    TeamCollector,
+    WatchCollector,
+)
 from webhook.prometheus.client import Prometheus
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
@@ -242,6 +249,11 @@ def controller(
         return
     REGISTRY.register(LedgerCollector(running.observed.ledgers, running.statuses))
     REGISTRY.register(TeamCollector(running.observed.teams))
+    REGISTRY.register(
+        GrantCollector(
+            lambda: granted_and_there(running.usage_cache.own, running.teams, running.quotas.all())
+        )
+    )
     REGISTRY.register(WatchCollector(running.informers))
     REGISTRY.register(PendingCollector(running.pending_gpus))
     if running.gpu_use is not None:

@@ -31,7 +31,8 @@ from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
 from webhook.tools.status.reading import read_summaries
-from webhook.tools.status.report import (
+from webhook.tools.status.report import plain, quota_totals
+from webhook.tools.status.summaries import (
     BudgetSummary,
     IdleOwner,
     QuotaRow,
@@ -39,8 +40,6 @@ from webhook.tools.status.report import (
     QuotaSummary,
     TeamSummary,
     idle_gpus,
-    plain,
-    quota_totals,
 )
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
 
@@ -56,10 +55,9 @@ LEGEND = f"{PENDING} pending {RESERVED} reserved"
 MAX_QUOTAS = 40
 """Lines of the table: a screen."""
 STATES = {
+    **dict.fromkeys(QuotaState, "red"),
     QuotaState.READY: "green",
     QuotaState.STALE: "yellow",
-    QuotaState.EXCEEDED: "red",
-    QuotaState.NOT_COUNTED: "red",
 }
 
 
@@ -223,7 +221,7 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
             screen.line(record.namespace, "bold")
             screen.paragraph(f"error: {record.problem}", indent=2, style="red")
             continue
-        denies = ": every GPU pod is denied" if summary.state is QuotaState.NOT_COUNTED else ""
+        denies = ": every GPU pod is denied" if summary.state.denies else ""
         screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
         warn = partial(screen.paragraph, indent=2, style="yellow")
         if found.until is not None:

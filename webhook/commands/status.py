@@ -37,12 +37,8 @@ from webhook.tools.audit import Counts
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.denials import denials_in_logs
 from webhook.tools.status.reading import read_status, status_reader
-from webhook.tools.status.report import (
-    ClusterStatus,
-    DeniedOwner,
-    only_problems,
-    plain,
-)
+from webhook.tools.status.report import ClusterStatus, only_problems, plain
+from webhook.tools.status.summaries import DeniedOwner
 
 EVERY_SECONDS = 5.0
 NEVER = datetime.min.replace(tzinfo=UTC)

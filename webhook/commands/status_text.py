@@ -27,16 +27,8 @@ from webhook.commands.quota import (
 )
 from webhook.commands.team_text import print_team_share, print_teams
 from webhook.tools.doctor.check import DoctorSeverity
-from webhook.tools.status.report import (
-    ClusterStatus,
-    Health,
-    PolicyStatus,
-    QuotaHolder,
-    QuotaRow,
-    QuotaSummary,
-    only_problems,
-    quota_totals,
-)
+from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
+from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaSummary
 
 NAME = 24
 NARROW = 72
@@ -230,9 +222,8 @@ def _holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
 
 
 def _held_by(holder: QuotaHolder, now: datetime) -> str:
-    key, amount = holder.most
     idle = f" (idle{since(holder.idle_since, now)})" if holder.idle_since else ""
-    return f"{holder.name} {format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}{idle}"
+    return f"{holder.name} {holder.amount}{idle}"
 
 
 def _classes(screen: Screen, status: ClusterStatus) -> None:

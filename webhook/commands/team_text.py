@@ -1,13 +1,12 @@
 """ClusterGPUQuotas in the text of `quota` and `status`."""
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
-from policies.quota.amounts import GPUS, format_amount, unit
+from policies.quota.amounts import format_amount, unit
 from policies.quota.ledger.team import team_title
 from webhook.commands.output import Screen, amount_or_unknown, counted
 from webhook.quota.documents import ShareStatus
-from webhook.tools.status.report import QuotaRow, TeamSummary
+from webhook.tools.status.summaries import QuotaRow, TeamSummary
 from webhook.tools.status.teams import NAMED, is_short, team_notes, team_share
 
 MAX_TEAMS = 20
@@ -52,12 +51,7 @@ def print_teams(
 
 
 def _held(team: TeamSummary) -> str:
-    shown = (f"{each.name} {_most(each.most)}" for each in team.largest[:NAMED])
+    shown = (f"{each.name} {each.amount}" for each in team.largest[:NAMED])
     more = team.namespaces - NAMED if len(team.largest) > NAMED else 0
     named = ", ".join(shown)
     return f"largest: {named}{f' and {more} more' if more > 0 else ''}" if named else ""
-
-
-def _most(held: tuple[str, Fraction]) -> str:
-    key, amount = held
-    return f"{format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}"

@@ -204,7 +204,7 @@ def _policy(found: Explanation) -> Iterator[str]:
 
 def quota_facts(quota: QuotaFit) -> Iterator[str]:
     """Yield what the pod needs of the quota, and what there is."""
-    if not quota.rows:
+    if not quota.rows and quota.state is not None:
         yield f"{quota.state.value}; the pod itself requests nothing that it limits"
     for row in quota.rows:
         creating = f" and {format_amount(row.reserved)} being created" if row.reserved else ""

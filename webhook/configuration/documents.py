@@ -32,11 +32,11 @@ POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMa
 TEAM = "ClusterGPUQuota"
 SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"
 KINDS = (TEAM, CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
+LIMITS: dict[str, type[QuotaSpec | TeamSpec]] = {QUOTA: QuotaSpec, TEAM: TeamSpec}
 SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec | TeamSpec]] = {
     CLASS: GPUClassSpec,
     RESOURCE_MAPPING: ResourceMappingSpec,
-    QUOTA: QuotaSpec,
-    TEAM: TeamSpec,
+    **LIMITS,
 }
 SERVER_FIELDS = frozenset(
     {

@@ -1,12 +1,13 @@
 """Publishes the nodes, the free and the pending GPUs of each class, for tenants, who may not read nodes. The leader writes it.
 
-The ConfigMap has everything that tools read, and the status of a GPUClass what `kubectl get` shows. No decision depends on them.
+The ConfigMap has everything that tools read, and the status of a GPUClass what `kubectl get` shows. Metrics say what quotas grant
+beside it. No decision depends on them.
 """
 
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -15,8 +16,10 @@ from typing import Any
 import msgspec
 
 from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector
+from policies.quota.granted import granted_together
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
+from webhook.cluster.capacity import gpus_by_dimension
 from webhook.cluster.informer import STALE_SECONDS
 from webhook.cluster.objects import CAPACITY, timestamp
 from webhook.cluster.published_capacity import (
@@ -29,7 +32,9 @@ from webhook.cluster.published_capacity import (
 from webhook.configuration.cluster_source import RESOURCES as KINDS
 from webhook.configuration.documents import CLASS
 from webhook.controller.records import PodRecord
+from webhook.controller.teams import TeamMembership
 from webhook.controller.usage_counter import UsageCounter
+from webhook.quota.documents import QuotaRecord
 
 EVERY_SECONDS = 10.0
 """Between two counts: so often at most each object is written. A count of 2,000 nodes and 20,000 pods takes some 0.1 s of CPU."""
@@ -124,3 +129,18 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
         if each.gpus is not None
     )
     return published_classes(nodes, pending, counter.catalogues.classes)
+
+
+def granted_and_there(
+    counter: UsageCounter, teams: TeamMembership, quotas: Iterable[QuotaRecord]
+) -> dict[str, tuple[Fraction, Fraction]]:
+    """Return what ClusterGPUQuotas, and GPUQuotas outside teams, grant together, and what the nodes have of it.
+
+    Nothing without a ClusterGPUQuota: namespaces alone may be granted more than there is.
+    """
+    records = teams.all()
+    outside = (each for each in quotas if records and not teams.team_of(each.namespace))
+    granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
+    there = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
+    granted = granted_together(granting, counter.catalogues.classes)
+    return {key: (amount, there.get(key, NOTHING)) for key, amount in granted.items()}

@@ -50,10 +50,10 @@ from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.controller.work_queue import Turn, WorkQueue
+from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
+from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
@@ -121,7 +121,7 @@ class Controller:
             began=self._began,
             ended=self._ended,
             # Users may wait for quota that is freed where all is used up.
-            awaited=self._full_namespaces,
+            awaited=self.observed.full,
             idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
             clock=clock,
@@ -172,7 +172,7 @@ class Controller:
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
-            self._granted,
+            self._watched_quota,
             self.usage_cache,
             self.observed,
             metrics,
@@ -269,8 +269,12 @@ class Controller:
         return {**own, **self.usage_cache.own.informers}
 
     def unready(self) -> str:
-        """Return why the controller is not ready, empty if it is. A follower is ready too."""
-        unlisted = [name for name, informer in self.informers().items() if not informer.synced]
+        """Return why the controller is not ready, empty if it is. A follower is ready too.
+
+        Without the kind ClusterGPUQuota there are no teams.
+        """
+        teams, every = self.teams.informer, self.informers().items()
+        unlisted = [name for name, each in every if not (each.synced or (each is teams and each.is_missing))]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:
@@ -297,13 +301,9 @@ class Controller:
         if self.observed.knows(namespace):
             self._queue.add(namespace)
 
-    def _full_namespaces(self) -> list[str]:
-        found = ((name, self.observed.get(name)) for name in self.observed.ledgers())
-        return [name for name, ledger_object in found if ledger_object and ledger_object.ledger.is_full]
-
-    def _granted(self, namespace: str) -> QuotaLedger | None:
+    def _watched_quota(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
-        return next((each.granted for each in self.quotas.items(namespace)), None)
+        return next((each.desired for each in self.quotas.items(namespace)), None)
 
     def _queue_of(self, namespace: str) -> QueueSpec:
         spec = next((each.spec for each in self.quotas.items(namespace)), None)
@@ -331,13 +331,10 @@ class Controller:
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
             log.error("%s: %s", after.namespace, after.problem)
-        changed = after or before
-        if changed is None:
-            return
-        self._statuses.changed(changed.namespace)
-        # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
-        if before is None or after is None or before.generation != after.generation:
-            self._queue.add(changed.namespace)
+        if changed := after or before:
+            self._statuses.changed(changed.namespace)
+            if _has_another_spec(before, after):
+                self._queue.add(changed.namespace)
 
     def _group_of(self, name: str) -> str:
         """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
@@ -354,12 +351,10 @@ class Controller:
             self._team_statuses.changed(team)
 
     def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
-        changed = after or before
-        if changed is None:
-            return
-        self._team_statuses.changed(changed.name)
-        if before is None or after is None or before.generation != after.generation:
-            self._queue.add(team_object_name(changed.name))
+        if changed := after or before:
+            self._team_statuses.changed(changed.name)
+            if _has_another_spec(before, after):
+                self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if not self.observed.knows(namespace) and not self.usage_cache.own.has_waiting(namespace):
@@ -396,9 +391,9 @@ class Controller:
             if not self._leads():
                 stopping.wait(POLL_SECONDS)
                 continue
-            turn = self._queue.take(POLL_SECONDS)
-            if turn is not None and not stopping.is_set():
-                self._reconcile(turn)
+            item = self._queue.take(POLL_SECONDS)
+            if item is not None and not stopping.is_set():
+                self._reconcile(item)
 
     def _remove_old_catalogues(self) -> None:
         now = monotonic()
@@ -416,22 +411,22 @@ class Controller:
             self._followed_at = now
             self.usage_cache.follow(self.observed.ledgers())
 
-    def _reconcile(self, turn: Turn) -> None:
+    def _reconcile(self, item: WorkItem) -> None:
         outcomes: Mapping[str, Outcome]
-        self._busy_since[turn.group] = monotonic()
+        self._busy_since[item.group] = monotonic()
         try:
-            if is_team_object(turn.group):
-                outcomes = self._team_reconciler.reconcile(turn.group, turn.names)
+            if is_team_object(item.group):
+                outcomes = self._team_reconciler.reconcile(item.group, item.names)
             else:
-                outcomes = {name: self._reconciler.reconcile(name) for name in turn.names}
+                outcomes = {name: self._reconciler.reconcile(name) for name in item.names}
         except (LedgerError, errors.ApiError) as error:
-            outcomes = dict.fromkeys(turn.names, error)
+            outcomes = dict.fromkeys(item.names, error)
         except Exception as bug:  # a bug with one object must not end the work on the others
-            log.exception("%s: reconciliation failed", turn.group)
-            outcomes = dict.fromkeys(turn.names, bug)
+            log.exception("%s: reconciliation failed", item.group)
+            outcomes = dict.fromkeys(item.names, bug)
         finally:
-            self._busy_since.pop(turn.group, None)
-            self._queue.done(turn)
+            self._busy_since.pop(item.group, None)
+            self._queue.done(item)
         for name, outcome in outcomes.items():
             if isinstance(outcome, LedgerError | errors.ApiError):
                 log.warning("%s: %s", name, outcome)
@@ -448,3 +443,8 @@ class Controller:
         first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def _has_another_spec(before: LimitsRecord | None, after: LimitsRecord | None) -> bool:
+    # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
+    return before is None or after is None or before.generation != after.generation

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
-from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.records import LedgerRecord
 from webhook.controller.status_writer import EVERY_SECONDS
 from webhook.controller.work_queue import WorkQueue
@@ -80,7 +80,7 @@ class LedgerChanges:
                 self._ledger_changed(namespace, former_ledger, ledger)
 
     def _ledger_changed(self, namespace: str, former: QuotaLedger | None, ledger: QuotaLedger) -> None:
-        if former is None or spec_of(former) != spec_of(ledger):
+        if former is None or former.spec != ledger.spec:
             self._queue.add(namespace)
         elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
             # Count soon: a new reservation may have the name of a stored object, which counts only once, or be unreadable.

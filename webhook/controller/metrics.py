@@ -107,28 +107,21 @@ class TeamCollector(Collector):
         self._teams = teams
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        per_dimension = ("team", "dimension")
-        used = GaugeMetricFamily(
-            "gpu_admission_team_used",
-            "What stored pods and claims of the team's namespaces use.",
-            labels=per_dimension,
+        by_dimension = partial(GaugeMetricFamily, labels=("team", "dimension"))
+        by_name = partial(GaugeMetricFamily, labels=("team",))
+        used = by_dimension(
+            "gpu_admission_team_used", "What stored pods and claims of the team's namespaces use."
         )
-        reserved = GaugeMetricFamily(
+        reserved = by_dimension(
             "gpu_admission_team_reserved",
             "What creations and changes in flight in the team's namespaces hold.",
-            labels=per_dimension,
         )
-        hard = GaugeMetricFamily(
-            "gpu_admission_team_hard", "What the ClusterGPUQuota grants.", labels=per_dimension
-        )
-        guaranteed = GaugeMetricFamily(
+        hard = by_dimension("gpu_admission_team_hard", "What the ClusterGPUQuota grants.")
+        guaranteed = by_dimension(
             "gpu_admission_team_guaranteed",
             "What the ClusterGPUQuota guarantees to single namespaces, in sum.",
-            labels=per_dimension,
         )
-        namespaces = GaugeMetricFamily(
-            "gpu_admission_team_namespaces", "Namespaces that are counted for the team.", labels=["team"]
-        )
+        namespaces = by_name("gpu_admission_team_namespaces", "Namespaces that are counted for the team.")
         for team, ledgers in self._teams().items():
             spec, each = ledgers.team, ledgers.ledgers.values()
             amounts = (
@@ -143,6 +136,29 @@ class TeamCollector(Collector):
                 hard.add_metric((team, key), float(amount))
             namespaces.add_metric((team,), len(each))
         yield from (used, reserved, hard, guaranteed, namespaces)
+
+
+class GrantCollector(Collector):
+    """What quotas grant together, and what the nodes have, by dimension. `amounts` returns both at every scrape."""
+
+    def __init__(self, amounts: Callable[[], Mapping[str, tuple[Fraction, Fraction]]]) -> None:
+        self._amounts = amounts
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        granted = GaugeMetricFamily(
+            "gpu_admission_granted_gpus",
+            "What ClusterGPUQuotas, and GPUQuotas outside teams, grant together; none without a ClusterGPUQuota.",
+            labels=["dimension"],
+        )
+        nodes = GaugeMetricFamily(
+            "gpu_admission_node_gpus",
+            "Whole GPUs of the nodes, for each dimension of gpu_admission_granted_gpus.",
+            labels=["dimension"],
+        )
+        for key, (amount, there) in self._amounts().items():
+            granted.add_metric([key], float(amount))
+            nodes.add_metric([key], float(there))
+        yield from (granted, nodes)
 
 
 class WatchCollector(Collector):

@@ -103,8 +103,8 @@ class TeamMoves:
         """Whether its team has too many namespaces, so that it is not counted."""
         return self._membership.is_beyond(namespace)
 
-    def granted(self, namespace: str) -> Team | None:
-        """Return what the team of a namespace grants. None without one.
+    def desired_team(self, namespace: str) -> Team | None:
+        """Return the spec of the team of a namespace. None without one.
 
         If the ClusterGPUQuota cannot be read, what is in force stays.
         """
@@ -112,7 +112,7 @@ class TeamMoves:
         if not team:
             return None
         known = self._observed.team(team_object_name(team))
-        return self._membership.granted(team) or (known.team_ledgers.team if known else None)
+        return self._membership.desired(team) or (known.team_ledgers.team if known else None)
 
     def read(self, namespace: str, place: str) -> tuple[VersionedLedger | None, VersionedTeam | None]:
         """Return the own object and the team's: the own one did not change before the other was read. Raises LedgerError."""
@@ -164,7 +164,7 @@ class TeamMoves:
         if self._membership.is_broken(name):
             raise LedgerError(f"ClusterGPUQuota {name} cannot be read", transient=False)
         gone = Team(name=name, uid="", generation=0, hard={})
-        made = TeamLedgers(self._membership.granted(name) or gone)
+        made = TeamLedgers(self._membership.desired(name) or gone)
         self._observed.observe_team(self._store.swap_team(NO_LEDGER_OBJECT, made, CALL_SECONDS))
 
     def join(self, namespace: str, before: Joining, ledger: QuotaLedger) -> VersionedLedger:
@@ -239,6 +239,6 @@ def returned_ledger(ledger: QuotaLedger) -> QuotaLedger:
 
     Without a GPUQuota it has no limits. So it denies until it is counted for another team, or deleted.
     """
-    if ledger.quota_uid:
+    if ledger.has_quota:
         return ledger
     return replace(ledger, used=None)

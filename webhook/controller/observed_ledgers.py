@@ -57,8 +57,7 @@ class ObservedLedgers:
         if observed.place == namespace:
             return VersionedLedger(observed.ledger, str(observed.version))
         team = self._teams.get(observed.place)
-        ledger = team.team_ledgers.of(namespace) if team else None
-        return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
+        return team.of(namespace) if team else None
 
     def knows(self, namespace: str) -> bool:
         """Whether a ledger of the namespace was observed, wherever it is now."""
@@ -76,6 +75,11 @@ class ObservedLedgers:
     def uncounted(self) -> int:
         """Return how many ledgers were never counted in full: some lack a dimension that `hard`, or that of the team, gained."""
         return sum(map(_is_uncounted, list(self._observed.values())))
+
+    def full(self) -> list[str]:
+        """Return the namespaces in which a dimension of the quota, or of the team, is used up."""
+        found = ((namespace, self.get(namespace)) for namespace in list(self._observed))
+        return [namespace for namespace, each in found if each and each.ledger.is_full]
 
     def team(self, place: str) -> VersionedTeam | None:
         """Return the newest observed version of a team's object."""
@@ -130,7 +134,7 @@ class ObservedLedgers:
         now, before = monotonic(), self._observed.get(namespace)
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
             before = _Observation(ledger, place, version, team, now, now, {})
-        is_same = before.team == team and spec_of(before.ledger) == spec_of(ledger)
+        is_same = before.team == team and before.ledger.spec == ledger.spec
         self._observed[namespace] = _Observation(
             ledger,
             place,
@@ -175,12 +179,6 @@ class ObservedLedgers:
         if observed is None or not observed.reservations:
             return None
         return min(observed.reservations.values()) + self._expiry - monotonic()
-
-
-def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
-    """Return the fields that a ledger copies from its GPUQuota."""
-    granted = ledger.hard, ledger.unclassified_pods, ledger.max_waiting, ledger.budget
-    return ledger.quota_uid, ledger.generation, *granted
 
 
 def _is_uncounted(observed: _Observation) -> bool:

@@ -6,7 +6,6 @@ counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,9 +15,8 @@ from policies.quota.amounts import GPUS, Vector, exceeds, format_amount
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
-from webhook.cluster import errors
-from webhook.cluster.api import METADATA, ApiClient
-from webhook.cluster.events import EventQueue, EventRecord
+from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventQueue
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 from webhook.configuration.documents import QUOTA
@@ -31,19 +29,15 @@ from webhook.quota.documents import (
     QuotaStatus,
     ShareStatus,
     WaitingPods,
-    encode_status,
+    decimals,
     quota_path,
     quota_reference,
 )
-
-CALL_SECONDS = 10.0
 
 TRUE, FALSE = "True", "False"
 READY, EXCEEDED = "Ready", "Exceeded"
 BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
 """Only where the quota has a budget."""
-WITH_EVENT = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
-"""An Event is written when one of them becomes True."""
 NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
 """Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
 COUNTED = "every stored pod and claim of the namespace is counted"
@@ -55,74 +49,70 @@ Verdict = tuple[str, str, str]
 """Status, reason and message."""
 
 
-@dataclass(eq=False)
-class QuotaStatusWriter(StatusWriter):
-    """Writes each status that differs. `stale` and `unmapped_resources` return the arguments of `conditions`."""
+class QuotaStatusWriter(StatusWriter[QuotaRecord]):
+    """`unmapped_resources` returns the argument of `conditions`.
 
-    api: ApiClient
-    quotas: Informer[QuotaRecord]
-    ledger_objects: Informer[LedgerRecord]
-    leads: Callable[[], bool]
-    stale: Callable[[], str]
-    unmapped_resources: Callable[[], Sequence[str] | None]
-    events: EventQueue
-    waiting: Callable[[str, QuotaLedger], WaitingPods | None]
-    """Returns what the status says of the pods that wait in a namespace."""
-    idle: Callable[[str], IdleGPUs | None] = lambda _namespace: None
-    """Likewise of idle GPUs; None: their use is not measured."""
+    `waiting` returns what the status says of the pods that wait in a namespace, `idle` likewise of idle GPUs; None: their use is
+    not measured.
+    """
 
-    def __post_init__(self) -> None:
-        super().__init__(QUOTA, self.leads, self.stale, self.quotas.namespaces)
+    kind = QUOTA
+    with_event = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
 
-    def write(self, namespace: str) -> bool:
-        """Write the status of a quota if it differs, and return whether it did. Raises `errors.ApiError`."""
-        quota = next(iter(self.quotas.items(namespace)), None)
-        record = ledger_of(namespace, lambda name: next(iter(self.ledger_objects.items(name)), None))
-        if quota is None or record is None:
-            return False
-        status = self._shown(quota, record)
-        if status is None or status == quota.status:
-            return False
-        try:
-            body = encode_status(quota, status)
-            self.api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
-        except errors.NotFound:
-            return False
-        for kind in WITH_EVENT:
-            found, before = status.condition(kind), quota.status.condition(kind)
-            if found and found.status == TRUE and not (before and before.status == TRUE):
-                regarding = quota_reference(namespace, quota.uid)
-                self.events.put(EventRecord(regarding=regarding, reason=kind, message=found.message))
-        return True
+    def __init__(
+        self,
+        api: ApiClient,
+        quotas: Informer[QuotaRecord],
+        ledger_objects: Informer[LedgerRecord],
+        *,
+        leads: Callable[[], bool],
+        stale: Callable[[], str],
+        unmapped_resources: Callable[[], Sequence[str] | None],
+        events: EventQueue,
+        waiting: Callable[[str, QuotaLedger], WaitingPods | None],
+        idle: Callable[[str], IdleGPUs | None] = lambda _namespace: None,
+    ) -> None:
+        super().__init__(
+            api, quotas.namespaces, quota_path, quota_reference, leads=leads, stale=stale, events=events
+        )
+        self._quotas, self._ledger_objects = quotas, ledger_objects
+        self._unmapped_resources, self._waiting, self._idle = unmapped_resources, waiting, idle
 
-    def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
+    def record(self, key: str) -> QuotaRecord | None:
+        return next(iter(self._quotas.items(key)), None)
+
+    def shown(self, record: QuotaRecord) -> QuotaStatus | None:
         """Return the status that the quota should have, None while the ledger belongs to a former quota."""
-        before, ledger, now = quota.status, record.ledger, datetime.now(UTC)
-        if ledger is None:
-            found = unreadable(record.problem, before.conditions, before.observed_generation, now)
-            return msgspec.structs.replace(before, conditions=found)
-        if ledger.quota_uid != quota.uid:
+        namespace = record.namespace
+        found = ledger_of(namespace, lambda name: next(iter(self._ledger_objects.items(name)), None))
+        if found is None:
             return None
-        stale, unmapped_resources = self.stale(), self.unmapped_resources()
+        before, ledger, now = record.status, found.ledger, datetime.now(UTC)
+        if ledger is None:
+            kept = unreadable(found.problem, before.conditions, before.observed_generation, now)
+            return msgspec.structs.replace(before, conditions=kept)
+        if ledger.quota_uid != record.uid:
+            return None
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
-        idle = self.idle(quota.namespace)
+        idle = self._idle(namespace)
         if idle is not None and idle.gpus is not None:
             amounts["idle"] = {GPUS: idle.gpus}
         return QuotaStatus(
             hard=ledger.hard,
             used=ledger.used,
             reserved=amounts["reserved"],
-            waiting=self.waiting(quota.namespace, ledger),
-            shown={
-                name: {key: format_amount(amount) for key, amount in sorted(vector.items())}
-                for name, vector in amounts.items()
-            },
+            waiting=self._waiting(namespace, ledger),
+            shown=decimals(amounts),
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
             idle=idle,
             team=ShareStatus.of(ledger),
             conditions=conditions(
-                ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
+                ledger,
+                before.conditions,
+                stale=self.stale(),
+                unmapped_resources=self._unmapped_resources(),
+                now=now,
             ),
             observed_generation=ledger.generation,
         )

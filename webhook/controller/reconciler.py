@@ -34,9 +34,9 @@ from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import Joining, TeamMoves
-from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
-from webhook.controller.teams import granted_in
+from webhook.controller.teams import desired_ledger
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
@@ -90,7 +90,7 @@ class QuotaReconciler:
     """For any number of threads, but only one at a time for a namespace."""
 
     store: ClusterStore
-    granted: Callable[[str], QuotaLedger | None]
+    watched_quota: Callable[[str], QuotaLedger | None]
     """Returns the GPUQuota in the informer as a ledger that was never counted."""
     usage_cache: UsageCache
     observed: ObservedLedgers
@@ -336,9 +336,9 @@ class QuotaReconciler:
         """
         ledger_object = None if fresh else self.observed.get(namespace)
         if ledger_object is None:
-            granted = None if fresh else self._granted(namespace)
+            desired = None if fresh else self._desired(namespace)
             # If a ledger exists that is not observed yet, its creation conflicts.
-            ledger_object = VersionedLedger(granted, NO_LEDGER_OBJECT) if granted else self._read(namespace)
+            ledger_object = VersionedLedger(desired, NO_LEDGER_OBJECT) if desired else self._read(namespace)
             if ledger_object is None:
                 return None
             if ledger_object.version == NO_LEDGER_OBJECT:
@@ -362,14 +362,14 @@ class QuotaReconciler:
             raise LedgerConflict("it stands in the object of a team")
         return joining
 
-    def _granted(self, namespace: str) -> QuotaLedger | None:
-        """Return what the GPUQuota and the ClusterGPUQuota in the informers grant, never counted."""
-        return granted_in(self.granted(namespace), self.teams.granted(namespace))
+    def _desired(self, namespace: str) -> QuotaLedger | None:
+        """Return what the GPUQuota and the ClusterGPUQuota in the informers ask for, never counted."""
+        return desired_ledger(self.watched_quota(namespace), self.teams.desired_team(namespace))
 
     def _has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
         """Whether the ledger has the spec of the GPUQuota in the informer. Makes no call."""
-        granted = self._granted(namespace)
-        return granted is not None and spec_of(ledger_object.ledger) == spec_of(granted)
+        desired = self._desired(namespace)
+        return desired is not None and ledger_object.ledger.spec == desired.spec
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         if isinstance(before, Joining):
@@ -383,48 +383,37 @@ class QuotaReconciler:
             own = self.store.read_own(namespace, CALL_SECONDS)
             if own is not None:
                 return own
-            granted = self._read_granted(namespace)
-            return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
+            desired = self._read_desired(namespace)
+            return None if desired is None else VersionedLedger(desired, NO_LEDGER_OBJECT)
         except LedgerError as error:
             # An unreadable ledger denies requests, even after its quota was deleted.
             if error.transient or not self.store.discard(namespace, CALL_SECONDS):
                 raise
             return None
 
-    def _read_granted(self, namespace: str) -> QuotaLedger | None:
-        return granted_in(self.store.granted(namespace, CALL_SECONDS), self.teams.granted(namespace))
+    def _read_desired(self, namespace: str) -> QuotaLedger | None:
+        return desired_ledger(
+            self.store.read_desired(namespace, CALL_SECONDS), self.teams.desired_team(namespace)
+        )
 
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
         """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
 
         Both are looked for after the ledger was read.
         """
-        granted, ledger = self._read_granted(namespace), ledger_object.ledger
-        if granted is None:
+        desired, ledger = self._read_desired(namespace), ledger_object.ledger
+        if desired is None:
             if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
                 raise LedgerError("the watch does not show its ClusterGPUQuota yet", transient=True)
             self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
             return None
-        updated = with_spec_of(ledger, granted)
-        if not granted.quota_uid or self.teams.is_beyond(namespace):
+        updated = ledger.with_spec_of(desired)
+        if not desired.has_quota or self.teams.is_beyond(namespace):
             # Its own object has no limits, or not those of its team: it is counted when it joins the team.
             updated = msgspec.structs.replace(updated, used=None)
         return ledger_object if updated == ledger else self.swap(namespace, ledger_object, updated)
-
-
-def with_spec_of(ledger: QuotaLedger, granted: QuotaLedger) -> QuotaLedger:
-    """Return the ledger with the spec that is granted. It keeps what was counted."""
-    return msgspec.structs.replace(
-        ledger,
-        quota_uid=granted.quota_uid,
-        generation=granted.generation,
-        hard=granted.hard,
-        unclassified_pods=granted.unclassified_pods,
-        max_waiting=granted.max_waiting,
-        budget=granted.budget,
-    )
 
 
 def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:

@@ -375,12 +375,10 @@ class LedgerRecord(msgspec.Struct, frozen=True):
 
     def of(self, namespace: str) -> "LedgerRecord":
         """Return the record of a namespace in that of its team; one with a problem if it is not there."""
-        ledger = self.team.team_ledgers.of(namespace) if self.team else None
-        if self.team is None or ledger is None:
-            problem = self.problem or f"the ledger is moving into or out of {self.namespace}"
-            return LedgerRecord(self.uid, namespace, problem=problem)
-        versioned = VersionedLedger(ledger, self.team.version, self.team.team_ledgers)
-        return LedgerRecord(ledger.ledger_uid, namespace, versioned)
+        if found := self.team.of(namespace) if self.team else None:
+            return LedgerRecord(found.ledger.ledger_uid, namespace, found)
+        problem = self.problem or f"the ledger is moving into or out of {self.namespace}"
+        return LedgerRecord(self.uid, namespace, problem=problem)
 
 
 def ledger_of(namespace: str, find: Callable[[str], LedgerRecord | None]) -> LedgerRecord | None:

@@ -2,11 +2,15 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from time import monotonic, sleep
+from typing import Generic, TypeVar
 
 from webhook.cluster import errors
+from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.events import WARNING, EventQueue, EventRecord, Regarding
+from webhook.quota.documents import LimitsRecord, LimitsStatus, encode_status
 
 EVERY_SECONDS = 1.0
 """From the first change to the write that shows all changes. So a status is written at most once a second."""
@@ -15,33 +19,72 @@ PACE_SECONDS = 0.02
 FAILED_SECONDS = 10.0
 """Pause of a status after a failed write, and of all statuses if the API server did not answer."""
 LOOK_SECONDS = 0.1
+CALL_SECONDS = 10.0
 
 log = logging.getLogger("gpu_admission.controller")
 
+Record = TypeVar("Record", bound=LimitsRecord)
 
-class StatusWriter:
-    """The loop of a thread that writes the statuses of objects of one kind, while this process leads.
 
-    Objects have a key: their namespace, or their name. `keys` returns all. When `stale` changes between "" and a reason, all
-    statuses are written. A subclass defines `write`.
+class StatusWriter(Generic[Record]):
+    """The loop of a thread that writes the statuses of the objects of `kind`, while this process leads.
+
+    Objects have a key: their namespace, or their name. `keys` returns all, `path` the API path of one of them or of its
+    subresource, and `reference` what an Event on that is about, with its uid. `stale` returns why counts may lag, or "": when it
+    changes between the two, all statuses are written. A subclass defines `record` and `shown`.
     """
+
+    kind = ""
+    with_event: tuple[str, ...] = ()
+    """The conditions of which an Event is written when they become True."""
 
     def __init__(
         self,
-        kind: str,
+        api: ApiClient,
+        keys: Callable[[], Iterable[str]],
+        path: Callable[[str, str], str],
+        reference: Callable[[str, str], Regarding],
+        *,
         leads: Callable[[], bool],
         stale: Callable[[], str],
-        keys: Callable[[], Iterable[str]],
+        events: EventQueue,
     ) -> None:
-        self._kind, self._leads, self._is_stale, self._keys = kind, leads, stale, keys
+        self._api, self._keys, self._path, self._reference = api, keys, path, reference
+        self._leads, self.stale, self._events = leads, stale, events
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._failed: set[str] = set()
         self._was_stale = False
 
+    def record(self, key: str) -> Record | None:
+        """Return the object in the watch."""
+        raise NotImplementedError
+
+    def shown(self, record: Record) -> LimitsStatus | None:
+        """Return the status that the object should have. None if that is not known."""
+        raise NotImplementedError
+
     def write(self, key: str) -> bool:
         """Write the status of an object if it differs, and return whether it did. Raises `errors.ApiError`."""
-        raise NotImplementedError
+        record = self.record(key)
+        status = self.shown(record) if record else None
+        if record is None or status is None or status == record.status:
+            return False
+        of = self._reference(key, record.uid)
+        try:
+            body = encode_status(of, record.version, status)
+            self._api.put(self._path(key, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
+        except errors.NotFound:
+            return False
+        for reason, message, kind in self.news(record.status, status):
+            self._events.put(EventRecord(regarding=of, reason=reason, message=message, kind=kind))
+        return True
+
+    def news(self, before: LimitsStatus, after: LimitsStatus) -> Iterator[tuple[str, str, str]]:
+        """Yield reason, message and type of each Event about a new status."""
+        for kind in self.with_event:
+            if (found := after.true(kind)) and not before.true(kind):
+                yield kind, found.message, WARNING
 
     def changed(self, key: str, within: float = EVERY_SECONDS) -> None:
         """Have the status written within so many seconds. A change that was noted before is not written later."""
@@ -63,7 +106,7 @@ class StatusWriter:
         """Write the statuses that are due, while this process leads. Return the seconds until the next call."""
         if not self._leads():
             return LOOK_SECONDS
-        if bool(self._is_stale()) != self._was_stale:
+        if bool(self.stale()) != self._was_stale:
             self._was_stale = not self._was_stale
             self.all_changed()
         while self._leads() and (key := self._take(monotonic())) is not None:
@@ -73,7 +116,7 @@ class StatusWriter:
             except errors.Conflict:  # the watch will show the newer version
                 self.changed(key)
             except errors.ApiError as error:
-                log.warning("%s: the status of the %s cannot be written: %s", key, self._kind, error)
+                log.warning("%s: the status of the %s cannot be written: %s", key, self.kind, error)
                 with self._lock:
                     self._failed.add(key)
                     self._due[key] = monotonic() + FAILED_SECONDS
@@ -81,7 +124,7 @@ class StatusWriter:
                     return FAILED_SECONDS
                 sleep(PACE_SECONDS)
             except Exception:  # a bug with one object must not end the work on the others
-                log.exception("%s: the status of the %s was not written", key, self._kind)
+                log.exception("%s: the status of the %s was not written", key, self.kind)
         return LOOK_SECONDS
 
     def _take(self, now: float) -> str | None:

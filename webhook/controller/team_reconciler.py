@@ -18,7 +18,7 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.controller.moves import TeamMoves
-from webhook.controller.observed_ledgers import ObservedLedgers, spec_of
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import (
     CALL_SECONDS,
     CONTEND_AGAIN,
@@ -27,10 +27,9 @@ from webhook.controller.reconciler import (
     Counting,
     QuotaReconciler,
     is_news,
-    with_spec_of,
 )
 from webhook.controller.team_sizes import THE_SPEC
-from webhook.controller.teams import TeamMembership, granted_in
+from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.ledger_objects import VersionedTeam, team_name
 from webhook.quota.store import LedgerConflict
@@ -193,20 +192,20 @@ class TeamReconciler:
         team = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
         if team is not None:
             self._observed.observe_team(team)
-            if team.team_ledgers.team == self._membership.granted(name) or self._membership.is_broken(name):
+            if team.team_ledgers.team == self._membership.desired(name) or self._membership.is_broken(name):
                 self._moves.sizes.forget(name, THE_SPEC)
                 return team
-        granted = self._store.granted_team(name, CALL_SECONDS)
-        if granted is None:
+        desired = self._store.read_desired_team(name, CALL_SECONDS)
+        if desired is None:
             if team is None or team.team_ledgers.ledgers:
                 return team
             self._store.delete(place, team.version, CALL_SECONDS)
             self._observed.forget_team(place)
             return None
-        before = team or VersionedTeam(TeamLedgers(granted))
-        if team is not None and before.team_ledgers.team == granted:
+        before = team or VersionedTeam(TeamLedgers(desired))
+        if team is not None and before.team_ledgers.team == desired:
             return team
-        after = before.team_ledgers.with_team(granted)
+        after = before.team_ledgers.with_team(desired)
         if team is not None and not self._moves.sizes.fits(before.team_ledgers, after, THE_SPEC, "the spec"):
             return team
         written = self._store.swap_team(before.version, after, CALL_SECONDS)
@@ -220,21 +219,21 @@ class TeamReconciler:
         ledgers = team.team_ledgers
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
-            watched = granted_in(self._quotas.granted(namespace), ledgers.team)
-            if watched is not None and spec_of(watched) == spec_of(ledger):
+            watched = desired_ledger(self._quotas.watched_quota(namespace), ledgers.team)
+            if watched is not None and watched.spec == ledger.spec:
                 self._moves.sizes.forget(ledgers.team.name, namespace)
                 continue
             try:
-                granted = granted_in(self._store.granted(namespace, CALL_SECONDS), ledgers.team)
+                desired = desired_ledger(self._store.read_desired(namespace, CALL_SECONDS), ledgers.team)
             except LedgerError as error:
                 if error.transient:
                     outcomes[namespace] = error
                 else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
                     log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
-            if granted is None or spec_of(granted) == spec_of(ledger):
+            if desired is None or desired.spec == ledger.spec:
                 continue
-            after = ledgers.with_ledger(namespace, with_spec_of(ledger, granted))
+            after = ledgers.with_ledger(namespace, ledger.with_spec_of(desired))
             if self._moves.sizes.fits(ledgers, after, namespace, f"the GPUQuota of {namespace}"):
                 ledgers = after
         if ledgers is team.team_ledgers:

@@ -9,17 +9,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, positive_difference, total
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference, total
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import MAX_NAMESPACES
-from webhook.cluster import errors
-from webhook.cluster.api import METADATA, ApiClient
-from webhook.cluster.events import NORMAL, WARNING, EventQueue, EventRecord
+from webhook.cluster.api import ApiClient
+from webhook.cluster.events import NORMAL, EventQueue
 from webhook.cluster.informer import Informer
 from webhook.configuration.documents import TEAM
 from webhook.controller.quota_status import (
-    CALL_SECONDS,
     EXCEEDED,
     FALSE,
     NOT_COUNTED,
@@ -35,14 +32,13 @@ from webhook.controller.quota_status import (
 from webhook.controller.records import LedgerRecord
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.teams import TeamMembership
-from webhook.quota.documents import QuotaRecord
+from webhook.quota.documents import LimitsStatus, QuotaRecord, decimals
 from webhook.quota.ledger_objects import KIND, team_object_name
 from webhook.quota.team_documents import (
     Member,
     Members,
     TeamRecord,
     TeamStatus,
-    encode_team_status,
     team_path,
     team_reference,
 )
@@ -51,12 +47,13 @@ LARGEST = 10
 """Namespaces in a status. `gpu-admission quota` shows all."""
 TOO_MANY = "TooManyNamespaces"
 TOO_LARGE = "TooLarge"
-WITH_EVENT = (EXCEEDED, TOO_MANY, TOO_LARGE)
-"""An Event is written when one of them becomes True."""
 
 
-class TeamStatusWriter(StatusWriter):
-    """`stale` returns why counts may lag, or "". `left_out` is `TeamSizes.left_out`."""
+class TeamStatusWriter(StatusWriter[TeamRecord]):
+    """`left_out` is `TeamSizes.left_out`."""
+
+    kind = TEAM
+    with_event = (EXCEEDED, TOO_MANY, TOO_LARGE)
 
     def __init__(
         self,
@@ -70,38 +67,31 @@ class TeamStatusWriter(StatusWriter):
         left_out: Callable[[str, list[str]], list[str]],
         events: EventQueue,
     ) -> None:
-        super().__init__(TEAM, leads, stale, lambda: [record.name for record in membership.all()])
-        self._api, self._membership, self._quotas = api, membership, quotas
-        self._ledger_objects, self._stale, self._events = ledger_objects, stale, events
+        super().__init__(
+            api,
+            lambda: [each.name for each in membership.all()],
+            team_path,
+            team_reference,
+            leads=leads,
+            stale=stale,
+            events=events,
+        )
+        self._membership, self._quotas, self._ledger_objects = membership, quotas, ledger_objects
         self._left_out = left_out
 
-    def write(self, team: str) -> bool:
-        """Write the status of a ClusterGPUQuota if it differs, and return whether it did. Raises `errors.ApiError`."""
-        record = self._membership.record(team)
-        ledger_object = next(iter(self._ledger_objects.items(team_object_name(team))), None)
-        if record is None or (ledger_object is None and not record.problem):
-            return False
-        before, status = record.status, self._shown(record, ledger_object)
-        if status is None or status == before:
-            return False
-        try:
-            body = encode_team_status(record, status)
-            self._api.put(team_path(team, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
-        except errors.NotFound:
-            return False
-        for reason, message, kind in _news(before, status):
-            regarding = team_reference(team, record.uid)
-            self._events.put(EventRecord(regarding=regarding, reason=reason, message=message, kind=kind))
-        return True
+    def record(self, key: str) -> TeamRecord | None:
+        return self._membership.record(key)
 
-    def _shown(self, record: TeamRecord, ledger_object: LedgerRecord | None) -> TeamStatus | None:
+    def shown(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
-        before, now = record.status, datetime.now(UTC)
-        team = ledger_object.team if ledger_object else None
+        found = next(iter(self._ledger_objects.items(team_object_name(record.name))), None)
+        if found is None and not record.problem:
+            return None
+        before, team, now = record.status, found.team if found else None, datetime.now(UTC)
         if team is None or record.problem:
-            verdict = (FALSE, UNREADABLE, _unreadable(record, ledger_object))
-            found = replaced(before.conditions, {READY: verdict}, before.observed_generation, now)
-            return msgspec.structs.replace(before, conditions=found)
+            verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, found))}
+            kept = replaced(before.conditions, verdicts, before.observed_generation, now)
+            return msgspec.structs.replace(before, conditions=kept)
         ledgers, spec = team.team_ledgers, team.team_ledgers.team
         if spec.uid != record.uid:
             return None
@@ -112,12 +102,12 @@ class TeamStatusWriter(StatusWriter):
             "used": _at(total(each.used or {} for each in counted), keys),
             "reserved": total(_only(each.reserved, keys) for each in ledgers.ledgers.values()),
             "guaranteedIdle": _idle(ledgers),
-            "granted": total(self._granted(namespace, keys) for namespace in members),
+            "granted": total(self._hard_of(namespace, keys) for namespace in members),
         }
         used = amounts["used"] if counted or not members else None
         verdicts = {
             EXCEEDED: exceeded(amounts["used"], spec.hard, "used by all namespaces is within spec.hard"),
-            "Stale": stale_verdict(self._stale()),
+            "Stale": stale_verdict(self.stale()),
             TOO_MANY: _too_many(members),
             TOO_LARGE: _too_large(self._left_out(record.name, members)),
         }
@@ -128,10 +118,7 @@ class TeamStatusWriter(StatusWriter):
             granted=amounts["granted"],
             guaranteed_idle=amounts["guaranteedIdle"],
             namespaces=Members(count=len(members), largest=_largest(ledgers, members, keys)),
-            shown={
-                name: {key: format_amount(amount) for key, amount in sorted(vector.items())}
-                for name, vector in amounts.items()
-            },
+            shown=decimals(amounts),
             conditions=replaced(
                 before.conditions,
                 {READY: _ready(ledgers, members, verdicts), **verdicts},
@@ -141,7 +128,12 @@ class TeamStatusWriter(StatusWriter):
             observed_generation=spec.generation,
         )
 
-    def _granted(self, namespace: str, keys: set[str]) -> Vector:
+    def news(self, before: LimitsStatus, after: LimitsStatus) -> Iterator[tuple[str, str, str]]:
+        if after.observed_generation != before.observed_generation:
+            yield "InForce", f"generation {after.observed_generation} of its spec is in force", NORMAL
+        yield from super().news(before, after)
+
+    def _hard_of(self, namespace: str, keys: set[str]) -> Vector:
         quota = next(iter(self._quotas.items(namespace)), None)
         return _only(quota.hard, keys) if quota else {}
 
@@ -154,15 +146,12 @@ def _only(vector: Vector, keys: set[str]) -> Vector:
     return {key: amount for key, amount in vector.items() if key in keys}
 
 
-def held_by(ledger: QuotaLedger | None) -> Vector:
-    """Return what a ledger has used and reserved."""
-    return total((ledger.used or {}, ledger.reserved)) if ledger else {}
-
-
 def _idle(ledgers: TeamLedgers) -> Vector:
     """Return what is guaranteed and not used."""
     return total(
-        positive_difference(guaranteed, held_by(ledgers.ledgers.get(namespace)))
+        positive_difference(
+            guaranteed, ledgers.ledgers[namespace].held if namespace in ledgers.ledgers else {}
+        )
         for namespace, guaranteed in ledgers.team.guaranteed.items()
     )
 
@@ -173,7 +162,7 @@ def _largest(ledgers: TeamLedgers, members: Sequence[str], keys: set[str]) -> tu
     found = []
     for namespace in members:
         ledger = ledgers.ledgers.get(namespace)
-        used = None if ledger is None or ledger.used is None else _at(held_by(ledger), keys)
+        used = None if ledger is None or ledger.used is None else _at(ledger.held, keys)
         found.append(Member(name=namespace, used=used, guaranteed=guaranteed.get(namespace, {})))
     found.sort(key=lambda each: (-_gpus(each.used or {}), -_gpus(each.guaranteed), each.name))
     return tuple(found[:LARGEST])
@@ -222,17 +211,6 @@ def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
     if ledger_object is None:
         return f"{record.problem}: it limits nothing"
     if ledger_object.team is None:
-        return (
-            f"{ledger_object.problem}: requests are denied until {KIND} {ledger_object.namespace} is deleted"
-        )
+        where = f"{KIND} {ledger_object.namespace}"
+        return f"{ledger_object.problem}: requests are denied until {where} is deleted"
     return f"{record.problem}: what was in force before stays"
-
-
-def _news(before: TeamStatus, after: TeamStatus) -> Iterator[tuple[str, str, str]]:
-    """Yield reason, message and type of each Event about a new status."""
-    if after.observed_generation != before.observed_generation:
-        yield "InForce", f"generation {after.observed_generation} of its spec is in force", NORMAL
-    for kind in WITH_EVENT:
-        found, former = after.condition(kind), before.condition(kind)
-        if found and found.status == TRUE and not (former and former.status == TRUE):
-            yield kind, found.message, WARNING

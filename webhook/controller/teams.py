@@ -13,7 +13,7 @@ from policies.quota.team_spec import MAX_NAMESPACES, Teams, stricter
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource
 from webhook.configuration.documents import API_VERSION
-from webhook.quota.ledger_objects import ungranted
+from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team
 from webhook.serving.lookups import Namespaces
 
@@ -81,10 +81,10 @@ class TeamMembership:
             members = self._members.get(self._team_of.get(namespace, ""), [])
             return bisect_left(members, namespace) >= MAX_NAMESPACES
 
-    def granted(self, team: str) -> Team | None:
-        """Return what the ClusterGPUQuota in the watch grants. None without one, or if it cannot be read."""
+    def desired(self, team: str) -> Team | None:
+        """Return the spec of the ClusterGPUQuota in the watch. None without one, or if it cannot be read."""
         record = self._records.get(team)
-        return record.granted if record else None
+        return record.team if record else None
 
     def is_broken(self, team: str) -> bool:
         """Whether there is a ClusterGPUQuota, and it cannot be read. Then what is in force stays."""
@@ -116,7 +116,7 @@ class TeamMembership:
         if not self._is_stale or not self.synced:
             return
         self._is_stale = False
-        self._teams = Teams(filter(None, (record.named for record in self._records.values())))
+        self._teams = Teams(record.match for record in self._records.values())
         for namespace in {*self._team_of, *self._namespaces.names()}:
             self._update(namespace)
 
@@ -152,12 +152,12 @@ def _matches(record: TeamRecord | None) -> object:
     return record and record.namespaces
 
 
-def granted_in(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger | None:
-    """Return the ledger that a GPUQuota and a team grant together, never counted. None without either.
+def desired_ledger(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger | None:
+    """Return the ledger that a GPUQuota and a team ask for together, never counted. None without either.
 
     A namespace of a team that has no GPUQuota has a ledger without limits of its own. The limits of the team stand beside it.
     """
     if team is None:
         return quota
-    own = quota or ungranted()
+    own = quota or ledger_without_quota()
     return replace(own, unclassified_pods=stricter(own.unclassified_pods, team.unclassified_pods))

@@ -64,7 +64,7 @@ class Gap(msgspec.Struct, frozen=True):
                     known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
         waiting = (each.id for each in ledger.reservations if each.is_lift)
         admitted = replace(ledger, reservations=ledger.reservations.without(waiting))
-        missing = positive_difference(total((admitted.used or {}, admitted.reserved)), total(found))
+        missing = positive_difference(admitted.held, total(found))
         unknown = {
             key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
         }

@@ -212,12 +212,12 @@ def _limited(needed: Vector, ledger: QuotaLedger) -> Vector:
 
 def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     over = positive_difference(needed, ledger.hard)
-    granted = {key: ledger.hard[key] for key in over if key in ledger.hard}
+    limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
     whose = "the quota grants"
-    if not granted and ledger.team is not None:
+    if not limits and ledger.team is not None:
         most, whose = ledger.team.most, f"{team_title(ledger.team.team.name)} grants its namespace at most"
-        granted = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
-    return amounts_in_words(needed) + (f", {whose} {amounts_in_words(granted)}" if granted else "")
+        limits = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
+    return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
 
 
 def _spent(needed: Vector, ledger: QuotaLedger) -> str:
@@ -230,50 +230,40 @@ def _spent(needed: Vector, ledger: QuotaLedger) -> str:
 
 
 def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
+    """Return the place of a pod, and what it waits for there, of its quota or of that of the team."""
     where = "next in line" if place.number == 1 else f"{place.number}{_ordinal(place.number)} in line"
-    if place.for_team and ledger.team is not None:
-        return f"{where} of its namespace{_for_team(needed, ledger, ledger.team)}"
-    needed = {key: amount for key, amount in needed.items() if key in ledger.hard}
+    share, held, of = ledger.team if place.for_team else None, ledger.held, ""
+    hard = ledger.hard
+    if share is not None:
+        where, of, hard = f"{where} of its namespace", f" of {team_title(share.team.name)}", share.team.hard
+    needed = {key: amount for key, amount in needed.items() if key in hard}
     if not needed:
         return where
-    free = {key: max(ledger.hard[key] - amount, NOTHING) for key, amount in _held(needed, ledger).items()}
-    key = _scarcest(needed, free)
-    holders = ledger.holders.get(key, ())
-    idle = idle_holders(idle_first(holders)[:IDLE_NAMED], key, now)
-    largest = ", ".join(f"{each.name} {each.amount}" for each in largest_first(holders)[:HOLDERS_NAMED])
-    who = (f"; {idle}" if idle else "") + (f"; largest holders: {largest}" if largest else "")
-    return f"{where}, needs {amounts_in_words(needed)}, {_free(key, free, ledger.hard)} free{who}"
+    others = share.others if share else {}
+    free = {
+        key: max(hard[key] - others.get(key, NOTHING) - held.get(key, NOTHING), NOTHING) for key in needed
+    }
+    # The dimension that lacks room says what must become free.
+    key = min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
+    amounts = (
+        f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
+    )
+    who = (
+        _by_namespaces(share, key, fits=needed[key] <= free[key]) if share else _by_holders(ledger, key, now)
+    )
+    return "; ".join((f"{where}, needs {amounts_in_words(needed)}, {amounts}{of} free", *filter(None, who)))
 
 
-def _for_team(needed: Vector, ledger: QuotaLedger, share: TeamShare) -> str:
-    """Return what a pod waits for: `, needs 8 GPUs, 2 of 64 of ClusterGPUQuota team-vision free; largest namespaces: …`."""
-    hard = share.team.hard
-    needed = {key: amount for key, amount in needed.items() if key in hard}
-    free = {key: max(share.free(key, amount), NOTHING) for key, amount in _held(needed, ledger).items()}
-    if not needed:
-        return ""
-    key = _scarcest(needed, free)
+def _by_namespaces(share: TeamShare, key: str, *, fits: bool) -> tuple[str, ...]:
     largest = largest_namespaces(share, key, HOLDERS_NAMED)
-    before = "; another namespace goes first" if needed[key] <= free[key] else ""
-    who = f"; largest namespaces: {largest}" if largest else ""
-    of = f"{_free(key, free, hard)} of {team_title(share.team.name)}"
-    return f", needs {amounts_in_words(needed)}, {of} free{before}{who}"
+    return "another namespace goes first" if fits else "", largest and f"largest namespaces: {largest}"
 
 
-def _held(needed: Vector, ledger: QuotaLedger) -> Vector:
-    """Return what the namespace holds of what is needed."""
-    used, reserved = ledger.used or {}, ledger.reserved
-    return {key: used.get(key, NOTHING) + reserved.get(key, NOTHING) for key in needed}
-
-
-def _scarcest(needed: Vector, free: Vector) -> str:
-    """Return the dimension that lacks room: it says what must become free."""
-    return min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
-
-
-def _free(key: str, free: Vector, hard: Vector) -> str:
-    """Return `2 of 64`, of a class `2 of 64 nvidia-a100`."""
-    return f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
+def _by_holders(ledger: QuotaLedger, key: str, now: datetime) -> tuple[str, ...]:
+    holders = ledger.holders.get(key, ())
+    largest = ", ".join(f"{each.name} {each.amount}" for each in largest_first(holders)[:HOLDERS_NAMED])
+    idle = idle_holders(idle_first(holders)[:IDLE_NAMED], key, now)
+    return idle, largest and f"largest holders: {largest}"
 
 
 def _ordinal(number: int) -> str:

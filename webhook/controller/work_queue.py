@@ -15,7 +15,7 @@ HURRIED_EVERY, HURRIED_AT_ONCE = 0.2, 5
 """Seconds between hurried turns of a group, and how many turns may come at once before that rate holds."""
 
 
-class Turn(msgspec.Struct, frozen=True):
+class WorkItem(msgspec.Struct, frozen=True):
     """The names of one group that a worker has taken."""
 
     group: str
@@ -56,7 +56,7 @@ class WorkQueue:
             self._hurried.add(name)
             self._add(name, max(now, self._paced.get(self._group_of(name), 0.0) - ahead))
 
-    def take(self, seconds: float) -> Turn | None:
+    def take(self, seconds: float) -> WorkItem | None:
         """Return the names of a group that are due within so many seconds, to call `done` with.
 
         A look at 1,000 names takes 0.3 ms.
@@ -77,9 +77,9 @@ class WorkQueue:
                     return None
                 self._changed.wait(min([until, *(due for due, _, _ in free)]) - now)
 
-    def done(self, turn: Turn) -> None:
+    def done(self, item: WorkItem) -> None:
         with self._changed:
-            self._busy.difference_update((turn.group, *turn.names))
+            self._busy.difference_update((item.group, *item.names))
             self._changed.notify()
 
     def _add(self, name: str, due: float) -> None:
@@ -87,7 +87,7 @@ class WorkQueue:
             self._due[name] = due
             self._changed.notify()
 
-    def _taken(self, group: str, names: list[str], now: float) -> Turn:
+    def _taken(self, group: str, names: list[str], now: float) -> WorkItem:
         self._busy.update((group, *names))
         is_hurried = not self._hurried.isdisjoint(names)
         for name in names:
@@ -98,7 +98,7 @@ class WorkQueue:
             _forget_until(self._paced, now)
         if names != [group] and self._rest:
             self._let_rest(group, now)
-        return Turn(group, tuple(names))
+        return WorkItem(group, tuple(names))
 
     def _let_rest(self, group: str, now: float) -> None:
         self._rested.pop(group, None)  # the last one that rests is the last one here

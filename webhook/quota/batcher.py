@@ -7,7 +7,7 @@ No lock is held during I/O. No request waits beyond its deadline; if a write in 
 removes the reservation. Each review computes its demand in its own thread before it waits, by the catalogue versions of the
 ledger that was last seen.
 
-Replicas that write one ledger take turns. After a write, a replica leaves the ledger to others for the time of TURN writes, and
+Replicas that write one ledger take turns. After a write, it leaves the ledger to others for the time of YIELDED_WRITES, and
 after a conflict for the time of one to two. Requests gather meanwhile, so there are fewer writes and fewer conflicts. A replica
 that writes alone lets them gather for the time of one write, after a batch of several: all else waits for nobody.
 """
@@ -43,7 +43,7 @@ REMEMBERED_SECONDS = 0.1
 RIVAL_SECONDS = 1.0
 """A replica that saw the write of another one reads before each write, and takes turns, for so long."""
 
-TURN = 3
+YIELDED_WRITES = 3
 """Measured with three and five replicas: with 1 there are a third more writes, with 5 as many as with 3."""
 
 GATHERING_SECONDS = 0.05
@@ -77,7 +77,7 @@ class _Moved:
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """A review that waits for its outcome. `turn` is set when there is one, or when the review is to lead.
+    """A review that waits for its outcome. `woken` is set when there is one, or when the review is to lead.
 
     `requests` holds its request by demand key. If the ledger has another key, the outcome is the ledger: the thread of the
     review then computes the request by it and waits again.
@@ -86,18 +86,18 @@ class _Waiting(msgspec.Struct, eq=False):
     namespace: str
     requests: Mapping[DemandKey, ReservationRequest]
     deadline: float
-    turn: threading.Event = msgspec.field(default_factory=threading.Event)
+    woken: threading.Event = msgspec.field(default_factory=threading.Event)
     leads: bool = False
     given_up: bool = False
     outcome: ReservationOutcome | QuotaLedger | _Moved | Exception | None = None
 
     def finish(self, outcome: ReservationOutcome | QuotaLedger | _Moved | Exception) -> None:
         self.outcome = outcome
-        self.turn.set()
+        self.woken.set()
 
     def lead(self) -> None:
         self.leads = True
-        self.turn.set()
+        self.woken.set()
 
 
 class ReservationBatcher:
@@ -122,7 +122,7 @@ class ReservationBatcher:
         self._queues: dict[str, deque[_Waiting]] = {}  # an object is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
-        self._turns: dict[str, float] = {}  # when we may write again
+        self._paused_until: dict[str, float] = {}  # when we may write again
         self._copies: dict[str, tuple[VersionedLedger, float]] = {}  # and when it was read
         # By namespace:
         self._without_quota: dict[str, float] = {}
@@ -168,7 +168,7 @@ class ReservationBatcher:
                 waiting.lead()
         while waiting.outcome is None:
             left = max(0.0, waiting.deadline - self._clock())
-            if not waiting.turn.wait(left) and self._give_up(waiting):
+            if not waiting.woken.wait(left) and self._give_up(waiting):
                 problem = "other requests for the same quota were not decided in time"
                 raise LedgerError(problem, transient=True)
             if waiting.leads and waiting.outcome is None:
@@ -240,7 +240,7 @@ class ReservationBatcher:
     def _give_up(self, waiting: _Waiting) -> bool:
         """Stop waiting, unless an outcome or the lead has just come."""
         with self._lock:
-            waiting.given_up = not waiting.turn.is_set()
+            waiting.given_up = not waiting.woken.is_set()
             return waiting.given_up
 
     def _gather(self, place: str, batch: list[_Waiting]) -> None:
@@ -281,7 +281,7 @@ class ReservationBatcher:
         """Decide on the batch, and on requests that join it. Raises LedgerError once the deadline has passed."""
         pause, fresh = FIRST_PAUSE, False
         last = _contended()
-        self._sleep(self._turns.get(place, 0.0) - self._clock(), deadline)
+        self._sleep(self._paused_until.get(place, 0.0) - self._clock(), deadline)
         while True:
             self._gather(place, batch)
             if not batch:
@@ -412,9 +412,9 @@ class ReservationBatcher:
         self._remember(place, written)
         now = self._clock()
         if self._has_rivals(place):
-            self._turns[place] = now + min(TURN * (now - begun), LONGEST_PAUSE)
+            self._paused_until[place] = now + min(YIELDED_WRITES * (now - begun), LONGEST_PAUSE)
         elif gather:
-            self._turns[place] = now + min(now - begun, GATHERING_SECONDS)
+            self._paused_until[place] = now + min(now - begun, GATHERING_SECONDS)
 
     def _has_rivals(self, place: str) -> bool:
         return self._clock() < self._rivals.get(place, 0.0)
@@ -423,7 +423,7 @@ class ReservationBatcher:
         now = self._clock()
         if len(self._quota_seen) >= NAMESPACES_REMEMBERED and place not in self._known:
             # These only save reads and conflicts, and most namespaces may be gone.
-            for remembered in (self._known, self._quota_seen, self._rivals, self._turns):
+            for remembered in (self._known, self._quota_seen, self._rivals, self._paused_until):
                 remembered.clear()
         self._known[place] = found, now + REMEMBERED_SECONDS
         for namespace in (place,) if found.team_ledgers is None else found.team_ledgers.ledgers:
@@ -432,7 +432,7 @@ class ReservationBatcher:
             self._copies[place] = found, now
 
     def _forget(self, namespace: str, begun: float) -> None:
-        for remembered in (self._known, self._rivals, self._turns):
+        for remembered in (self._known, self._rivals, self._paused_until):
             remembered.pop(namespace, None)
         seen = self._quota_seen.get(namespace)
         if seen is not None and begun - seen <= VANISHED_SECONDS:

@@ -11,7 +11,7 @@ from policies.quota.ledger.reservations import LIMIT
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
-from policies.quota.team_spec import NamedTeam
+from policies.quota.team_spec import TeamMatch
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, Identity, api_path
 from webhook.configuration.documents import GROUP
@@ -26,9 +26,9 @@ from webhook.quota.ledger_objects import (
     decode_ledger_object,
     encode_ledger_object,
     ledger_objects_path,
+    ledger_without_quota,
     team_name,
     team_object_name,
-    ungranted,
 )
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -48,7 +48,7 @@ class ClusterStore:
         self,
         api: ApiClient,
         installation: str,
-        team_of: Callable[[str, float], NamedTeam | None] = lambda _namespace, _seconds: None,
+        team_of: Callable[[str, float], TeamMatch | None] = lambda _namespace, _seconds: None,
         teams: TeamObjects | None = None,
     ) -> None:
         """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
@@ -82,10 +82,10 @@ class ClusterStore:
         self._places.pop(namespace, None)
         if own is not None:
             return own
-        granted = self.granted(namespace, seconds)
-        if granted is None and self._team_of(namespace, seconds) is not None:
-            granted = ungranted()
-        return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
+        desired = self.read_desired(namespace, seconds)
+        if desired is None and self._team_of(namespace, seconds) is not None:
+            desired = ledger_without_quota()
+        return None if desired is None else VersionedLedger(desired, NO_LEDGER_OBJECT)
 
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read the object of the namespace. None without one. Raises LedgerError."""
@@ -101,17 +101,16 @@ class ClusterStore:
 
     def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
         team = self.read_team(team_name(place), seconds)
-        ledger = team.team_ledgers.of(namespace) if team else None
-        return VersionedLedger(ledger, team.version, team.team_ledgers) if team and ledger else None
+        return team.of(namespace) if team else None
 
-    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
-        """Return the ledger that the GPUQuota grants, never counted. None without a GPUQuota."""
+    def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:
+        """Return the ledger that the GPUQuota asks for, never counted. None without a GPUQuota."""
         with _as_ledger_errors("read"):
             found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
             quota = None if found is None else documents.decode_quota(found)
-        if quota is not None and quota.granted is None:
+        if quota is not None and quota.desired is None:
             raise LedgerError(quota.problem, transient=False)
-        return quota.granted if quota else None
+        return quota.desired if quota else None
 
     def has_team(self, namespace: str, seconds: float) -> bool:
         """Whether the namespace is there and belongs to a team, read now. A deleted one has no pods left. Raises LedgerError."""
@@ -122,14 +121,15 @@ class ClusterStore:
                 return False
         return self._team_of(namespace, seconds) is not None
 
-    def granted_team(self, name: str, seconds: float) -> Team | None:
-        """Return what the ClusterGPUQuota grants. None without one."""
-        with _as_ledger_errors("read"):
-            found = self._get(team_documents.team_path(name), team_documents.TEAM_PLURAL, seconds)
-            record = None if found is None else team_documents.decode_team(found)
-        if record is not None and record.granted is None:
-            raise LedgerError(record.problem, transient=False)
-        return record.granted if record else None
+    def read_desired_team(self, name: str, seconds: float) -> Team | None:
+        """Return the spec of a ClusterGPUQuota. None without one, also while the API server does not serve the kind."""
+        path = team_documents.team_path(name)
+        with _as_ledger_errors("read"), contextlib.suppress(errors.NotFound):
+            record = team_documents.decode_team(self._api.get(path, timeout=seconds))
+            if record.team is None:
+                raise LedgerError(record.problem, transient=False)
+            return record.team
+        return None
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
@@ -179,8 +179,7 @@ class ClusterStore:
         try:
             return self._api.get(path, timeout=seconds)
         except errors.NotFound as error:
-            # An API server that has just started does not know the kind yet, and that must not mean "no quota". Of one object
-            # it begins otherwise to say that it is not there.
+            # That a kind is not there must not mean "no quota". Of one object the API server begins otherwise to say so.
             kind = f"{plural}.{GROUP}"
             if f'{kind} "' in str(error):
                 return None

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, format_amount, parse_amount, total
+from policies.quota.amounts import NOTHING, Vector, format_amount, parse_amount
 from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, LimitsSpec, QuotaSpec
@@ -21,6 +21,7 @@ from webhook.configuration.documents import API_VERSION, QUOTA
 
 PLURAL = "gpuquotas"
 
+Spec = TypeVar("Spec", bound=LimitsSpec)
 Status = TypeVar("Status", bound="LimitsStatus")
 
 
@@ -148,7 +149,7 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         """Return what a ledger sees of its team. None without one."""
         if (share := ledger.team) is None:
             return None
-        hard, held = share.team.hard, total((ledger.used or {}, ledger.reserved))
+        hard, held = share.team.hard, ledger.held
         return cls(
             name=share.team.name,
             hard=hard,
@@ -178,6 +179,19 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of a type. None if the status lacks it."""
         return next((each for each in self.conditions if each.type == kind), None)
+
+    def true(self, kind: str) -> Condition | None:
+        """Return the condition of a type if it is True."""
+        found = self.condition(kind)
+        return found if found and found.status == "True" else None
+
+
+def decimals(amounts: Mapping[str, Vector]) -> dict[str, dict[str, str]]:
+    """Return `shown` of a status."""
+    return {
+        name: {key: format_amount(amount) for key, amount in sorted(vector.items())}
+        for name, vector in amounts.items()
+    }
 
 
 class QuotaStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -224,18 +238,9 @@ class QuotaRecord(LimitsRecord, frozen=True, kw_only=True):
     status: QuotaStatus = QuotaStatus()
 
     @property
-    def granted(self) -> QuotaLedger | None:
-        """The ledger that it grants, never counted. None if the spec cannot be read."""
-        if self.spec is None:
-            return None
-        return QuotaLedger(
-            quota_uid=self.uid,
-            generation=self.generation,
-            hard=self.spec.amounts,
-            unclassified_pods=self.spec.unclassified_pods,
-            max_waiting=self.spec.queue.max_waiting,
-            budget=self.spec.budget.budget if self.spec.budget else None,
-        )
+    def desired(self) -> QuotaLedger | None:
+        """The ledger that it asks for, never counted. None if the spec cannot be read."""
+        return self.spec.ledger(self.uid, self.generation) if self.spec else None
 
 
 class StoredObject(PartialObject, frozen=True):
@@ -243,6 +248,22 @@ class StoredObject(PartialObject, frozen=True):
 
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def decode(
+        self, kind: str, specs: msgspec.json.Decoder[Spec], statuses: msgspec.json.Decoder[Status]
+    ) -> tuple[Spec | None, str, Status]:
+        """Return the spec, or None and why it cannot be read; and the status, an empty one if that cannot be read."""
+        spec, problem = None, ""
+        try:
+            spec = specs.decode(self.spec)
+        except msgspec.ValidationError as error:
+            problem = str(error)
+        else:
+            problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
+        status = statuses.type()
+        with suppress(ValueError):
+            status = statuses.decode(self.status)
+        return (None, f"the {kind} cannot be read: {problem}", status) if problem else (spec, "", status)
 
 
 def status_decoder(status: type[Status]) -> msgspec.json.Decoder[Status]:
@@ -262,16 +283,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     metadata = read.metadata
     if metadata.name != NAME:
         return None
-    spec, problem = None, ""
-    try:
-        spec = _SPEC.decode(read.spec)
-        spec.amounts  # noqa: B018 - raises
-        spec.budget and spec.budget.budget  # noqa: B018 - raises
-    except ValueError as error:  # of msgspec and amounts
-        spec, problem = None, f"the GPUQuota cannot be read: {error}"
-    status = QuotaStatus()
-    with suppress(ValueError):
-        status = _STATUS.decode(read.status)
+    spec, problem, status = read.decode(QUOTA, _SPEC, _STATUS)
     return QuotaRecord(
         namespace=metadata.namespace,
         uid=metadata.uid,
@@ -283,14 +295,10 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     )
 
 
-def encode_status(record: QuotaRecord, status: QuotaStatus) -> bytes:
-    """Return the body of a status update, which succeeds only on the version of `record`. It does not change the spec."""
-    return encode_status_of(QUOTA, {"name": NAME, "namespace": record.namespace}, record, status)
-
-
-def encode_status_of(
-    kind: str, metadata: Mapping[str, str], record: LimitsRecord, status: LimitsStatus
-) -> bytes:
-    """Return the body of a status update of an object of that kind, whose name `metadata` has."""
-    version = {**metadata, "uid": record.uid, "resourceVersion": record.version}
-    return _ENCODER.encode({"apiVersion": API_VERSION, "kind": kind, "metadata": version, "status": status})
+def encode_status(of: Regarding, version: str, status: LimitsStatus) -> bytes:
+    """Return the body of a status update, which succeeds only on this version of the object. It does not change the spec."""
+    metadata = {"name": of.name, "uid": of.uid, "resourceVersion": version}
+    if of.namespace:
+        metadata["namespace"] = of.namespace
+    written = {"apiVersion": of.api_version, "kind": of.kind, "metadata": metadata, "status": status}
+    return _ENCODER.encode(written)

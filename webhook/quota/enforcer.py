@@ -7,9 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import total
 from policies.quota.ledger.decide import VerdictReason
-from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
 
 
@@ -19,8 +19,11 @@ class NamespaceQuota(Protocol):
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide, and reserve the growth unless it is a dry run. Raises LedgerError."""
 
-    def grant(self) -> QuotaGrant | None:
-        """Return the limits and the usage. None without a quota, or if it could not be read in time."""
+    def ledger(self) -> QuotaLedger | None:
+        """Return the ledger for advice. None without a quota, or if it could not be read in time.
+
+        It has nothing that was spent of a budget in a former period.
+        """
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):
@@ -74,28 +77,17 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         self.batcher.metrics.decided(decided, dry_run=self.dry_run)
         return outcome
 
-    def grant(self) -> QuotaGrant | None:
-        return self._grant
+    def ledger(self) -> QuotaLedger | None:
+        return self._ledger
 
     @cached_property
-    def _grant(self) -> QuotaGrant | None:
+    def _ledger(self) -> QuotaLedger | None:
         if self.batcher.has_no_quota(self.namespace):
             return None
         try:
             ledger = self.batcher.ledger(self.namespace, self.deadline)
         except LedgerError:
             return None
-        if ledger is None:
-            return None
-        held = None if ledger.uncounted else total((ledger.used or {}, ledger.reserved))
-        is_present = ledger.spending is not None and time() * 1000 < ledger.spending.end
-        spending = ledger.spending if is_present else None
-        return QuotaGrant(
-            ledger.hard,
-            ledger.unclassified_pods,
-            held,
-            ledger.all_waiting + (ledger.team.waiting if ledger.team else 0),
-            ledger.budget,
-            spending,
-            ledger.team,
-        )
+        if ledger and ledger.spending and ledger.spending.end <= time() * 1000:
+            return msgspec.structs.replace(ledger, spending=None)
+        return ledger

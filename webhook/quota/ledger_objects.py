@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import parse_vector, texts
+from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
@@ -33,7 +33,7 @@ NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
-def ungranted(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
+def ledger_without_quota(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
     """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
     return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
@@ -48,6 +48,11 @@ class VersionedTeam(msgspec.Struct, frozen=True):
     team_ledgers: TeamLedgers
     version: str = NO_LEDGER_OBJECT
     uid: str = ""
+
+    def of(self, namespace: str) -> VersionedLedger | None:
+        """Return the ledger of a namespace. None if it is not decided by this object."""
+        ledger = self.team_ledgers.of(namespace)
+        return VersionedLedger(ledger, self.version, self.team_ledgers) if ledger else None
 
 
 class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -74,16 +79,6 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """Of the own object, written in that of a team."""
 
 
-class _TeamSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    name: str
-    uid: str
-    generation: int
-    hard: dict[str, str]
-    guaranteed: dict[str, dict[str, str]] = {}
-    unclassified_pods: UnclassifiedPods
-    contact: str = ""
-
-
 class _TeamLedgers(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text of the object of a team, with each part as its text."""
 
@@ -100,10 +95,10 @@ class _Object(Identified, frozen=True):
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _LEDGER = msgspec.json.Decoder(_Ledger)
-_TEAM_SPEC = msgspec.json.Decoder(_TeamSpec)
+_TEAM = msgspec.json.Decoder(Team, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
-_ENCODER = msgspec.json.Encoder()
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 TEAMS_REMEMBERED = 1024
 """Teams of which `TeamObjects` has the last version. The caches of its callers have these ledgers, too."""
@@ -251,7 +246,7 @@ class TeamObjects:
             if last is not None and last.team == spec:
                 team_ledgers = last.team_ledgers.later(ledgers, leaving)
             else:
-                team_ledgers = TeamLedgers(_read_team(spec), ledgers, leaving)
+                team_ledgers = TeamLedgers(_TEAM.decode(spec), ledgers, leaving)
         except ValueError as error:  # of msgspec, amounts and numbers
             raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
         self._remember(metadata.name, _LastVersion(team_ledgers, spec, by_namespace))
@@ -265,7 +260,7 @@ class TeamObjects:
         name, team = team_object_name(team_ledgers.team.name), team_ledgers.team
         last = self._last.get(name)
         known = last.team_ledgers.ledgers if last else {}
-        spec = last.team if last and last.team_ledgers.team is team else _ENCODER.encode(_written_team(team))
+        spec = last.team if last and last.team_ledgers.team is team else _ENCODER.encode(team)
         by_namespace = {
             namespace: last.ledgers[namespace]
             if last and known.get(namespace) is ledger
@@ -286,31 +281,6 @@ class TeamObjects:
         if name not in self._last and len(self._last) >= TEAMS_REMEMBERED:
             self._last.clear()
         self._last[name] = last
-
-
-def _read_team(text: bytes) -> Team:
-    spec = _TEAM_SPEC.decode(text)
-    return Team(
-        name=spec.name,
-        uid=spec.uid,
-        generation=spec.generation,
-        hard=parse_vector(spec.hard),
-        guaranteed={namespace: parse_vector(each) for namespace, each in spec.guaranteed.items()},
-        unclassified_pods=spec.unclassified_pods,
-        contact=spec.contact,
-    )
-
-
-def _written_team(team: Team) -> _TeamSpec:
-    return _TeamSpec(
-        name=team.name,
-        uid=team.uid,
-        generation=team.generation,
-        hard=texts(team.hard),
-        guaranteed={namespace: texts(each) for namespace, each in team.guaranteed.items()},
-        unclassified_pods=team.unclassified_pods,
-        contact=team.contact,
-    )
 
 
 def _read_in_team(text: bytes) -> QuotaLedger:

@@ -65,47 +65,33 @@ class LedgerCollector(Collector):
         self._statuses = statuses
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        per_dimension = ("namespace", "dimension")
-        used = GaugeMetricFamily(
-            "gpu_admission_quota_used", "What stored pods and claims use.", labels=per_dimension
-        )
-        reserved = GaugeMetricFamily(
-            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=per_dimension
-        )
-        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
-        reservations = GaugeMetricFamily(
-            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
-        )
+        by_dimension = partial(GaugeMetricFamily, labels=("namespace", "dimension"))
+        by_name = partial(GaugeMetricFamily, labels=("namespace",))
+        used = by_dimension("gpu_admission_quota_used", "What stored pods and claims use.")
+        reserved = by_dimension("gpu_admission_quota_reserved", "What creations and changes in flight hold.")
+        hard = by_dimension("gpu_admission_quota_hard", "What the quota grants.")
+        reservations = by_name("gpu_admission_quota_reservations", "Creations and changes in flight.")
         condition = GaugeMetricFamily(
             "gpu_admission_quota_condition",
             "1 for each condition of the quota that is true, 0 for each that is not.",
             labels=["namespace", "condition"],
         )
-        waiting_pods = GaugeMetricFamily(
-            "gpu_admission_quota_waiting_pods", "Pods that wait in line for quota.", labels=["namespace"]
-        )
-        waiting_gpus = GaugeMetricFamily(
-            "gpu_admission_quota_waiting_gpus", "GPUs that the pods in line need.", labels=["namespace"]
-        )
-        waiting_since = GaugeMetricFamily(
+        waiting_pods = by_name("gpu_admission_quota_waiting_pods", "Pods that wait in line for quota.")
+        waiting_gpus = by_name("gpu_admission_quota_waiting_gpus", "GPUs that the pods in line need.")
+        waiting_since = by_name(
             "gpu_admission_quota_waiting_since_timestamp_seconds",
             "Creation of the pod that has waited in line for longest; 0: nobody waits.",
-            labels=["namespace"],
         )
-        granted = GaugeMetricFamily(
-            "gpu_admission_quota_budget_granted_gpu_hours",
-            "GPU-hours that the budget grants in a period.",
-            labels=per_dimension,
+        granted = by_dimension(
+            "gpu_admission_quota_budget_granted_gpu_hours", "GPU-hours that the budget grants in a period."
         )
-        spent = GaugeMetricFamily(
+        spent = by_dimension(
             "gpu_admission_quota_budget_used_gpu_hours",
             "GPU-hours of the budget that are used in the present period.",
-            labels=per_dimension,
         )
-        unknown = GaugeMetricFamily(
+        unknown = by_dimension(
             "gpu_admission_quota_budget_unknown_gpu_hours",
             "GPU-hours that may have been used besides, while no controller watched.",
-            labels=per_dimension,
         )
         for namespace, ledger in self._ledgers().items():
             if ledger.budget is not None and ledger.spending is not None:

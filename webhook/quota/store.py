@@ -37,7 +37,7 @@ class VersionedLedger(msgspec.Struct, frozen=True):
         if self.team_ledgers is None:
             return self
         ledger = self.team_ledgers.of(namespace)
-        return None if ledger is None else VersionedLedger(ledger, self.version, self.team_ledgers)
+        return VersionedLedger(ledger, self.version, self.team_ledgers) if ledger else None
 
     def replaced(self, namespace: str, ledger: QuotaLedger) -> "VersionedLedger":
         """Return this version with another ledger of the namespace, to be written."""

@@ -9,19 +9,13 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.team import Team
-from policies.quota.team_spec import NamedTeam, TeamNamespaces, TeamSpec
+from policies.quota.team_spec import TeamMatch, TeamNamespaces, TeamSpec
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.events import Regarding
 from webhook.configuration.documents import API_VERSION, TEAM
-from webhook.quota.documents import (
-    STORED_OBJECT,
-    LimitsRecord,
-    LimitsStatus,
-    encode_status_of,
-    status_decoder,
-)
+from webhook.quota.documents import STORED_OBJECT, LimitsRecord, LimitsStatus, status_decoder
 
 TEAM_PLURAL = "clustergpuquotas"
 
@@ -75,9 +69,9 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
     status: TeamStatus = TeamStatus()
 
     @property
-    def named(self) -> NamedTeam | None:
+    def match(self) -> TeamMatch | None:
         """What decides membership. None if that cannot be read."""
-        return NamedTeam(self.name, self.namespaces) if self.namespaces else None
+        return TeamMatch(self.name, self.namespaces) if self.namespaces else None
 
     @property
     def namespace(self) -> str:
@@ -85,8 +79,8 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
         return CLUSTER
 
     @property
-    def granted(self) -> Team | None:
-        """What it grants. None if the spec cannot be read."""
+    def team(self) -> Team | None:
+        """What its ledgers must have. None if the spec cannot be read."""
         if self.spec is None:
             return None
         return Team(
@@ -117,40 +111,26 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
     """Return the decoded ClusterGPUQuota. Raises msgspec.ValidationError if it is not an object."""
     read = STORED_OBJECT.decode(document)
     metadata = read.metadata
-    spec = None
-    try:
-        spec = _SPEC.decode(read.spec)
-    except msgspec.ValidationError as error:
-        problem = str(error)
-    else:
-        problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
+    spec, problem, status = read.decode(TEAM, _SPEC, _STATUS)
     namespaces = None
     with suppress(msgspec.ValidationError):
         namespaces = _MEMBERSHIP.decode(read.spec).namespaces
-    status = TeamStatus()
-    with suppress(ValueError):
-        status = _STATUS.decode(read.status)
     return TeamRecord(
         name=metadata.name,
         namespaces=namespaces,
         uid=metadata.uid,
         version=metadata.resource_version,
         generation=metadata.generation,
-        spec=None if problem else spec,
+        spec=spec,
         status=status,
-        problem=problem and f"the ClusterGPUQuota cannot be read: {problem}",
+        problem=problem,
     )
 
 
-def read_teams(api: ApiClient) -> tuple[NamedTeam, ...]:
+def read_teams(api: ApiClient) -> tuple[TeamMatch, ...]:
     """Return the ClusterGPUQuotas of the cluster that can be read, none if that fails."""
     try:
         listed = api.list(team_path(), decode_team)
     except (errors.ApiError, msgspec.MsgspecError):
         return ()
-    return tuple(team for record in listed.items if (team := record.named) is not None)
-
-
-def encode_team_status(record: TeamRecord, status: TeamStatus) -> bytes:
-    """Return the body of a status update, which succeeds only on the version of `record`. It does not change the spec."""
-    return encode_status_of(TEAM, {"name": record.name}, record, status)
+    return tuple(team for record in listed.items if (team := record.match) is not None)

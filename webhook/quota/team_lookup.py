@@ -1,13 +1,15 @@
 """Whether a namespace without a ledger belongs to a team, so that it is denied until it is counted."""
 
+import logging
 import threading
 from collections.abc import Callable
+from functools import cache
 from time import monotonic
 
 import msgspec
 
 from policies.quota.quota_request import LedgerError
-from policies.quota.team_spec import NamedTeam, Teams
+from policies.quota.team_spec import TeamMatch, Teams
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, Page, api_path
 from webhook.cluster.objects import decode_metadata
@@ -18,11 +20,14 @@ LISTED_SECONDS = 1.0
 
 _PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 
+log = logging.getLogger("gpu_admission.quota")
+
 
 class TeamLookup:
     """All ClusterGPUQuotas, from a list that began at most LISTED_SECONDS ago. Any number of threads may call it.
 
-    Labels are read only if a ClusterGPUQuota has a selector, and none has a name for the namespace.
+    Labels are read only if a ClusterGPUQuota has a selector, and none has a name for the namespace. While the API server does not
+    serve the kind, no namespace has a team.
     """
 
     def __init__(self, api: ApiClient, clock: Callable[[], float] = monotonic) -> None:
@@ -30,12 +35,12 @@ class TeamLookup:
         self._listing = threading.Lock()
         self._teams, self._listed_at = Teams(), float("-inf")
 
-    def of(self, namespace: str, seconds: float) -> NamedTeam | None:
+    def of(self, namespace: str, seconds: float) -> TeamMatch | None:
         """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
         try:
             teams = self._listed(seconds)
-            if (named := teams.named(namespace)) is not None or not teams.has_selectors:
-                return named
+            if (team := teams.of_name(namespace)) is not None or not teams.has_selectors:
+                return team
             return teams.of(namespace, self._labels(namespace, seconds))
         except errors.ApiError as error:
             transient = isinstance(error, errors.Unreachable | errors.Unavailable | errors.NotFound)
@@ -62,10 +67,21 @@ class TeamLookup:
 
     def _list(self, seconds: float) -> None:
         begun = self._clock()
-        records = map(decode_team, _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ())
-        self._teams = Teams(named for record in records if (named := record.named) is not None)
+        try:
+            listed = _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ()
+        except errors.NotFound:
+            # Until it knows all stored kinds, an API server that has just started answers 503 instead
+            # (`k8s.io/apiserver/pkg/util/notfoundhandler`).
+            _warn_once()
+            listed = ()
+        self._teams = Teams(decode_team(each).match for each in listed)
         self._listed_at = begun
 
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:
         path = api_path("/api/v1", "namespaces", namespace)
         return dict(decode_metadata(self._api.get(path, timeout=seconds, accept=METADATA)).sorted_labels)
+
+
+@cache
+def _warn_once() -> None:
+    log.warning("the API server does not serve ClusterGPUQuotas: no namespace has a team")

@@ -169,7 +169,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
     """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
     request, kind, evaluator = review.request, review.request.kind, review.evaluator
     policy, quota = review.policy(), evaluator.quota_of(request.namespace)
-    has_quota = quota is not None and quota.grant() is not None
+    has_quota = quota is not None and quota.ledger() is not None
     try:
         data = msgspec.json.decode(review.document(request.object))
         target = scale_target(kind.group, kind.kind, data)

@@ -12,8 +12,7 @@ import msgspec
 
 from policies.finding import Finding, Reason, Severity
 from policies.policy import Labels
-from policies.quota.spec import QuotaSpec, class_limits_warning
-from policies.quota.team_spec import NamedTeam, TeamSpec, team_warnings
+from policies.quota.team_spec import TeamMatch, limits_warnings
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
@@ -46,7 +45,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
     """Returns the labels of all namespaces, None if they are not known."""
     registered: Callable[[], Collection[str]] = tuple
     """Returns the match conditions of the registered webhooks, none if they are not known."""
-    teams: Callable[[], Iterable[NamedTeam]] = tuple
+    teams: Callable[[], Iterable[TeamMatch]] = tuple
     """Returns the ClusterGPUQuotas of the cluster, none if they are not known."""
 
     def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:
@@ -75,8 +74,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
 
     def _known(self) -> list[Document]:
         """Return the documents that have to go together. No document names a quota."""
-        quotas = {documents.QUOTA, documents.TEAM}
-        return [each for each in self.source.documents if each.kind not in quotas]
+        return [each for each in self.source.documents if each.kind not in documents.LIMITS]
 
     def _problems(self, document: Document) -> list[Finding]:
         known, classes = self._known(), self.source.device_classes
@@ -91,13 +89,9 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         return found
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
-        if document.kind == documents.QUOTA:
-            if unheld := class_limits_warning(msgspec.convert(document.spec, QuotaSpec)):
-                yield _warning(message=unheld, path="spec.unclassifiedPods")
-            return
-        if document.kind == documents.TEAM:
-            spec = msgspec.convert(document.spec, TeamSpec)
-            for path, message in team_warnings(document.name, spec, self.teams()):
+        if document.kind in documents.LIMITS:
+            spec = msgspec.convert(document.spec, documents.LIMITS[document.kind])
+            for path, message in limits_warnings(document.name, spec, self.teams()):
                 yield _warning(message=message, path=f"spec.{path}")
             return
         others = [each for each in self._known() if each.key != document.key]

@@ -19,7 +19,8 @@ from policies.pods.patch import Change
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
-from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.rule import Mode
 from webhook.cluster.objects import decode_owned
 from webhook.configuration.loader import Configuration
@@ -207,17 +208,16 @@ _WHOLE = PodPlace((), {}, {(): ()})
 class UnusedQuota(msgspec.Struct, frozen=True):
     """An unused `NamespaceQuota`: it denies what could never fit, and reserves nothing.
 
-    `granted` is None if the namespace has no quota; its `held` is ignored.
+    `quota` is a ledger that was never counted, None if the namespace has no quota.
     """
 
-    granted: QuotaGrant | None
+    quota: QuotaLedger | None
     configuration: Configuration
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.granted is None or quota_request.is_free:
+        if self.quota is None or quota_request.is_free:
             return ReservationOutcome()
-        ledger = self.granted.as_ledger(self.configuration)
-        return decide_alone(ledger, quota_request.on(ledger, {}))
+        return decide_by_own_catalogue(self.quota.using({}), quota_request, self.configuration)
 
-    def grant(self) -> QuotaGrant | None:
-        return self.granted and replace(self.granted, held=None)
+    def ledger(self) -> QuotaLedger | None:
+        return self.quota

@@ -32,9 +32,9 @@ from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import (
     LedgerError,
-    QuotaGrant,
     QuotaRequest,
     ReservationOutcome,
     quota_request_for_pod,
@@ -44,7 +44,7 @@ from policies.quota.waiting import GATE, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules import disruption
 from policies.rules.gpu_class import class_pins
-from policies.rules.gpu_quota import check_reservation, needs_grant, queued, queues
+from policies.rules.gpu_quota import check_reservation, needs_ledger, queued, queues
 from policies.rules.host_resources import reads_limit_ranges
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
@@ -143,7 +143,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         is_update: bool = False,
         owner: Owner = NO_OWNER,
         limits: NamespaceLimits | None = None,
-        grant: QuotaGrant | None = None,
+        ledger: QuotaLedger | None = None,
         budgets: tuple[LabelSelector, ...] | None = None,
     ) -> RulePass:
         """Return a pass of the rules, with all that they may look at."""
@@ -163,7 +163,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             fetcher_image=self.engine.fetcher_image,
             nodes=self.nodes(),
             limit_ranges=limits,
-            grant=grant,
+            ledger=ledger,
             budgets=budgets,
             options_of=policy.options_of,
         )
@@ -272,10 +272,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
-        needs = needs_grant(workload, self.engine.configuration.resource_mapping)
-        grant = self._grant(policy) if needs else None
+        needs = needs_ledger(workload, self.engine.configuration.resource_mapping)
+        ledger = self._ledger(policy) if needs else None
         budgets = self._budgets(policy, workload)
-        rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, grant=grant, budgets=budgets)
+        rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, ledger=ledger, budgets=budgets)
         rules.check_workload(workload)
         return rules.decision()
 
@@ -289,7 +289,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         try:
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
-                rules = self._rules(policy, Phase.TEMPLATE, grant=self._grant(policy))
+                rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
                 rules.check_claim_template(template)
                 return rules.decision()
             keys = list(islice(fields_of(document, "spec", "hard"), MAX_KEYS))
@@ -297,7 +297,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return Decision(policy=policy)
         mapping = self.engine.configuration.resource_mapping
         findings = [*resource_quota_findings(keys, mapping)]
-        if self.lets_wait(policy) and self._grant(policy) is not None:
+        if self.lets_wait(policy) and self._ledger(policy) is not None:
             findings += charged_while_waiting(keys, mapping)
         return Decision.of_findings(policy, findings, Mode.WARN)
 
@@ -371,10 +371,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
         return self.budgets(policy.namespace) if is_read else None
 
-    def _grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
-        """Return the grant of the quota, None if no rule reads it."""
+    def _ledger(self, policy: EffectivePolicy) -> QuotaLedger | None:
+        """Return the ledger of the namespace, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
-        return quota.grant() if quota is not None else None
+        return quota.ledger() if quota is not None else None
 
 
 def _gated(decision: Decision, pod: Pod) -> Decision:

@@ -25,7 +25,7 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.report import Shown
+from webhook.tools.status.summaries import Shown
 
 NO_POOLS = NodeFacts(keys=())
 

@@ -10,7 +10,7 @@ from operator import ge
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.amounts import GPUS, NOTHING, Vector, total
 from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
@@ -56,6 +56,8 @@ class Holder(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     amount: str
     idle_since: str = ""
 
+
+_SPEC = ("quota_uid", "generation", "hard", "unclassified_pods", "max_waiting", "budget")
 
 DemandKey = tuple[str | None, str | None, UnclassifiedPods]
 """The fields of a ledger by which demand is computed: its catalogue versions, and `unclassified_pods`."""
@@ -109,6 +111,20 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     moved_to: str = ""
 
     @property
+    def has_quota(self) -> bool:
+        """Whether the namespace has a GPUQuota; else it has a ledger only for its team."""
+        return bool(self.quota_uid)
+
+    @property
+    def spec(self) -> tuple[object, ...]:
+        """What it copies from its GPUQuota."""
+        return tuple(getattr(self, field) for field in _SPEC)
+
+    def with_spec_of(self, other: "QuotaLedger") -> "QuotaLedger":
+        """Return this ledger with the spec of the other one. It keeps what was counted."""
+        return msgspec.structs.replace(self, **{field: getattr(other, field) for field in _SPEC})
+
+    @property
     def limited(self) -> frozenset[str]:
         """The dimensions of `hard`, and those of the team's."""
         return frozenset((*self.hard, *(self.team.team.hard if self.team else ())))
@@ -135,6 +151,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return self.reservations.held(self.stored_names)
 
     @property
+    def held(self) -> Vector:
+        """What is used and reserved, in all dimensions."""
+        return total((self.used or {}, self.reserved))
+
+    @property
     def reserved_shown(self) -> Vector:
         """The demand of creations and updates in flight, in `dimensions`."""
         return {key: amount for key, amount in self.reserved.items() if key in self.dimensions}
@@ -142,11 +163,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_full(self) -> bool:
         """Whether at least one dimension is fully used or reserved."""
-        used, reserved = self.used or {}, self.reserved
+        held = self.held
         return any(
-            self.free(key, used.get(key, NOTHING) + reserved.get(key, NOTHING)) <= 0
-            for key in self.limited
-            if self.hard.get(key) != 0
+            self.free(key, held.get(key, NOTHING)) <= 0 for key in self.limited if self.hard.get(key) != 0
         )
 
     def free(self, key: str, held: Fraction) -> Fraction:
@@ -158,6 +177,12 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
             free.append(self.team.free(key, held))
         return min(free)
 
+    @property
+    def left(self) -> Vector:
+        """What is free of each limited dimension."""
+        held = self.held
+        return {key: max(self.free(key, held.get(key, NOTHING)), NOTHING) for key in self.limited}
+
     def exceeded(self, held: Vector) -> list[str]:
         """Return the limited dimensions that are exceeded, if this is held."""
         return [key for key in sorted(self.limited) if self.free(key, held.get(key, NOTHING)) < 0]
@@ -168,16 +193,25 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         team = self.team.most if self.team else {}
         return {**self.hard, **{key: min(amount, self.hard.get(key, amount)) for key, amount in team.items()}}
 
+    def using(self, used: Vector) -> "QuotaLedger":
+        """Return this ledger as if so much were used, and nothing reserved. What `used` lacks is not used."""
+        none = dict.fromkeys(self.limited, NOTHING)
+        return msgspec.structs.replace(self, used={**none, **used}, reservations=Reservations({}))
+
     def has_room(self, demand: Vector, *, times: int) -> bool:
         """Whether such demand fits so many times."""
-        used, reserved = self.used or {}, self.reserved
-        held = {key: used.get(key, NOTHING) + reserved.get(key, NOTHING) for key in demand}
-        return all(times * demand[key] <= self.free(key, held[key]) for key in demand if key in self.limited)
+        limited, held = self.limited.intersection(demand), self.held
+        return all(times * demand[key] <= self.free(key, held.get(key, NOTHING)) for key in limited)
 
     @property
     def all_waiting(self) -> int:
         """The pods that wait, with those that are being created. While there are any, nobody else gets quota."""
         return self.waiting + self.reservations.waiting
+
+    @property
+    def pods_before(self) -> int:
+        """The pods that go before a new one, also those of other namespaces that wait for the team."""
+        return self.all_waiting + (self.team.waiting if self.team else 0)
 
     @property
     def demand_key(self) -> DemandKey:

@@ -22,7 +22,7 @@ def team_title(name: str) -> str:
     return f"ClusterGPUQuota {name}"
 
 
-class Team(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Team(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, dict=True):
     """The spec in force of a ClusterGPUQuota. `guaranteed` is by namespace. `contact` is whom a denial says to ask."""
 
     name: str
@@ -43,7 +43,7 @@ class Team(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger of one namespace sees of its team.
 
-    `held` is by namespace, this one included: `max(used + reserved, guaranteed)` of each dimension of `hard`. `others` is the sum
+    `taken` is by namespace, also of this one: `max(used + reserved, guaranteed)` of each dimension of `hard`. `others` is the sum
     of that over the other namespaces, and `guaranteed_to_others` the part that they have whatever they use. `guaranteed` is what
     this one has whatever the others use. `uncounted`: the dimensions that the ledger of another namespace lacks, because `hard`
     gained them. `waiting` is the number of pods of other namespaces that wait for quota of the team.
@@ -52,7 +52,7 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     team: Team
     others: Vector
     guaranteed_to_others: Vector
-    held: Mapping[str, Vector]
+    taken: Mapping[str, Vector]
     guaranteed: Vector = {}
     uncounted: frozenset[str] = frozenset()
     waiting: int = 0
@@ -65,8 +65,8 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
 
     def largest(self, key: str) -> list[tuple[str, Fraction]]:
         """Return the namespaces that have the most of a dimension, used or guaranteed, and how much."""
-        held = {name: amount for name, each in self.held.items() if (amount := each.get(key, NOTHING))}
-        return sorted(held.items(), key=lambda each: (-each[1], each[0]))[:MAX_LARGEST]
+        taken = {name: amount for name, each in self.taken.items() if (amount := each.get(key, NOTHING))}
+        return sorted(taken.items(), key=lambda each: (-each[1], each[0]))[:MAX_LARGEST]
 
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""

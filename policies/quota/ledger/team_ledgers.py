@@ -22,12 +22,12 @@ NAMESPACE_PARTS = 4
 class _Sums(msgspec.Struct, frozen=True):
     """What one or more namespaces add to their team.
 
-    `held` and `lacking` have each dimension of its `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
+    `taken` and `lacking` have each dimension of `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
     that wait for the team, or are being created to wait. `lifts_size` and `reserved_size` are the characters of what is held for
     pods that wait, and of other reservations.
     """
 
-    held: Vector
+    taken: Vector
     lacking: Mapping[str, int]
     waiting: int = 0
     lifts_size: int = 0
@@ -41,7 +41,7 @@ class _Sums(msgspec.Struct, frozen=True):
 
     def _with(self, other: "_Sums", combine: Callable[[Any, Any], Any]) -> "_Sums":
         return _Sums(
-            {key: combine(amount, other.held[key]) for key, amount in self.held.items()},
+            {key: combine(amount, other.taken[key]) for key, amount in self.taken.items()},
             {key: combine(number, other.lacking[key]) for key, number in self.lacking.items()},
             combine(self.waiting, other.waiting),
             combine(self.lifts_size, other.lifts_size),
@@ -84,13 +84,13 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     ) -> "TeamLedgers":
         """Return these after ledgers changed. The sums follow by difference: adding up 500 ledgers takes several ms."""
         after = TeamLedgers(self.team, ledgers, leaving)
-        held, sums = dict(self.held), self._sums
-        after.__dict__["held"] = held
+        taken, sums = dict(self.taken), self._sums
+        after.__dict__["taken"] = taken
         for namespace in changed:
             sums = sums.minus(self._part(namespace))
-            held.pop(namespace, None)
+            taken.pop(namespace, None)
             if namespace in ledgers or namespace in self.team.guaranteed:
-                held[namespace] = after._held_of(namespace)
+                taken[namespace] = after._taken_by(namespace)
             sums = sums.plus(after._part(namespace))
         after.__dict__["_sums"] = sums
         return after
@@ -125,25 +125,25 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         others, guaranteed = self._others(namespace), self.team.guaranteed.get(namespace, {})
         return TeamShare(
             team=self.team,
-            others=others.held,
+            others=others.taken,
             guaranteed_to_others={
                 key: amount - guaranteed.get(key, NOTHING) for key, amount in self.team.all_guaranteed.items()
             },
-            held=self.held,
+            taken=self.taken,
             guaranteed=guaranteed,
             uncounted=frozenset(key for key, number in others.lacking.items() if number),
             waiting=others.waiting,
         )
 
     @cached_property
-    def held(self) -> dict[str, Vector]:
+    def taken(self) -> dict[str, Vector]:
         """By namespace: `max(used + reserved, guaranteed)`. A namespace with a guarantee has it before it is in the team, too."""
-        return {name: self._held_of(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
+        return {name: self._taken_by(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
 
     @cached_property
     def _sums(self) -> _Sums:
         nothing = _Sums(dict.fromkeys(self.team.hard, NOTHING), dict.fromkeys(self.team.hard, 0))
-        return reduce(_Sums.plus, map(self._part, self.held), nothing)
+        return reduce(_Sums.plus, map(self._part, self.taken), nothing)
 
     def _others(self, namespace: str) -> _Sums:
         return self._sums.minus(self._part(namespace))
@@ -151,18 +151,18 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     def _part(self, namespace: str) -> _Sums:
         """Return what one namespace adds to the sums, nothing if it has neither a ledger nor a guarantee."""
         ledger, hard = self.ledgers.get(namespace), self.team.hard
-        held = self.held.get(namespace) or dict.fromkeys(hard, NOTHING)
+        taken = self.taken.get(namespace) or dict.fromkeys(hard, NOTHING)
         if ledger is None:
-            return _Sums(held, dict.fromkeys(hard, 0))
+            return _Sums(taken, dict.fromkeys(hard, 0))
         return _Sums(
-            held,
+            taken,
             {key: ledger.used is not None and key not in ledger.used for key in hard},
             ledger.waiting_for_team + ledger.reservations.waiting,
             ledger.reservations.lifts_size,
             ledger.reservations.size - ledger.reservations.lifts_size,
         )
 
-    def _held_of(self, namespace: str) -> Vector:
+    def _taken_by(self, namespace: str) -> Vector:
         guaranteed = self.team.guaranteed.get(namespace, {})
         ledger = self.ledgers.get(namespace)
         used, reserved = ((ledger.used or {}), ledger.reserved) if ledger else ({}, {})

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from policies.quota.amounts import GPUS
@@ -273,11 +275,36 @@ def test_people_read_which_level_is_full_who_holds_it_and_whom_to_ask(team: Team
 
     job = {"template": {"spec": {**gpu_pod("train", 2)["spec"], "restartPolicy": "Never"}}}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": job}
-    accepted(cv.client.post(f"/apis/batch/v1/namespaces/{cv.name}/jobs", body))
-    why = " ".join(asked(team, "why", "job/train", "-n", cv.name).split())
-    assert f"exceeded quota: {title}, requested 2 GPUs, 9 of 10 used; largest: {prod.name} 9" in why
-    assert f"largest namespaces of {title}, GPUs: {prod.name} 9" in why
-    assert left in why
+    for namespace in (cv, prod):  # with a GPUQuota, and without one
+        accepted(cv.client.post(f"/apis/batch/v1/namespaces/{namespace.name}/jobs", body))
+        why = " ".join(asked(team, "why", "job/train", "-n", namespace.name).split())
+        assert f"exceeded quota: {title}, requested 2 GPUs, 9 of 10 used; largest: {prod.name} 9" in why
+        assert f"largest namespaces of {title}, GPUs: {prod.name} 9" in why
+        assert left in why
+
+
+def test_manifests_in_several_namespaces_count_together(team: Team, tmp_path: Path) -> None:
+    cv, prod = team.namespace("cv", hard=8), team.namespace("prod")
+    team.grant(10)
+    assert eventually(lambda: team.has(cv, prod))
+    assert create(prod, "first", 6) == ""
+    assert eventually(lambda: team.uses(6))
+    assert eventually(lambda: (share := cv.status().team) and share.free == {GPUS: 4})
+    wanted = ((cv, 2, "changed"), (prod, 1, "changed"), (cv, 2, "refused"), (prod, 1, "changed"))
+    documents = [
+        {
+            **gpu_pod("", gpus),
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{number}", "namespace": each.name},
+        }
+        for number, (each, gpus, _) in enumerate(wanted)
+    ]
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(documents))
+
+    found = json.loads(asked(team, "check", str(tmp_path / "pods.yaml"), "-o", "json"))
+
+    assert [each["verdict"] for each in found["objects"]] == [verdict for _, _, verdict in wanted]
 
 
 def asked(team: Team, *arguments: str) -> str:

@@ -3,13 +3,15 @@
 from datetime import datetime
 from fractions import Fraction
 
+from msgspec.structs import replace
+
 from policies.finding import Finding, Severity
 from policies.quota.amounts import Hard, Vector
 from policies.quota.budget import Budget, BudgetSpec, Period, Spending, moment
 from policies.quota.budget_findings import of_reservation, of_workload
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import decide
-from policies.quota.quota_request import QuotaGrant, ReservationOutcome
+from policies.quota.quota_request import ReservationOutcome
 from policies.quota.spec import QuotaSpec
 from tests.budgets import T4, at, budget, spending
 from tests.builders import context, deployment, gpu_container, quota_ledger, workload
@@ -128,24 +130,17 @@ def test_nothing_is_said_of_a_period_that_has_ended() -> None:
     no_period=(None, []),
 )
 def test_a_workload_is_warned(found: Spending | None, want: list[str]) -> None:
-    grant = QuotaGrant(
-        {"gpus": Fraction(99)},
-        UnclassifiedPods.TOTAL_ONLY,
-        {"gpus": Fraction(2)},
-        budget=budget(gpus=100),
-        spending=found,
-    )
+    limits = {"hard": {"gpus": Fraction(99)}, "used": {"gpus": Fraction(2)}, "budget": budget(gpus=100)}
+    ledger = quota_ledger(**limits, spending=found)
     asked = workload(deployment("chat", gpu_container("1")))
-    warnings = list(of_workload(asked, grant, context(), "team"))
+    warnings = list(of_workload(asked, ledger, context(), "team"))
     assert [f"{each.path}: {each.message}" for each in warnings] == want
     assert all(each.severity is Severity.WARNING for each in warnings)
 
 
 def test_a_workload_without_gpus_is_not_warned() -> None:
-    grant = QuotaGrant(
-        {}, UnclassifiedPods.TOTAL_ONLY, {}, budget=budget(gpus=100), spending=spending(spent=100)
-    )
-    assert list(of_workload(workload(deployment("web")), grant, context(), "team")) == []
+    ledger = quota_ledger(hard={}, budget=budget(gpus=100), spending=spending(spent=100))
+    assert list(of_workload(workload(deployment("web")), ledger, context(), "team")) == []
 
 
 @cases(
@@ -158,8 +153,6 @@ def test_a_workload_that_pins_no_class_beside_a_spent_budget_of_one(
 ) -> None:
     limits = BudgetSpec(by_class={"nvidia-t4": 10})
     spec = QuotaSpec(hard=Hard(gpus=99), stated_unclassified_pods=stated, budget=limits)
-    grant = QuotaGrant(
-        spec.amounts, spec.unclassified_pods, {}, budget=limits.budget, spending=spending(t4=10)
-    )
+    ledger = replace(spec.ledger(), spending=spending(t4=10))
     asked = workload(deployment("chat", gpu_container("1")))
-    assert [each.reason for each in of_workload(asked, grant, context(), "team")] == want
+    assert [each.reason for each in of_workload(asked, ledger, context(), "team")] == want

@@ -4,24 +4,23 @@ from fractions import Fraction
 from typing import Any
 
 from policies.pods.workload import PodCount, Workload, WorkloadPods
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.fit import TemplateDemand, able_to_start, starting
-from policies.quota.quota_request import QuotaGrant
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
-from tests.builders import JSON, context, gpu_container, pod, view
+from tests.builders import JSON, context, gpu_container, pod, quota_ledger, view
 from tests.cases import cases
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
 
 
-def granted(held: dict[str, int] | None, **hard: int) -> QuotaGrant:
-    """Return a quota of 16 GPUs, 8 of them A100 with 80 GB; `held` is used and reserved."""
+def granted(held: dict[str, int] | None, **hard: int) -> QuotaLedger:
+    """Return a quota of 16 GPUs, 8 of them A100 with 80 GB. `held` is used; None before the first count."""
     written = {"gpus": 16, "classes/nvidia-a100-80gb": 8} | hard
-    in_use = None if held is None else {key: Fraction(amount) for key, amount in held.items()}
     amounts = {key: Fraction(amount) for key, amount in written.items()}
-    return QuotaGrant(amounts, UnclassifiedPods.TOTAL_ONLY, in_use)
+    ledger = quota_ledger(hard=amounts, used=None)
+    return ledger if held is None else ledger.using({key: Fraction(each) for key, each in held.items()})
 
 
 def pods(
@@ -46,14 +45,14 @@ def workload(
 
 def said(
     subject: Workload,
-    grant: QuotaGrant,
+    ledger: QuotaLedger,
     *,
     mode: Mode = Mode.ENFORCE,
     on_exceeded: OnExceeded = OnExceeded.DENY,
     **around: Any,
 ) -> list[str]:
     held, options = (
-        context(Phase.TEMPLATE, grant=grant, **around),
+        context(Phase.TEMPLATE, ledger=ledger, **around),
         GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded),
     )
     return [finding.sentence() for finding in check_workload(subject, options, held)]

@@ -199,6 +199,6 @@ def test_a_claim_template(options: GPUQuotaOptions, want: list[str]) -> None:
     document = {"kind": "ResourceClaimTemplate", "spec": {"spec": {"devices": {"requests": [request]}}}}
     template = decode_claim_template(msgspec.json.encode(document))
 
-    found = check_claim_template(template, context(grant=granted({}), options_of=lambda _rule: options))
+    found = check_claim_template(template, context(ledger=granted({}), options_of=lambda _rule: options))
 
     assert [each.sentence() for each in found] == want

@@ -17,7 +17,7 @@ from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.quota.quota_request import QuotaGrant, ReservationOutcome, decide_alone, quota_request_for_pod
+from policies.quota.quota_request import ReservationOutcome, decide_by_own_catalogue, quota_request_for_pod
 from policies.quota.shortage import amounts_in_words, exceeded
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view
@@ -35,13 +35,10 @@ def outcome(
 ) -> ReservationOutcome:
     """Return what the ledger decides on a pod; `holders` hold 6 each, or what stands behind their names, and since when idle."""
     catalogues = context()
-    grant = QuotaGrant(
-        {key: Fraction(amount) for key, amount in hard.items()},
-        UnclassifiedPods.MOST_EXPENSIVE,
-        {key: Fraction(amount) for key, amount in used.items()},
-    )
+    limits = {key: Fraction(amount) for key, amount in hard.items()}
+    counted = {key: Fraction(amount) for key, amount in used.items()}
     ledger = replace(
-        grant.as_ledger(catalogues),
+        quota_ledger(hard=limits, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE).using(counted),
         revisions=Revisions(pods=1),
         holders={
             key: tuple(Holder(*(each if " " in each else f"{each} 6").split()) for each in names.split(", "))
@@ -49,7 +46,7 @@ def outcome(
         },
     )
     request = quota_request_for_pod(uid("review"), view(document), None, catalogues)
-    return decide_alone(ledger, request.on(ledger, {}))
+    return decide_by_own_catalogue(ledger, request, catalogues)
 
 
 def denial(document: JSON, *ledger: Any, pins: Mapping[str, tuple[str, str]] = PINS) -> Finding:

@@ -4,7 +4,6 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import (
     QuotaSpec,
     charged_while_waiting,
-    class_limits_warning,
     resource_quota_findings,
 )
 from tests.cases import cases
@@ -83,7 +82,8 @@ def test_unclassified(
 
     assert spec.unclassified_pods is want
     message = f"TotalOnly lets pods that pin no class exceed {exceeded}: they count for a class only once they are bound"
-    assert class_limits_warning(spec) == (f"{message}; set MostExpensive, or Deny" if exceeded else "")
+    warnings = [("unclassifiedPods", f"{message}; set MostExpensive, or Deny")] if exceeded else []
+    assert list(spec.warnings()) == warnings
 
 
 def test_every_invalid_amount_is_a_problem_at_its_field() -> None:

@@ -18,7 +18,7 @@ from policies.quota.ledger.decide import ReservationVerdict, VerdictReason
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.quota_request import QuotaGrant, ReservationOutcome, decide_alone, quota_request_for_pod
+from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
 from policies.quota.shortage import exceeded
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
@@ -49,7 +49,10 @@ def team_ledger(
     waiting: int = 0,
     **fields: Any,
 ) -> QuotaLedger:
-    """Return the ledger of vision-cv in a team of 64 GPUs. `own`: what its GPUQuota grants; `waiting`: pods of vision-prod."""
+    """Return the ledger of vision-cv in a team of 64 GPUs.
+
+    own: what its GPUQuota grants; without one, it has none. waiting: pods of vision-prod.
+    """
     team = Team(
         name="team-vision",
         uid="t",
@@ -62,7 +65,8 @@ def team_ledger(
     counted = quota_ledger(class_catalogue=version, revisions=Revisions(pods=1))
     ledgers = {name: replace(counted, used=amounts({"gpus": 0, **each})) for name, each in used.items()}
     ledgers[PROD] = replace(ledgers[PROD], waiting_for_team=waiting)
-    ledgers[OWN] = replace(ledgers[OWN], hard=amounts(own or {}), **fields)
+    spec = {"quota_uid": "" if own is None else "q", "hard": amounts(own or {})}
+    ledgers[OWN] = replace(ledgers[OWN], **spec, **fields)
     found = TeamLedgers(team, ledgers).of(OWN)
     assert found is not None
     return found
@@ -226,7 +230,7 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         "platform team to raise spec.queue.maxWaiting of the GPUQuota [gpu-quota]",
     ),
     the_line_of_a_namespace_without_a_quota=(
-        team_ledger(USED, quota_uid=""),
+        team_ledger(USED),
         VerdictReason.QUEUE_FULL,
         OnExceeded.QUEUE,
         "create it again when some of them have started; the line for ClusterGPUQuota team-vision is full: 0 pods in it; or ask "
@@ -241,6 +245,13 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
     ),
     its_own_quota_never_counted=(
         replace(team_ledger(USED, own={"gpus": 8}), used=None),
+        VerdictReason.UNCOUNTED,
+        OnExceeded.DENY,
+        "try again in some seconds; quota vision-cv/default has not been counted yet: it, or a dimension of it, is new; "
+        + IF_IT_PERSISTS,
+    ),
+    its_own_quota_without_limits_never_counted=(
+        replace(team_ledger(USED, own={}), used=None),
         VerdictReason.UNCOUNTED,
         OnExceeded.DENY,
         "try again in some seconds; quota vision-cv/default has not been counted yet: it, or a dimension of it, is new; "
@@ -277,10 +288,6 @@ def test_a_pod_waits_in_line_for_its_team(waiting: int, gpus: int, want: str) ->
     found = queued(OWN, decide_alone(ledger, request.on(ledger, {})), NOW)
 
     assert found.message == f"waits in line for ClusterGPUQuota team-vision: {want}"
-
-
-def granted(ledger: QuotaLedger) -> QuotaGrant:
-    return QuotaGrant(ledger.hard, ledger.unclassified_pods, ledger.used, team=ledger.team)
 
 
 RAISE = "ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-vision"
@@ -326,13 +333,13 @@ RAISE = "ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-visio
     what_fits_both=(team_ledger(USED, own={"gpus": 16}), workload(pods(1, running=2), kind="batch/Job"), ""),
 )
 def test_a_workload_fits_its_quota_and_its_team(ledger: QuotaLedger, subject: Workload, want: str) -> None:
-    assert said(subject, granted(ledger)) == ([f"{want} [gpu-quota]"] if want else [])
+    assert said(subject, ledger) == ([f"{want} [gpu-quota]"] if want else [])
 
 
 def test_a_workload_is_told_who_has_the_most_of_its_team() -> None:
-    grant, subject = granted(team_ledger(USED)), workload(pods(1, running=8), kind="batch/Job")
+    ledger, subject = team_ledger(USED), workload(pods(1, running=8), kind="batch/Job")
 
-    [found] = check_workload(subject, GPUQuotaOptions(), context(Phase.TEMPLATE, grant=grant))
+    [found] = check_workload(subject, GPUQuotaOptions(), context(Phase.TEMPLATE, ledger=ledger))
 
     assert found.details == (
         "largest namespaces of ClusterGPUQuota team-vision: vision-prod 40, vision-lab 15, vision-cv 7",
@@ -347,9 +354,7 @@ def test_a_workload_is_told_who_has_the_most_of_its_team() -> None:
     more_is_used_than_granted=(team_ledger({OWN: {"gpus": 7}, PROD: {"gpus": 60}}), 64, 0),
 )
 def test_what_a_namespace_can_have(ledger: QuotaLedger, most: int, free: int) -> None:
-    grant = granted(ledger)
-
-    assert (grant.most, grant.free) == (amounts({"gpus": most}), amounts({"gpus": free}))
+    assert (ledger.most, ledger.left) == (amounts({"gpus": most}), amounts({"gpus": free}))
 
 
 GPUS_HELD = st.integers(0, 20)
@@ -391,4 +396,4 @@ def outcome_of(ledger: QuotaLedger, gpus: int) -> ReservationOutcome:
 
 def granted_room(ledger: QuotaLedger, gpus: int) -> bool:
     """Whether as many GPUs are free by what the commands compute."""
-    return granted(ledger).free["gpus"] >= gpus
+    return ledger.left["gpus"] >= gpus

@@ -10,11 +10,11 @@ from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.team_spec import (
     MAX_NAMESPACES,
-    NamedTeam,
+    TeamMatch,
     Teams,
     TeamSpec,
+    limits_warnings,
     stricter,
-    team_warnings,
 )
 from tests.builders import JSON
 from tests.cases import cases
@@ -29,9 +29,9 @@ def spec(namespaces: JSON | None = None, **fields: object) -> TeamSpec:
     return msgspec.json.decode(json.dumps(data), type=TeamSpec)
 
 
-def team(name: str, *names: str, **labels: str) -> NamedTeam:
+def team(name: str, *names: str, **labels: str) -> TeamMatch:
     selector = {"selector": {"matchLabels": labels}} if labels else {}
-    return NamedTeam(name, spec({"names": names, **selector}).namespaces)
+    return TeamMatch(name, spec({"names": names, **selector}).namespaces)
 
 
 @cases(
@@ -213,9 +213,9 @@ def test_the_stricter_of_two(one: UnclassifiedPods, other: UnclassifiedPods, wan
         ["namespaces.selector: equals that of ClusterGPUQuota both: a namespace that no name matches belongs to both"],
     ),
 )  # fmt: skip
-def test_who_shares_namespaces_is_told_whose_they_are(own: NamedTeam, want: list[str]) -> None:
+def test_who_shares_namespaces_is_told_whose_they_are(own: TeamMatch, want: list[str]) -> None:
     whole = TeamSpec(namespaces=own.namespaces, hard=Hard(gpus=1))
-    assert [f"{path}: {message}" for path, message in team_warnings(own.name, whole, ALL)] == want
+    assert [f"{path}: {message}" for path, message in limits_warnings(own.name, whole, ALL)] == want
 
 
 @cases(
@@ -234,7 +234,7 @@ def test_who_shares_namespaces_is_told_whose_they_are(own: NamedTeam, want: list
     a_forbidding_total=({"hard": {"gpus": 0}}, []),
 )
 def test_what_may_not_be_meant(fields: JSON, want: list[str]) -> None:
-    found = team_warnings("t", spec(**fields), ())
+    found = limits_warnings("t", spec(**fields), ())
     assert [f"{path}: {message}" for path, message in found] == want
 
 

@@ -12,9 +12,8 @@ from policies.finding import Finding, Reason, Severity
 from policies.gpus.claims import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
-from policies.quota.quota_request import LedgerError, QuotaGrant, ReservationOutcome, quota_request_for_pod
+from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
 from policies.rules.gpu_quota import (
@@ -22,13 +21,13 @@ from policies.rules.gpu_quota import (
     OnLedgerError,
     check_claim_template,
     check_reservation,
-    needs_grant,
+    needs_ledger,
 )
 from tests.budgets import budget, spending
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
-from tests.policies.quota.test_claims import GPU, H100, TOTAL_ONLY, claim, exactly
+from tests.policies.quota.test_claims import GPU, H100, claim, exactly
 from tests.policies.quota.test_fit import (
     A100,
     A100_NEVER,
@@ -226,7 +225,7 @@ def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, need
     made = view(pod(*containers))
     written = WorkloadPods("spec.template", made, PodCount(running=1), made)
 
-    assert needs_grant(workload(written, metadata=metadata), context().resource_mapping) is needs
+    assert needs_ledger(workload(written, metadata=metadata), context().resource_mapping) is needs
 
 
 @cases(
@@ -258,10 +257,10 @@ def test_a_template_that_is_pinned_when_admitted_gets_what_its_class_grants() ->
 
 
 def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
-    grant = QuotaGrant({"resources/nvidia.com/gpu": Fraction(4)}, UnclassifiedPods.TOTAL_ONLY)
+    ledger = quota_ledger(hard={"resources/nvidia.com/gpu": Fraction(4)}, used=None)
     never = "which can never fit: the GPUQuota of ml-training grants 4 in all"
 
-    assert said(workload(pods(6, running=1)), grant) == [
+    assert said(workload(pods(6, running=1)), ledger) == [
         f"spec.template: set nvidia.com/gpu: 4; a pod needs 6 nvidia.com/gpu, {never}; or ask the platform team to raise "
         "spec.hard.resources[nvidia.com/gpu] [gpu-quota]"
     ]
@@ -297,7 +296,7 @@ def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) 
             context(
                 classes=CLASSES,
                 resource_mapping=RESOURCE_MAPPING,
-                grant=QuotaGrant({key: Fraction(amount) for key, amount in hard.items()}, TOTAL_ONLY),
+                ledger=quota_ledger(hard={key: Fraction(amount) for key, amount in hard.items()}),
             ),
         )
     )

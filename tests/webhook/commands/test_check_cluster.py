@@ -147,8 +147,126 @@ def test_manifests_are_evaluated_by_the_cluster(
     assert evaluated(tmp_path, {**cluster(), **objects}, text) == (verdicts, findings, [])
 
 
+TEAMS = f"{GROUP}/clustergpuquotas"
+NAMED, LABELS = {"names": ["vision-*"]}, {"selector": {"matchLabels": {"team": "a"}}}
+
+
+def team(
+    used: int | None,
+    *largest: tuple[str, int],
+    hard: int = 64,
+    idle: int = 0,
+    match: JSON = NAMED,
+    **spec: Any,
+) -> JSON:
+    """Return a ClusterGPUQuota whose status says what is used, and by which namespaces."""
+    members = [{"name": name, "used": {"gpus": str(gpus)}} for name, gpus in largest]
+    status: JSON = {"guaranteedIdle": {"gpus": str(idle)}, "namespaces": {"count": 9, "largest": members}}
+    if used is not None:
+        status["used"] = {"gpus": str(used)}
+    return {
+        "metadata": {"name": "team-vision", "uid": "t", "resourceVersion": "1", "generation": 1},
+        "spec": {"namespaces": match, "hard": {"gpus": hard}, **spec},
+        "status": status,
+    }
+
+
+def pods(*wanted: tuple[str, int]) -> str:
+    """Return a pod of so many GPUs in each namespace."""
+    return stream(
+        *(
+            GOOD.replace("{name: train}", f"{{name: {where}-{gpus}, namespace: {where}}}").replace(
+                "gpu: 1", f"gpu: {gpus}"
+            )
+            for where, gpus in wanted
+        )
+    )
+
+
+def stored_quota(namespace: str, used: int, free: int) -> JSON:
+    """Return the GPUQuota of 32 GPUs in a namespace of a team of 64, of which it can have so many."""
+    found = of_team(quota(str(used), hard="32"), free=str(free))
+    return {**found, "metadata": {**found["metadata"], "namespace": namespace}}
+
+
+CV, NLP, PROD = "vision-cv", "vision-nlp", "vision-prod"
+OF_CV = f"{GROUP}/namespaces/{CV}/gpuquotas/default"
+GUARANTEED: JSON = {"guaranteed": {PROD: {"gpus": 8}}}
+YES, NO = "changed", "refused"
+
+
+@cases(
+    ("objects", "wanted", "want"),
+    it_fits=({TEAMS: [team(60, (PROD, 40))]}, [(CV, 4)], [YES]),
+    it_does_not_fit=({TEAMS: [team(61, (PROD, 40))]}, [(CV, 4)], [NO]),
+    of_a_namespace_outside=({TEAMS: [team(64)]}, [("speech", 4)], [YES]),
+    by_its_label=({TEAMS: [team(64, match=LABELS)]}, [("ml", 4)], [NO]),
+    beside_what_others_are_guaranteed=({TEAMS: [team(52, idle=8, **GUARANTEED)]}, [(CV, 4), (CV, 1)], [YES, NO]),
+    within_what_it_is_guaranteed=({TEAMS: [team(56, idle=8, **GUARANTEED)]}, [(PROD, 8), (CV, 1)], [YES, NO]),
+    beyond_what_it_is_guaranteed=({TEAMS: [team(58, (PROD, 2), idle=6, **GUARANTEED)]}, [(PROD, 6), (PROD, 1)], [YES, NO]),
+    what_the_others_of_the_run_request_counts=({TEAMS: [team(58)]}, [(CV, 4), (NLP, 2), (PROD, 1)], [YES, YES, NO]),
+    not_what_lies_within_a_guarantee=({TEAMS: [team(54, idle=8, **GUARANTEED)]}, [(PROD, 8), (CV, 2)], [YES, YES]),
+    with_a_quota_of_its_own=(
+        {TEAMS: [team(58, (CV, 8))], OF_CV: stored_quota(CV, 8, 6)}, [(NLP, 4), (CV, 2), (CV, 1)],
+        [YES, YES, NO],
+    ),
+    that_never_counted=({TEAMS: [team(None)]}, [(CV, 65), (NLP, 4)], [YES, YES]),
+    that_may_not_be_read=({TEAMS: FORBIDDEN}, [(CV, 65)], [YES]),
+    that_may_not_be_read_beside_quotas=({TEAMS: FORBIDDEN, OF_CV: stored_quota(CV, 8, 6)}, [(CV, 4), (NLP, 4)], [YES, YES]),
+    that_is_not_valid=({TEAMS: [team(64, hard=-1)]}, [(CV, 4)], [YES]),
+)  # fmt: skip
+def test_namespaces_are_evaluated_by_their_team(
+    tmp_path: Path, objects: dict[str, Any], wanted: list[tuple[str, int]], want: list[str]
+) -> None:
+    found, findings, _ = evaluated(tmp_path, {**cluster(), **objects}, pods(*wanted))
+    assert found == want
+    assert findings.count("denied QuotaExceeded") == want.count(NO)
+
+
+WRITTEN_TEAM = """\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: ClusterGPUQuota
+metadata: {name: team-vision}
+spec: {namespaces: {names: ["vision-*"]}, hard: {gpus: 8}}
+"""
+
+
+@cases(
+    ("objects", "wanted", "want"),
+    beside_what_the_stored_one_has_used=({TEAMS: [team(6)]}, [(CV, 2), (NLP, 1)], [YES, NO]),
+    that_is_new=({TEAMS: []}, [(CV, 6), (NLP, 2)], [YES, YES]),
+    that_is_new_and_full=({TEAMS: []}, [(CV, 6), (NLP, 3)], [YES, "warned QuotaExceeded"]),
+    over_a_quota_of_the_namespace=(
+        {TEAMS: [team(6)], OF_CV: stored_quota(CV, 4, 6)}, [(CV, 2), (CV, 1)], [YES, NO]),
+)  # fmt: skip
+def test_a_team_among_the_manifests(
+    tmp_path: Path, objects: dict[str, Any], wanted: list[tuple[str, int]], want: list[str]
+) -> None:
+    verdicts, findings, _ = evaluated(tmp_path, {**cluster(), **objects}, stream(WRITTEN_TEAM, pods(*wanted)))
+    assert verdicts[1:] == [each.partition(" ")[0].replace("warned", YES) for each in want]
+    assert [each for each in findings if each.startswith("warned")] == [each for each in want if " " in each]
+
+
+def test_the_namespaces_of_a_team_without_a_cluster() -> None:
+    command = ["check", "-f", "-", "-o", "json"]
+    text = stream(WRITTEN_TEAM, pods((CV, 6), (NLP, 2), (PROD, 1), ("speech", 9)))
+    shown = json.loads(CliRunner(env={"COLUMNS": None}).invoke(main, command, input=text).stdout)
+
+    found = {
+        each["name"]: [one["message"] for one in each["pods"][0]["findings"]] for each in shown["objects"][1:]
+    }
+    said = "exceeded quota: ClusterGPUQuota team-vision, requested 1 GPU, 8 of 8 used; largest: vision-cv 6"
+    assert found == {"vision-cv-6": [], "vision-nlp-2": [], "vision-prod-1": [said], "speech-9": []}
+
+
 @cases(
     ("objects", "text", "verdicts", "notes"),
+    a_team_that_was_never_counted=({TEAMS: [team(None)]}, pods((CV, 1), (CV, 2)), ["changed", "changed"],
+        ["GPU pods of namespace vision-cv are denied until ClusterGPUQuota team-vision is counted: "
+         "kubectl get cgpuq team-vision says whether it is"]),
+    teams=({TEAMS: FORBIDDEN}, IN_ML, ["changed"],
+        ["you may not list clustergpuquotas.gpu-admission.dev: what depends on it is not evaluated"]),
+    teams_that_the_status_of_the_quota_says=({TEAMS: FORBIDDEN, QUOTA: of_team(quota("0"), free="2")}, IN_ML, ["changed"], []),
     nodes=({"/api/v1/nodes": FORBIDDEN}, IN_ML, ["changed"],
         ["you may not list nodes: what depends on it is not evaluated"]),
     a_quota=({QUOTA: FORBIDDEN}, IN_ML, ["changed"],

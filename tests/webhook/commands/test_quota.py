@@ -13,7 +13,7 @@ from webhook.commands import quota as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReport, QuotaReports, bar
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
-from webhook.tools.status.report import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
+from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
 HEAD = "NAMESPACE            STATUS        USED  WAITING  PENDING RESERVED    HARD  FULL"

@@ -22,18 +22,20 @@ from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
     ClusterTotals,
-    DeniedOwner,
     Health,
     InstallationStatus,
     Part,
-    PendingOwner,
     PolicyStatus,
+    plain,
+    quota_totals,
+)
+from webhook.tools.status.summaries import (
+    DeniedOwner,
+    PendingOwner,
     QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
-    plain,
-    quota_totals,
 )
 
 AT = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)

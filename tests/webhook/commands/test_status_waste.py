@@ -18,7 +18,8 @@ from tests.webhook.commands.test_status import (
     status,
 )
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPods
-from webhook.tools.status.report import BudgetRow, BudgetSummary, QuotaHolder, plain
+from webhook.tools.status.report import plain
+from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaHolder
 
 
 @pytest.fixture(autouse=True)

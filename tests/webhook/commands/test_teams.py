@@ -17,15 +17,8 @@ from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
 from webhook.commands.team_text import team_limits
 from webhook.quota.documents import QuotaRecord, ShareStatus
-from webhook.tools.status.report import (
-    QuotaHolder,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-    TeamSummary,
-    only_problems,
-    plain,
-)
+from webhook.tools.status.report import only_problems, plain
+from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaState, QuotaSummary, TeamSummary
 from webhook.tools.status.teams import granted_beyond, is_short, team_share
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 

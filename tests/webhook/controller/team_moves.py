@@ -18,7 +18,7 @@ from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled
 from policies.quota.quota_request import LedgerError
-from policies.quota.team_spec import NamedTeam, TeamNamespaces
+from policies.quota.team_spec import TeamMatch, TeamNamespaces
 from tests.policies.quota.ledger.test_decide import creation
 from tests.webhook.quota.ledger_api import INSTALLATION, LEDGERS, LedgerApi
 from tests.webhook.quota.quota_and_ledger_object import NO_LINE
@@ -155,9 +155,9 @@ class World:
             self.api._objects[team_path(team)] = _cluster_gpu_quota(team)
 
     def store(self, *, crashes: bool) -> ClusterStore:
-        def team_of(namespace: str, _seconds: float) -> NamedTeam | None:
+        def team_of(namespace: str, _seconds: float) -> TeamMatch | None:
             found = self.belongs[namespace]
-            return NamedTeam(found, TeamNamespaces(names=(namespace,))) if found else None
+            return TeamMatch(found, TeamNamespaces(names=(namespace,))) if found else None
 
         return ClusterStore(cast(ApiClient, Process(self, crashes=crashes)), INSTALLATION, team_of)
 
@@ -232,7 +232,7 @@ class Controller:
             team_of=world.belongs.__getitem__,
             is_beyond=lambda _namespace: False,
             is_broken=lambda _team: False,
-            granted=self._granted_team,
+            desired=self._desired_team,
         )
         events: Any = SimpleNamespace(put=lambda _record: None)
         self.moves = TeamMoves(store, self.observed, metrics, membership, events)
@@ -278,11 +278,11 @@ class Controller:
     def _granted(self, namespace: str) -> QuotaLedger | None:
         found = self._world.api._objects.get(quota_path(namespace))
         record = decode_quota(msgspec.json.encode(found)) if found else None
-        return record.granted if record else None
+        return record.desired if record else None
 
-    def _granted_team(self, team: str) -> Any:
+    def _desired_team(self, team: str) -> Any:
         found = self._world.api._objects.get(team_path(team))
-        return decode_team(msgspec.json.encode(found)).granted if found else None
+        return decode_team(msgspec.json.encode(found)).team if found else None
 
 
 def serve(world: World, name: str, namespace: str, creations: int) -> None:

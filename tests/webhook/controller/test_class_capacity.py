@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from policies.placement.named_nodes import NO_NODES
 from policies.quota.demand import UnclassifiedPods
@@ -18,8 +19,11 @@ from webhook.cluster import errors
 from webhook.cluster.capacity import counted_node_reader
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.loader import load_directory
-from webhook.controller.class_capacity import CapacityWriter, counted_classes
+from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_there
+from webhook.controller.metrics import GrantCollector
 from webhook.controller.records import RecordReader
+from webhook.quota.documents import decode_quota
+from webhook.quota.team_documents import decode_team
 
 CONFIGURATION = load_directory(None)
 A100, T4, GPU = "nvidia-a100-80gb", "nvidia-t4", "nvidia.com/gpu"
@@ -171,3 +175,51 @@ def test_the_leader_alone_writes_and_a_lasting_problem_is_logged_once(
     world.writer.run(SimpleNamespace(wait=wait))  # type: ignore[arg-type]
     assert [path for path, _ in world.api.patches] == [CONFIG_MAP, OF_T4]
     assert caplog.messages == ["the capacity of classes cannot be published: may not patch configmaps"]
+
+
+METADATA = {"uid": "u", "resourceVersion": "1", "generation": 1}
+NAMED = {"namespaces": {"names": ["vision-*"]}}
+
+
+@cases(
+    ("teams", "quotas", "want"),
+    none=([], {}, {}),
+    quotas_alone_may_grant_more_than_there_is=([], {"other": 100}, {}),
+    a_team=([{"gpus": 64}], {}, {"gpus": (64, 16)}),
+    a_quota_outside_teams=([{"gpus": 8}], {"other": 8}, {"gpus": (16, 16)}),
+    a_quota_in_a_team_is_a_part_of_it=([{"gpus": 8}], {"vision-cv": 8}, {"gpus": (8, 16)}),
+    a_class_and_its_family=(
+        [{"classes": {A100: 4}}, {"classes": {"nvidia-a100": 8, T4: 1}}],
+        {},
+        {f"classes/{A100}": (4, 8), "classes/nvidia-a100": (12, 8), f"classes/{T4}": (1, 8)},
+    ),
+    one_that_cannot_be_read=([{"gpus": "many"}, {"gpus": 1}], {}, {"gpus": (1, 16)}),
+)
+def test_what_is_granted_beside_what_there_is(
+    teams: list[JSON], quotas: dict[str, int], want: dict[str, tuple[int, int]]
+) -> None:
+    counter: Any = Counter([node("x", A100), node("y", T4)], [])
+    records = [
+        decode_team(
+            _raw({"metadata": {**METADATA, "name": f"team-{number}"}, "spec": {**NAMED, "hard": hard}})
+        )
+        for number, hard in enumerate(teams)
+    ]
+    membership: Any = SimpleNamespace(
+        all=lambda: records, team_of=lambda name: "team-0" if name.startswith("vision-") else ""
+    )
+    granting = [_quota(namespace, gpus) for namespace, gpus in quotas.items()]
+    registry = CollectorRegistry()
+    registry.register(GrantCollector(lambda: granted_and_there(counter, membership, granting)))
+
+    for position, name in enumerate(("granted", "node")):
+        shown = {
+            key: registry.get_sample_value(f"gpu_admission_{name}_gpus", {"dimension": key}) for key in want
+        }
+        assert shown == {key: amounts[position] for key, amounts in want.items()}
+    assert len([each for family in registry.collect() for each in family.samples]) == 2 * len(want)
+
+
+def _quota(namespace: str, gpus: int) -> Any:
+    metadata = {**METADATA, "name": "default", "namespace": namespace}
+    return decode_quota(_raw({"metadata": metadata, "spec": {"hard": {"gpus": gpus}}}))

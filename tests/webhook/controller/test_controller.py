@@ -20,7 +20,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.work_queue import Turn
+from webhook.controller.work_queue import WorkItem
 from webhook.quota.documents import QuotaRecord
 from webhook.quota.store import VersionedLedger
 
@@ -66,8 +66,8 @@ def test_pods_of_full_namespaces_are_awaited(controller: Controller) -> None:
     assert controller.usage_cache.own.pods.awaited() == ["full"]
 
 
-def turn(name: str) -> Turn:
-    return Turn(name, (name,))
+def item(name: str) -> WorkItem:
+    return WorkItem(name, (name,))
 
 
 def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: Controller) -> None:
@@ -75,7 +75,7 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: C
     controller._count_changed("full", True)
     controller._count_changed("without-quota", True)
 
-    assert [controller._queue.take(0) for _ in range(2)] == [turn("full"), None]
+    assert [controller._queue.take(0) for _ in range(2)] == [item("full"), None]
 
 
 def test_namespaces_that_join_a_team_have_one_turn(
@@ -87,9 +87,9 @@ def test_namespaces_that_join_a_team_have_one_turn(
         controller._queue.add(namespace)
 
     assert [controller._queue.take(0) for _ in range(3)] == [
-        Turn("clustergpuquota.vision", ("full", "roomy")),
-        Turn("clustergpuquota.speech", ("new",)),
-        turn("apart"),
+        WorkItem("clustergpuquota.vision", ("full", "roomy")),
+        WorkItem("clustergpuquota.speech", ("new",)),
+        item("apart"),
     ]
 
 
@@ -185,9 +185,9 @@ def test_a_quota_that_can_be_read_grants(
     found = quota(stored)
     monkeypatch.setattr(controller.quotas, "items", lambda _namespace: [found] if found else [])
 
-    granted = controller._granted("team")
+    desired = controller._watched_quota("team")
 
-    assert (granted and granted.generation) == want
+    assert (desired and desired.generation) == want
 
 
 @cases(
@@ -209,7 +209,7 @@ def test_a_quota_that_changed_is_reconciled(
 ) -> None:
     controller._quota_changed(quota(before), quota(after))
 
-    assert controller._queue.take(0) == (turn("team") if is_due else None)
+    assert controller._queue.take(0) == (item("team") if is_due else None)
     assert caplog.messages == logged
 
 
@@ -254,6 +254,15 @@ def test_it_is_ready_once_everything_is_listed(
     assert controller.unready() == ""
 
 
+def test_it_is_ready_without_the_kind_of_teams_and_no_other(controller: Controller) -> None:
+    for name, informer in controller.informers().items():
+        informer.synced, informer.is_missing = name != "clustergpuquotas", True
+    assert controller.unready() == ""
+
+    controller.teams.informer.is_missing, controller.quotas.synced = False, False
+    assert controller.unready() == "not listed yet: gpuquotas, clustergpuquotas"
+
+
 def test_pauses_between_failures_double(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.controller.controller.random.uniform", lambda _least, most: most)
 
@@ -280,9 +289,9 @@ def test_a_namespace_comes_again_if_its_reconciliation_says_so_or_failed(
 
     controller._reconciler = SimpleNamespace(reconcile=reconcile)  # type: ignore[assignment]
     controller._queue.add("full")
-    assert controller._queue.take(0) == turn("full")
+    assert controller._queue.take(0) == item("full")
 
-    controller._reconcile(turn("full"))
+    controller._reconcile(item("full"))
 
-    assert controller._queue.take(0.3) == (turn("full") if comes_again else None)
+    assert controller._queue.take(0.3) == (item("full") if comes_again else None)
     assert controller.unhealthy() == ""

@@ -1,5 +1,7 @@
 """When a status is written: what changed for the object itself comes before what changed for others, and a failure delays it."""
 
+from typing import Any
+
 import pytest
 
 from tests.cases import cases
@@ -7,13 +9,19 @@ from tests.webhook.controller.clock import Clock
 from webhook.cluster import errors
 from webhook.controller import status_writer
 from webhook.controller.status_writer import EVERY_SECONDS, FAILED_SECONDS, StatusWriter
+from webhook.quota.documents import QuotaRecord
 
 
-class Writer(StatusWriter):
+class Writer(StatusWriter[QuotaRecord]):
     """Notes what is written, and fails with the next of `failures`."""
 
+    kind = "Kind"
+
     def __init__(self) -> None:
-        super().__init__("Kind", lambda: True, lambda: "", lambda: ["a", "b"])
+        nothing: Any = None
+        super().__init__(
+            nothing, list, nothing, nothing, leads=lambda: True, stale=lambda: "", events=nothing
+        )
         self.written: list[str] = []
         self.failures: list[errors.ApiError] = []
 

@@ -23,6 +23,7 @@ from webhook.controller.records import LedgerRecord
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.quota.ledger_objects import VersionedTeam, team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
+from webhook.tools.status.teams import ledger_by_team
 
 PLACE = team_object_name("vision")
 MEMBERS = ("vision-cv", "vision-nlp", "vision-prod")
@@ -42,9 +43,9 @@ class World:
         spec = {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": hard}, "guaranteed": guaranteed}
         self.document: dict[str, Any] = {"metadata": metadata, "spec": spec}
         self.members = list(MEMBERS)
-        granted = self.record.granted
-        assert granted is not None
-        self.ledgers = TeamLedgers(granted, {f"vision-{name}": each for name, each in ledgers.items()})
+        team = self.record.team
+        assert team is not None
+        self.ledgers = TeamLedgers(team, {f"vision-{name}": each for name, each in ledgers.items()})
         self.ledger_object: LedgerRecord | None = LedgerRecord(
             "o", PLACE, team=VersionedTeam(self.ledgers, "1", "o")
         )
@@ -57,9 +58,7 @@ class World:
         )
         quotas: Any = SimpleNamespace(items=lambda name: (quota,) if name == "vision-cv" else ())
         objects: Any = SimpleNamespace(
-            items=lambda name: (
-                (self.ledger_object,) if name == PLACE and self.ledger_object is not None else ()
-            )
+            items=lambda name: filter(None, (self.ledger_object,) if name == PLACE else ())
         )
         events: Any = SimpleNamespace(
             put=lambda each: self.happened.append((each.kind, each.reason, each.message))
@@ -117,6 +116,30 @@ def test_the_status_sums_up_the_namespaces() -> None:
     }
     assert shown["shown"]["guaranteedIdle"] == {"gpus": "3"}
     assert shown["observedGeneration"] == 2
+
+
+@cases(
+    ("shown", "namespace", "free", "really"),
+    of_one_that_is_named=(3, "vision-cv", 0, 0),
+    of_another_one=(3, "vision-nlp", 0, 0),
+    of_a_guaranteed_one=(3, "vision-prod", 3, 3),
+    of_one_that_is_not_named=(1, "vision-nlp", 0, 0),
+    what_a_guaranteed_one_holds_is_not_known_then=(1, "vision-prod", 4, 3),
+)
+def test_what_a_status_says_that_a_namespace_can_still_have(
+    shown: int, namespace: str, free: int, really: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(team_status, "LARGEST", shown)
+    world = World(ALL)
+    world.show()
+    stated, share = ledger_by_team(world.record, namespace), world.ledgers.share(namespace)
+
+    assert stated is not None
+    assert stated.left == {GPUS: free}
+    held = world.ledgers.ledgers[namespace].held.get(GPUS, Fraction(0))
+    assert share.free(GPUS, held) == really
+    assert stated.team is not None
+    assert dict(stated.team.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"
@@ -219,6 +242,31 @@ def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
         "clustergpuquota.vision is deleted",
     )
     assert world.show()["used"] == before["used"]
+
+
+BROKEN = (
+    "the ClusterGPUQuota cannot be read: must be at most hard in sum: 4 of gpus exceed 2 - at `$.guaranteed`"
+)
+
+
+@cases(
+    ("has_ledgers", "want"),
+    before_it_was_ever_in_force=(False, f"{BROKEN}: it limits nothing"),
+    after_its_last_valid_version=(True, f"{BROKEN}: what was in force before stays"),
+)
+def test_one_that_is_not_valid_says_what_is_wrong(has_ledgers: bool, want: str) -> None:
+    world = World(ALL)
+    world.ledger_object = world.ledger_object if has_ledgers else None
+    world.document["spec"]["hard"] = {"gpus": 2}
+
+    assert world.conditions()["Ready"] == ("False", "Unreadable", want)
+    assert not world.writer.write("vision"), "it is written once"
+
+
+def test_one_that_is_new_has_no_status_yet() -> None:
+    world = World(ALL)
+    world.ledger_object = None
+    assert not world.writer.write("vision")
 
 
 def test_ledgers_of_the_one_before_say_nothing_of_this_one() -> None:

@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.policies.quota.ledger.test_team_ledgers import team
 from webhook.cluster.api import ApiClient
 from webhook.controller import teams
-from webhook.controller.teams import TeamMembership, granted_in
+from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.team_documents import TeamRecord, decode_team
 from webhook.serving.lookups import Namespaces
 
@@ -197,11 +197,11 @@ def test_a_ledger_has_the_stricter_rule_of_its_quota_and_its_team(
     own: UnclassifiedPods | None, of_team: UnclassifiedPods | None, want: UnclassifiedPods | None
 ) -> None:
     quota = quota_ledger(unclassified_pods=own, hard={"gpus": 1}) if own else None
-    granted = granted_in(
+    desired = desired_ledger(
         quota, msgspec.structs.replace(team({}), unclassified_pods=of_team) if of_team else None
     )
 
-    assert (granted and granted.unclassified_pods) == want
-    if granted is not None:
-        assert granted.hard == ({"gpus": 1} if own else {})
-        assert granted.quota_uid == ("q" if own else "")
+    assert (desired and desired.unclassified_pods) == want
+    if desired is not None:
+        assert desired.hard == ({"gpus": 1} if own else {})
+        assert desired.quota_uid == ("q" if own else "")

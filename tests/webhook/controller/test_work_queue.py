@@ -7,9 +7,9 @@ import pytest
 
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
-from webhook.controller.work_queue import Turn, WorkQueue
+from webhook.controller.work_queue import WorkItem, WorkQueue
 
-TEAM = Turn("team", ("team",))
+TEAM = WorkItem("team", ("team",))
 
 
 def names(queue: WorkQueue, turns: int, seconds: float = 0.0) -> list[str | None]:
@@ -59,7 +59,7 @@ def test_a_name_that_comes_again_while_it_is_busy_is_handed_out_once_it_is_done(
 
 def test_a_worker_that_waits_is_woken() -> None:
     queue = WorkQueue()
-    taken: list[Turn | None] = []
+    taken: list[WorkItem | None] = []
     worker = threading.Thread(target=lambda: taken.append(queue.take(30)))
     worker.start()
     queue.add("team")
@@ -107,7 +107,7 @@ def test_what_was_hurried_once_is_remembered_no_longer_than_it_matters(clock: Cl
     for number in range(1000):
         queue.hurry(f"team-{number}")
         taken = queue.take(0)
-        assert taken == Turn(f"team-{number}", (f"team-{number}",))
+        assert taken == WorkItem(f"team-{number}", (f"team-{number}",))
         queue.done(taken)
         clock.now += 0.1
 
@@ -126,8 +126,8 @@ def test_who_takes_one_of_a_group_takes_all_of_it_that_are_due(of_teams: WorkQue
     for name, delay in {"a1": 0.0, "b1": 0.0, "a2": 0.0, "a3": 30.0}.items():
         of_teams.add(name, delay)
 
-    assert of_teams.take(0) == Turn("team-a", ("a1", "a2"))
-    assert of_teams.take(0) == Turn("team-b", ("b1",))
+    assert of_teams.take(0) == WorkItem("team-a", ("a1", "a2"))
+    assert of_teams.take(0) == WorkItem("team-b", ("b1",))
 
 
 @pytest.mark.usefixtures("clock")
@@ -139,7 +139,7 @@ def test_only_one_worker_has_a_group(of_teams: WorkQueue) -> None:
 
     assert of_teams.take(0) is None
     of_teams.done(turn)
-    assert of_teams.take(0) == Turn("team-a", ("a2",))
+    assert of_teams.take(0) == WorkItem("team-a", ("a2",))
 
 
 def test_only_one_worker_has_a_name_whose_group_changes() -> None:
@@ -153,7 +153,7 @@ def test_only_one_worker_has_a_name_whose_group_changes() -> None:
 
     assert queue.take(0) is None
     queue.done(alone)
-    assert queue.take(0) == Turn("team-a", ("a1",))
+    assert queue.take(0) == WorkItem("team-a", ("a1",))
 
 
 @cases(

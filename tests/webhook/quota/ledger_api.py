@@ -30,6 +30,7 @@ class LedgerApi:
         """The ClusterGPUQuotas."""
         self.write_seconds = 0.0
         """How long a swap takes at least."""
+        self.teams_fail: errors.ApiError | None = None
 
     def store(self) -> ClusterStore:
         """Return the store of another process."""
@@ -40,6 +41,8 @@ class LedgerApi:
         with self._lock:
             self.reads.append(path)
             if path == team_path():
+                if self.teams_fail is not None:
+                    raise self.teams_fail
                 return msgspec.json.encode({"metadata": {}, "items": self.teams})
             return msgspec.json.encode(self._found(path))
 

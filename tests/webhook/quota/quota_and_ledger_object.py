@@ -149,7 +149,7 @@ NO_LINE: Any = SimpleNamespace(
 """A line in which nobody waits."""
 
 
-NO_TEAMS: Any = SimpleNamespace(granted=lambda _: None, place_of=lambda _: "", is_beyond=lambda _: False)
+NO_TEAMS: Any = SimpleNamespace(desired_team=lambda _: None, place_of=lambda _: "", is_beyond=lambda _: False)
 """A cluster without ClusterGPUQuotas."""
 
 
@@ -177,8 +177,8 @@ class Keeping:
         except LedgerConflict:
             return None
 
-    def granted(self) -> QuotaLedger | None:
-        return self.store.granted(NAMESPACE, 1.0)
+    def desired(self) -> QuotaLedger | None:
+        return self.store.read_desired(NAMESPACE, 1.0)
 
     def count(self, **changes: Any) -> None:
         """Swap something into the ledger."""
@@ -194,5 +194,5 @@ class _Read(ClusterStore):
         super().__init__(api, INSTALLATION)
         self._read = read
 
-    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:  # noqa: ARG002 - that of the store
+    def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:  # noqa: ARG002 - that of the store
         return self._read

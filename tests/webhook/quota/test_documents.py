@@ -15,6 +15,7 @@ from webhook.quota.documents import (
     QuotaStatus,
     decode_quota,
     encode_status,
+    quota_reference,
 )
 
 METADATA = {"name": "default", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": 3}
@@ -45,7 +46,7 @@ def read(document: bytes) -> QuotaRecord:
 
 
 def test_a_status_comes_back_as_it_was_written() -> None:
-    written = msgspec.json.decode(encode_status(read(stored({"hard": {"gpus": 8}})), STATUS))
+    written = msgspec.json.decode(encode_status(quota_reference("team", "u"), "7", STATUS))
 
     assert written["metadata"] == {
         key: METADATA[key] for key in ("name", "namespace", "uid", "resourceVersion")

@@ -1,13 +1,12 @@
 """What a review learns of the quota of its namespace, and how often the ledger is read for it."""
 
 from collections.abc import Callable
-from fractions import Fraction
+from typing import Any
 
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.quota_request import LedgerError, QuotaGrant, quota_request_for_pod
+from policies.quota.quota_request import LedgerError, quota_request_for_pod
 from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, uid, view
 from tests.cases import cases
@@ -50,33 +49,32 @@ def unreadable(bench: Bench) -> None:
 
 @cases(
     ("happens", "want"),
-    reserved=(reserved, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(3)})),
-    counted=(
-        with_used(vector(gpus=2)),
-        QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(2)}),
-    ),
-    not_counted_yet=(with_used(None), QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, None)),
+    reserved=(reserved, (vector(gpus=8), vector(gpus=3), ())),
+    counted=(with_used(vector(gpus=2)), (vector(gpus=8), vector(gpus=2), ())),
+    not_counted_yet=(with_used(None), (vector(gpus=8), {}, ("gpus",))),
     no_quota=(without_quota, None),
     a_ledger_that_cannot_be_read=(unreadable, None),
 )
-def test_grant(happens: Callable[[Bench], None], want: QuotaGrant | None) -> None:
+def test_the_ledger_for_advice(happens: Callable[[Bench], None], want: Any) -> None:
     bench = Bench(gpus=8)
     happens(bench)
 
-    assert quota_of(bench).grant() == want
+    found = quota_of(bench).ledger()
+
+    assert (found and (found.hard, found.held, found.uncounted)) == want
 
 
-def test_a_grant_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> None:
+def test_it_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> None:
     bench, ledger = Bench(gpus=8), team_ledger(USED, own={"gpus": 100}, waiting=3)
     before = bench.ledger.store.read(NAMESPACE, 1.0)
     assert before is not None
     changed = msgspec.structs.replace(before, ledger=msgspec.structs.replace(ledger, waiting=2))
     bench.store.read = lambda namespace, seconds: changed  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
 
-    grant = quota_of(bench).grant()
+    found = quota_of(bench).ledger()
 
-    assert grant is not None
-    assert (grant.team, grant.most, grant.free, grant.waiting) == (
+    assert found is not None
+    assert (found.team, found.most, found.left, found.pods_before) == (
         ledger.team,
         vector(gpus=64),
         vector(gpus=2),
@@ -89,23 +87,23 @@ def test_a_grant_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> N
     the_present_period=(4_000_000_000_000, True),
     one_that_has_ended=(1_000_000_000_000, False),
 )
-def test_a_grant_has_what_is_spent_in_the_present_period(end: int, want: bool) -> None:
+def test_it_has_what_is_spent_in_the_present_period(end: int, want: bool) -> None:
     bench, found = Bench(gpus=8), spending(spent=7, end=end)
     before = bench.ledger.store.read(NAMESPACE, 1.0)
     assert before is not None
     changed = msgspec.structs.replace(before.ledger, budget=budget(gpus=100), spending=found)
     bench.ledger.store.compare_and_swap(NAMESPACE, before, changed, 1.0)
 
-    grant = quota_of(bench).grant()
-    assert grant is not None
-    assert (grant.budget, grant.spending) == (budget(gpus=100), found if want else None)
+    advice = quota_of(bench).ledger()
+    assert advice is not None
+    assert (advice.budget, advice.spending) == (budget(gpus=100), found if want else None)
 
 
-def test_a_review_reads_the_ledger_once_for_its_grant() -> None:
+def test_a_review_reads_the_ledger_once_for_advice() -> None:
     bench = Bench(gpus=8)
     quota = quota_of(bench)
 
-    assert quota.grant() is quota.grant()
+    assert quota.ledger() is quota.ledger()
     assert bench.store.reads == 1
 
 
@@ -115,7 +113,7 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
     bench.reserve("pod")
     reads = bench.store.reads
 
-    assert quota_of(bench).grant() is None
+    assert quota_of(bench).ledger() is None
     assert bench.store.reads == reads
 
 

@@ -9,13 +9,14 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.team import Team
 from tests.cases import cases
 from webhook.cluster.objects import Condition
+from webhook.quota.documents import encode_status
 from webhook.quota.team_documents import (
     Member,
     Members,
     TeamStatus,
     decode_team,
-    encode_team_status,
     team_path,
+    team_reference,
 )
 
 METADATA = {"name": "team-vision", "uid": "u", "resourceVersion": "7", "generation": 3}
@@ -45,7 +46,7 @@ def stored(spec: Any, status: Any = None) -> bytes:
 
 
 def test_a_status_comes_back_as_it_was_written() -> None:
-    written = msgspec.json.decode(encode_team_status(decode_team(stored(SPEC)), STATUS))
+    written = msgspec.json.decode(encode_status(team_reference("team-vision", "u"), "7", STATUS))
 
     assert written["kind"] == "ClusterGPUQuota"
     assert written["metadata"] == {key: METADATA[key] for key in ("name", "uid", "resourceVersion")}
@@ -54,8 +55,8 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     assert written["status"]["namespaces"]["largest"][1] == {"name": "new"}
     record = decode_team(stored(SPEC, written["status"]))
     assert (record.name, record.generation, record.status) == ("team-vision", 3, STATUS)
-    assert record.named is not None
-    assert record.named.namespaces.names == ("vision-*",)
+    assert record.match is not None
+    assert record.match.namespaces.names == ("vision-*",)
 
 
 @cases("status", no_amount={"used": {"gpus": "many"}}, no_namespaces={"namespaces": 3})
@@ -77,7 +78,7 @@ def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None
 def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: str) -> None:
     record = decode_team(stored({**SPEC, **change}, {"used": {"gpus": "1"}}))
 
-    assert (record.spec, record.granted, record.hard) == (None, None, {})
+    assert (record.spec, record.team, record.hard) == (None, None, {})
     assert record.problem == f"the ClusterGPUQuota cannot be read: {problem}"
     assert record.status.used == {"gpus": Fraction(1)}
 
@@ -96,7 +97,7 @@ def test_a_spec_that_cannot_be_read_is_not_an_empty_one(change: Any, problem: st
     of_one_without_any=({"namespaces": None}, None),
 )
 def test_its_namespaces_stay_in_it_whatever_else_cannot_be_read(change: Any, names: Any) -> None:
-    named = decode_team(stored({**SPEC, **change})).named
+    named = decode_team(stored({**SPEC, **change})).match
 
     assert (named and named.namespaces.names) == names
 
@@ -104,7 +105,7 @@ def test_its_namespaces_stay_in_it_whatever_else_cannot_be_read(change: Any, nam
 def test_what_it_grants() -> None:
     spec = {**SPEC, "hard": {"gpus": 64, "classes": {"nvidia-t4": "0.5"}}, "contact": "#vision-leads"}
 
-    assert decode_team(stored(spec)).granted == Team(
+    assert decode_team(stored(spec)).team == Team(
         name="team-vision",
         uid="u",
         generation=3,
@@ -113,7 +114,7 @@ def test_what_it_grants() -> None:
         unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE,
         contact="#vision-leads",
     )
-    assert decode_team(stored({})).granted is None
+    assert decode_team(stored({})).team is None
 
 
 def test_where_it_is() -> None:

@@ -7,7 +7,9 @@ import pytest
 from policies.quota.quota_request import LedgerError
 from tests.cases import cases
 from tests.webhook.quota.ledger_api import LedgerApi
+from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.quota import team_lookup
 from webhook.quota.team_documents import team_path
 from webhook.quota.team_lookup import LISTED_SECONDS, TeamLookup
 
@@ -67,6 +69,32 @@ def test_a_namespace_that_is_not_there_is_no_answer() -> None:
     with pytest.raises(LedgerError, match="the ClusterGPUQuotas could not be read: ") as raised:
         TeamLookup(cast(ApiClient, world(SELECTED))).of("new", 1.0)
     assert raised.value.transient
+
+
+def test_while_the_kind_is_not_served_no_namespace_has_a_team(caplog: pytest.LogCaptureFixture) -> None:
+    team_lookup._warn_once.cache_clear()
+    api, now = world(NAMED), 100.0
+    lookup = TeamLookup(cast(ApiClient, api), lambda: now)
+    for fails in (errors.NotFound("404 page not found"), errors.NotFound("404 page not found"), None):
+        api.teams_fail, now = fails, now + LISTED_SECONDS
+        found = lookup.of("vision-cv", 1.0)
+        assert (found is None) is (fails is not None)
+    assert caplog.messages == ["the API server does not serve ClusterGPUQuotas: no namespace has a team"]
+
+
+@cases(
+    ("error", "is_transient"),
+    it_starts_and_knows_no_kind_yet=(errors.Unavailable("the request has been made before"), True),
+    it_is_away=(errors.Unreachable("refused"), True),
+    a_missing_right=(errors.Forbidden("may not list"), False),
+    unknown=(errors.ApiError("HTTP 400"), False),
+)
+def test_no_other_error_means_that_there_are_no_teams(error: errors.ApiError, is_transient: bool) -> None:
+    api = world(NAMED)
+    api.teams_fail = error
+    with pytest.raises(LedgerError, match="the ClusterGPUQuotas could not be read: ") as raised:
+        TeamLookup(cast(ApiClient, api)).of("speech", 1.0)
+    assert raised.value.transient is is_transient
 
 
 def test_a_namespace_of_a_team_without_a_ledger_was_never_counted() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
-from policies.quota.team_spec import NamedTeam, TeamNamespaces
+from policies.quota.team_spec import TeamMatch, TeamNamespaces
 from tests.cases import cases
 from tests.webhook.serving import served
 from webhook.configuration.documents import Document
@@ -102,7 +102,7 @@ def test_creation(source: DirectorySource, document: Document, want: list[str]) 
 
 
 IN_FORCE = tuple(
-    NamedTeam(name, TeamNamespaces(names=names))
+    TeamMatch(name, TeamNamespaces(names=names))
     for name, names in {"other": ("vision-*", "ocr"), "team": ("speech",)}.items()
 )
 

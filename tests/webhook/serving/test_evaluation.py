@@ -8,9 +8,7 @@ import msgspec
 
 from policies.pods.annotations import INJECTED
 from policies.quota.amounts import GPUS
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.quota_request import QuotaGrant
-from tests.builders import JSON, container, gpu_container, pod
+from tests.builders import JSON, container, gpu_container, pod, quota_ledger
 from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
@@ -131,9 +129,9 @@ def test_a_workload_is_judged_by_its_templates() -> None:
     no_quota=(None, Verdict.CHANGED),
 )
 def test_of_a_quota_only_what_can_never_fit_counts(hard: str | None, verdict: Verdict) -> None:
-    granted = QuotaGrant({GPUS: Fraction(hard)}, UnclassifiedPods.TOTAL_ONLY) if hard else None
+    ledger = quota_ledger(hard={GPUS: Fraction(hard)}, used=None) if hard else None
 
-    found = evaluated(BUILT_IN, stored(), quota_of=lambda _: UnusedQuota(granted, BUILT_IN))
+    found = evaluated(BUILT_IN, stored(), quota_of=lambda _: UnusedQuota(ledger, BUILT_IN))
 
     assert found.verdict is verdict
 

@@ -9,7 +9,8 @@ import pytest
 from policies.finding import Finding, Reason
 from policies.policy import Binding, EffectivePolicy
 from policies.quota.demand import RULE_ID, Demand
-from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.registry import RULES_BY_ID
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
@@ -43,7 +44,7 @@ class Quota:
             raise LedgerError("connection refused", transient=True)
         return ReservationOutcome()
 
-    def grant(self) -> QuotaGrant | None:
+    def ledger(self) -> QuotaLedger | None:
         return None
 
 

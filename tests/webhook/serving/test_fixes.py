@@ -20,9 +20,9 @@ from policies.pods.field_paths import path_parts, with_edit
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import RULE_ID, UnclassifiedPods
-from policies.quota.quota_request import QuotaGrant
 from policies.rule import Rule
 from tests.all_faults import longer
+from tests.builders import quota_ledger
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.serving.engine import Engine, Outcome, Violation
@@ -131,16 +131,19 @@ def case(seed: int) -> Case:
         pools = tuple(each for each in POOLS if random.random() < 0.15)
         labels = [tuple(label for label in each if label[0] in keys) for each in there]
         nodes = node_facts(keys, zip(labels, states, strict=True), pools)
-    grant = None
+    ledger = None
     if random.random() < 0.6:
         hard = {GPUS: Fraction(random.choice((1, 2, 8)))}
         for name in ("nvidia-a100", "nvidia-a100-80gb", "nvidia-l4"):
             if random.random() < 0.3:
                 hard[CLASSES + name] = Fraction(random.choice((0, 2, 4)))
-        held = {GPUS: Fraction(random.choice((0, 0, 1)))} if random.random() < 0.5 else None
-        grant = QuotaGrant(hard, random.choice(tuple(UnclassifiedPods)), held)
+        counts_as = random.choice(tuple(UnclassifiedPods))
+        ledger = quota_ledger(hard=hard, unclassified_pods=counts_as, used=None)
     by = Evaluator(
-        engine=Engine(in_force), now=NOW, nodes=lambda: nodes, quota_of=lambda _: UnusedQuota(grant, in_force)
+        engine=Engine(in_force),
+        now=NOW,
+        nodes=lambda: nodes,
+        quota_of=lambda _: UnusedQuota(ledger, in_force),
     )
     return Case(bounded(document(random), runs), by)
 

@@ -15,8 +15,8 @@ from policies.pods.field_paths import annotation_path, path_parts, with_edit
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.quota_request import QuotaGrant
-from tests.builders import JSON, deployment, gpu_container, pod
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from tests.builders import JSON, deployment, gpu_container, pod, quota_ledger
 from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
@@ -51,12 +51,12 @@ def seen(
     rules: JSON,
     nodes: Sequence[Node],
     pools: tuple[NodeOffer, ...] = (),
-    grant: QuotaGrant | None = None,
+    ledger: QuotaLedger | None = None,
 ) -> list[Violation]:
     """Return what the author sees. Without nodes, they are not known."""
     configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})])
     facts = node_facts(keys_to_know(configuration), nodes, pools) if nodes else None
-    quota = UnusedQuota(grant, configuration)
+    quota = UnusedQuota(ledger, configuration)
     by = Evaluator(engine=Engine(configuration), now=NOW, nodes=lambda: facts, quota_of=lambda _: quota)
     group = document["apiVersion"].rpartition("/")[0]
     found = evaluate(group, document["kind"], "team", msgspec.json.encode(document), by).findings()
@@ -244,14 +244,14 @@ def test_what_is_offered(
 def test_three_gpus_where_a_class_grants_two() -> None:
     """The denial of an unpinned pod that counts for every class names a class on which it fits, through all the rules."""
     hard = {GPUS: Fraction(8), CLASSES + "nvidia-a100": Fraction(2)}
-    grant = QuotaGrant(hard, UnclassifiedPods.MOST_EXPENSIVE)
+    ledger = quota_ledger(hard=hard, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE)
     document = pod(gpu_container(3))
-    (denied,) = seen(document, {}, (), grant=grant)
+    (denied,) = seen(document, {}, (), ledger=ledger)
 
     (edit,) = denied.finding.fix
     assert edit == Edit(annotation_path(CLASS), "nvidia-a10"), denied.finding.sentence()
     fixed = with_edit(document, path_parts(edit.path), edit.value)
-    assert not seen(fixed, {}, (), grant=grant), "the class that is named takes the pod"
+    assert not seen(fixed, {}, (), ledger=ledger), "the class that is named takes the pod"
 
 
 def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() -> None:

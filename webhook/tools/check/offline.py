@@ -161,7 +161,7 @@ class Run:
             budgets=budgets_of(manifests, cluster),
             limits_of=limits_in(manifests, cluster),
         )
-        self._quota_of = run_quotas(manifests, engine.configuration, cluster)
+        self._quota_of = run_quotas(manifests, engine.configuration, cluster, self._by.labels_of)
         self._teams = teams_in(manifests)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
@@ -208,7 +208,7 @@ class Run:
         decision = None if target else self._autoscaler(manifest, policy, by)
         decisions = [decision or by.check_workload(policy, workload, is_update=stored is not None)]
         if quota is not None and target is None and not workload.metadata.controlled_by:
-            requested = demands(workload, configuration, quota.granted.unclassified_pods)
+            requested = demands(workload, configuration, quota.stored.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
         findings = list(quota_findings(manifest, configuration, self._teams)) if is_quota(manifest) else []
@@ -330,7 +330,7 @@ def _key(manifest: Manifest) -> Key:
 
 def _as_known(evaluated: Violation, quota: RunQuota | None) -> Violation:
     """Return a denial by a quota as a warning where the other pods of the namespace are not known."""
-    is_known = quota is not None and quota.granted.held is not None
+    is_known = quota is not None and quota.stored.used is not None
     is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
     return Violation(evaluated.finding, Outcome.WARNED) if is_denied and not is_known else evaluated
 

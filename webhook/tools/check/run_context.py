@@ -27,9 +27,11 @@ from policies.policy import Labels
 from policies.quota.amounts import Vector, positive_difference, total
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
-from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import team_title
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.quota.spec import QuotaSpec
-from policies.quota.team_spec import NamedTeam, team_warnings
+from policies.quota.team_spec import TeamMatch, limits_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import (
@@ -45,9 +47,10 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, re
 from webhook.configuration.loader import Configuration
 from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
+from webhook.tools.check.run_teams import RunTeam, run_teams
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status, stated_grant
-from webhook.tools.status.report import QuotaState
+from webhook.tools.status.quotas import limits_state, stated_ledger
+from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -145,34 +148,40 @@ Key = tuple[str, str, str]
 class RunQuota(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used.
 
-    `granted.held` is what a cluster holds already, None where that is not known.
+    `stored.used` is what a cluster holds already, None where that is not known.
     """
 
-    granted: QuotaGrant
+    namespace: str
+    stored: QuotaLedger
     configuration: Configuration
     requested: dict[Key, Vector]
+    team: RunTeam | None = None
     key: Key = ("", "", "")
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide as serve does; what is allowed counts from now on."""
-        ledger = self.grant().as_ledger(self.configuration)
-        outcome = decide_alone(ledger, quota_request.on(ledger, {}))
+        outcome = decide_by_own_catalogue(self.ledger(), quota_request, self.configuration)
         if outcome.request and outcome.verdict and outcome.verdict.allowed:
             self.count(outcome.request.demand)
         return outcome
 
     def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
         """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
-        grant = self.grant()
-        grant = replace(grant, held=positive_difference(grant.held or {}, held))
-        return positive_difference(starting(able_to_start(requested, grant.most), grant.free), held)
+        ledger = self.ledger()
+        left = ledger.using(positive_difference(ledger.held, held)).left
+        return positive_difference(starting(able_to_start(requested, ledger.most), left), held)
 
-    def grant(self) -> QuotaGrant:
-        others = total(demand for other, demand in self.requested.items() if other != self.key)
-        return replace(self.granted, held=total((self.granted.held or {}, others)))
+    def ledger(self) -> QuotaLedger:
+        others = (demand for other, demand in self.requested.items() if other != self.key)
+        stored, share = self.stored, self.stored.team
+        if self.team is not None and share is not None:
+            stored = replace(stored, team=self.team.share(self.namespace, share))
+        return stored.using(total((stored.used or {}, *others)))
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
+        if self.team is not None:
+            self.team.count(self.namespace, total(self.requested.values()))
 
 
 def is_quota(manifest: Manifest) -> bool:
@@ -180,36 +189,52 @@ def is_quota(manifest: Manifest) -> bool:
 
 
 def run_quotas(
-    manifests: Iterable[Manifest], configuration: Configuration, cluster: "CheckedCluster | None"
+    manifests: Sequence[Manifest],
+    configuration: Configuration,
+    cluster: "CheckedCluster | None",
+    labels_of: Callable[[str], Labels],
 ) -> Callable[[str], RunQuota | None]:
     """Return what returns the quota of a namespace: of the manifests, else of the cluster, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    read = map(_read, filter(is_quota, manifests))
-    written = grants(reduce(operator.or_, (each.quotas for each in read if not each.problems), {}))
-    configured = grants(configuration.quotas)
+    found = map(_read, filter(is_quota, manifests))
+    read = [each for each in found if not each.problems]
+    written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
+    written_teams = {name: spec for each in read for name, spec in each.teams.items()}
+    configured = never_counted(configuration.quotas)
+    stored = cluster.teams if cluster else tuple
+    team_of = run_teams(stored, written_teams, labels_of)
+    is_alone = len({manifest.namespace for manifest in manifests}) == 1
 
     @cache
     def quota_of(namespace: str) -> RunQuota | None:
         in_force = cluster.quota(namespace) if cluster else None
-        granted = written.get(namespace) or in_force or configured.get(namespace)
-        if granted and in_force:
-            granted = replace(granted, held=in_force.held, waiting=in_force.waiting, team=in_force.team)
-        return RunQuota(granted, configuration, {}) if granted else None
+        ledger = written.get(namespace) or in_force or configured.get(namespace)
+        if ledger and in_force:
+            ledger = replace(ledger, used=in_force.used, waiting=in_force.waiting, team=in_force.team)
+        # The status of a GPUQuota says all about a team that the objects of one namespace need.
+        is_said = ledger is not None and (is_alone or ledger.team is None) and not written_teams
+        team = None if is_said else team_of(namespace)
+        if team is not None:
+            if ledger is None and cluster and team.record.status.used is None:
+                cluster.note_uncounted(namespace, team.record.name)
+            ledger = team.ledger(namespace, ledger)
+        return RunQuota(namespace, ledger, configuration, {}, team) if ledger else None
 
     return quota_of
 
 
-def grants(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaGrant]:
-    return {name: QuotaGrant(spec.amounts, spec.unclassified_pods) for name, spec in specs.items()}
+def never_counted(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaLedger]:
+    """Return the ledgers of GPUQuotas by namespace, of which no use is known."""
+    return {name: spec.ledger() for name, spec in specs.items()}
 
 
-def teams_in(manifests: Iterable[Manifest]) -> tuple[NamedTeam, ...]:
+def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
     """Return the valid ClusterGPUQuotas of the manifests."""
     read = (_read(manifest) for manifest in manifests if manifest.group_kind == (GROUP, TEAM))
     return tuple(
-        NamedTeam(name, spec.namespaces)
+        TeamMatch(name, spec.namespaces)
         for each in read
         if not each.problems
         for name, spec in each.teams.items()
@@ -217,7 +242,7 @@ def teams_in(manifests: Iterable[Manifest]) -> tuple[NamedTeam, ...]:
 
 
 def quota_findings(
-    manifest: Manifest, configuration: Configuration, teams: Iterable[NamedTeam]
+    manifest: Manifest, configuration: Configuration, teams: Iterable[TeamMatch]
 ) -> Iterator[Finding]:
     """Return a warning for each problem of a GPUQuota or ClusterGPUQuota, which the webhook would refuse or warn of.
 
@@ -228,9 +253,8 @@ def quota_findings(
     for spec in (*read.quotas.values(), *read.teams.values()):
         checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
         problems += [(problem.path, problem.message) for problem, _ in checked]
-    if not problems:
-        for name, team in read.teams.items():
-            warnings = team_warnings(name, team, teams)
+        if not problems:
+            warnings = limits_warnings(manifest.name, spec, teams)
             problems += [(f"spec.{path}", message) for path, message in warnings]
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     return (warning(path=path, message=message) for path, message in problems)
@@ -264,6 +288,8 @@ class CheckedCluster:
         self.configuration = cache(self._configuration)
         self.labels_of = cache(self._labels_of)
         self.quota = cache(self._quota)
+        self.teams = cache(lambda: read_teams(self._reader) or ())
+        self.note_uncounted = cache(self._note_uncounted)
         self.budgets = cache(self._budgets)
         self.stored = cache(self._stored)
         self._claims = cache(self._read_claims)
@@ -313,16 +339,20 @@ class CheckedCluster:
             self._reader.attempt(f"list deviceclasses.{DRA_GROUP}", read)
         return read_claims(self._api, namespace, self._reader.omitted)
 
-    def _quota(self, namespace: str) -> QuotaGrant | None:
+    def _quota(self, namespace: str) -> QuotaLedger | None:
         """Return what the GPUQuota grants, and what its status says is held."""
         record = self._reader.quota(namespace)
-        granted = stated_grant(record, datetime.now(UTC)) if record else None
-        if record is None or granted is None:
+        ledger = stated_ledger(record, datetime.now(UTC)) if record else None
+        if record is None or ledger is None:
             return None
-        if quota_status(record, None).state is QuotaState.NOT_COUNTED:
+        if limits_state(record)[0].denies:
             note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
             self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
-        return granted
+        return ledger
+
+    def _note_uncounted(self, namespace: str, team: str) -> None:
+        note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"
+        self._notes.append(f"{note}: kubectl get cgpuq {team} says whether it is")
 
     def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"

@@ -6,7 +6,7 @@ from math import floor, log10
 from time import monotonic
 from typing import NamedTuple
 
-from webhook.tools.status.report import QuotaRow
+from webhook.tools.status.summaries import QuotaRow
 
 MAX_STEPS = 240
 """Of one dimension; a chart is about so many pixels wide that more would not show."""

@@ -27,7 +27,8 @@ from webhook.tools.corrections import correct, is_better, last_items_last
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import stated_quota
-from webhook.tools.status.report import DeniedOwner
+from webhook.tools.status.summaries import DeniedOwner
+from webhook.tools.status.teams import stated_limits
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 
@@ -88,7 +89,8 @@ class ProposalReader:
         is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
         no_room = ""
         if is_accepted:
-            stated = stated_quota(reader.quota(namespace), configuration, self._now)
+            ledger = stated_limits(reader, namespace, reader.quota(namespace), self._now)
+            stated = stated_quota(ledger, configuration)
             now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(

@@ -13,12 +13,10 @@ from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours
 from webhook.tools.doctor.check import DoctorSeverity
-from webhook.tools.status.report import (
-    ClusterStatus,
+from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus
+from webhook.tools.status.summaries import (
     DeniedOwner,
-    Health,
     IdleOwner,
-    PolicyStatus,
     QuotaRow,
     QuotaState,
     QuotaSummary,
@@ -30,11 +28,11 @@ from webhook.tools.why.problems import Problem
 T = TypeVar("T")
 
 LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
+    **dict.fromkeys(QuotaState, "bad"),
     **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
     **dict.fromkeys(
         (QuotaState.STALE, Answer.PENDING, Answer.GATED, Answer.WAITING, DoctorSeverity.WARNING), "warn"
     ),
-    **dict.fromkeys((QuotaState.EXCEEDED, QuotaState.NOT_COUNTED), "bad"),
     **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
     **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
 }
@@ -261,7 +259,7 @@ def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
         case Order.DENIED:
             most = quota.denied or 0
         case Order.FULLEST:
-            most = max((row.held / row.hard for row in quota.rows if row.hard), default=NOTHING)
+            most = quota.fullest
         case Order.LARGEST:
             most = quota.row.held if quota.row else 0
         case Order.PENDING:

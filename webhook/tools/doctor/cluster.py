@@ -161,7 +161,7 @@ class InstalledCluster:
     @cached_property
     def members(self) -> dict[str, list[str]]:
         """Return the namespaces of each team, by its name."""
-        teams = Teams(each.named for each in self.teams if each.named)
+        teams = Teams(each.match for each in self.teams)
         found: dict[str, list[str]] = defaultdict(list)
         for namespace, labels in self.namespaces.items() if self.teams else ():
             if (team := teams.of(namespace, labels)) is not None:

@@ -17,7 +17,7 @@ from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
 from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.quota_request import QuotaGrant
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import QuotaSpec
 from policies.registry import RULES
 from policies.rule import Mode
@@ -36,7 +36,7 @@ from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.check.run_context import grants
+from webhook.tools.check.run_context import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended
@@ -92,7 +92,7 @@ class ClusterFacts:
         return read_claims(self._api)
 
     @cached_property
-    def quotas(self) -> dict[str, QuotaGrant] | None:
+    def quotas(self) -> dict[str, QuotaLedger] | None:
         """What the GPUQuotas of the cluster grant, by namespace; None where they may not be read."""
         found: dict[str, QuotaSpec] = {}
 
@@ -106,7 +106,7 @@ class ClusterFacts:
             is_read = self._attempt(f"list {PLURAL}.{GROUP}", lambda: bool(self._api.list(path, read)))
         except errors.NotFound:  # their kind is not installed
             return {}
-        return grants(found) if is_read else None
+        return never_counted(found) if is_read else None
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}
@@ -125,8 +125,8 @@ class ClusterFacts:
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
         if self.quotas is None:
             return lambda _namespace: None
-        granted = grants(configuration.quotas) | self.quotas
-        return lambda namespace: UnusedQuota(granted.get(namespace), configuration)
+        quotas = never_counted(configuration.quotas) | self.quotas
+        return lambda namespace: UnusedQuota(quotas.get(namespace), configuration)
 
 
 class Scan:

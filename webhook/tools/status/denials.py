@@ -17,7 +17,7 @@ from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_owned
 from webhook.configuration.documents import GROUP, QUOTA
 from webhook.tools.audit import AuditLine, Counts, Finding, audit_lines
-from webhook.tools.status.report import DeniedOwner
+from webhook.tools.status.summaries import DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")
 WINDOW = timedelta(hours=24)

@@ -19,7 +19,7 @@ from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import PODS, PodRecord, RecordReader
 from webhook.tools.status.quotas import demand_of_pod
-from webhook.tools.status.report import PendingOwner
+from webhook.tools.status.summaries import PendingOwner
 
 PENDING = {"fieldSelector": "status.phase=Pending"}
 PENDING_AFTER = timedelta(minutes=1)

@@ -21,19 +21,19 @@ from policies.quota.amounts import (
 )
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
-from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, TRUE
+from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, READY, TRUE
 from webhook.controller.records import PODS, PodRecord, RecordReader
 from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, ShareStatus
 from webhook.serving.evaluator import fields_of
-from webhook.tools.status.report import (
+from webhook.tools.status.summaries import (
     BudgetRow,
     BudgetSummary,
     DeniedOwner,
@@ -52,6 +52,21 @@ def key_order(key: str) -> tuple[int, str]:
     return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
+def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[QuotaRow, ...]:
+    """Return a row for each dimension that is limited. `pending`: the part of `used` that pending pods hold, if known."""
+    status, hard = record.status, record.hard if record.spec else {}
+    return tuple(
+        QuotaRow(
+            key=key,
+            hard=hard[key],
+            used=None if status.used is None else status.used.get(key),
+            reserved=status.reserved.get(key, NOTHING),
+            pending=None if pending is None else pending.get(key, NOTHING),
+        )
+        for key in sorted(hard, key=key_order)
+    )
+
+
 def quota_status(
     record: QuotaRecord,
     denials: Sequence[DeniedOwner] | None,
@@ -66,26 +81,14 @@ def quota_status(
     """
     held = None if pending is None else total(each.held for each in pending)
     state, message = limits_state(record)
-    used, hard, holders = record.status.used, record.hard, record.status.holders
-    if record.spec is None:
-        hard, holders = {}, {}
     return QuotaSummary(
         namespace=record.namespace,
         state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
         message=message,
         denied=None if denials is None else sum(each.count for each in denials),
         denied_since=min((each.first for each in denials or ()), default=None),
-        rows=tuple(
-            QuotaRow(
-                key=key,
-                hard=hard[key],
-                used=None if used is None else used.get(key),
-                reserved=record.status.reserved.get(key, NOTHING),
-                pending=None if held is None else held.get(key, NOTHING),
-            )
-            for key in sorted(hard, key=key_order)
-        ),
-        holders=_holders(holders.items()),
+        rows=limit_rows(record, held),
+        holders=_holders(record.status.holders.items()) if record.spec else (),
         pending=tuple(pending or ()),
         waiting=record.status.waiting,
         team=record.status.team,
@@ -99,7 +102,7 @@ def _budget(status: QuotaStatus) -> BudgetSummary | None:
     found = status.budget
     if found is None:
         return None
-    said = (status.condition(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
+    said = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
     used, unknown = _hours(found.used), _hours(found.unknown)
     return BudgetSummary(
         period=found.period,
@@ -112,7 +115,7 @@ def _budget(status: QuotaStatus) -> BudgetSummary | None:
             )
             for key, granted in sorted(_hours(found.granted).items(), key=lambda each: key_order(each[0]))
         ),
-        message=next((each.message for each in said if each and each.status == TRUE), ""),
+        message=next((each.message for each in said if each), ""),
     )
 
 
@@ -121,24 +124,21 @@ def _hours(decimals: Mapping[str, str]) -> Vector:
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
 
-def stated_grant(record: QuotaRecord, now: datetime) -> QuotaGrant | None:
-    """Return what a quota grants, and what its status says is held and spent. None if its spec cannot be read."""
+def stated_ledger(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
+    """Return what a quota grants, and what its status says is used. None if its spec cannot be read."""
+    status = record.status
     if record.spec is None:
         return None
-    used = record.status.used
-    held = None if used is None else total((used, record.status.reserved))
-    waiting = record.status.waiting.pods if record.status.waiting else 0
-    budget = record.spec.budget.budget if record.spec.budget else None
-    spending = _spending(_budget(record.status), now)
-    return QuotaGrant(
-        record.hard,
-        record.spec.unclassified_pods,
-        held,
-        waiting,
-        budget,
-        spending,
-        _team_share(record.status.team, held or {}),
+    held = total((status.used or {}, status.reserved))
+    ledger = msgspec.structs.replace(
+        record.spec.ledger(record.uid, record.generation),
+        hard=record.hard,
+        waiting=status.waiting.pods if status.waiting else 0,
+        spending=_spending(_budget(status), now),
+        team=_team_share(status.team, held),
+        holders=status.holders,
     )
+    return ledger if status.used is None else ledger.using(held)
 
 
 def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
@@ -156,7 +156,7 @@ def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
             for key, limit in stated.hard.items()
         },
         guaranteed_to_others={key: stated.guaranteed_to_others.get(key, NOTHING) for key in stated.hard},
-        held=namespaces,
+        taken=namespaces,
     )
 
 
@@ -170,53 +170,45 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
 
 
 class StatedQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` as the status of its GPUQuota says it, since tenants read no ledger. It reserves nothing."""
+    """A `NamespaceQuota` as statuses say it, since tenants read no ledger. It reserves nothing."""
 
-    granted: QuotaGrant
-    record: QuotaRecord
+    stated: QuotaLedger
     configuration: Configuration
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if quota_request.is_free:
             return ReservationOutcome()
-        ledger = msgspec.structs.replace(
-            self.granted.as_ledger(self.configuration),
-            # A sum leaves out zeros, and what `used` lacks has not been counted.
-            used=None
-            if self.granted.held is None
-            else dict.fromkeys(self.granted.most, NOTHING) | self.granted.held,
-            holders=self.record.status.holders,
-        )
-        return decide_alone(ledger, quota_request.on(ledger, {}))
+        return decide_by_own_catalogue(self.stated, quota_request, self.configuration)
 
-    def grant(self) -> QuotaGrant:
-        return self.granted
+    def ledger(self) -> QuotaLedger:
+        return self.stated
 
 
 def stated_quota(
-    record: QuotaRecord | None,
-    configuration: Configuration,
-    now: datetime,
-    *,
-    released: Vector | None = None,
+    stated: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
 ) -> StatedQuota | None:
-    """Return a quota as if `released` were not held any more; None if there is none, or its spec cannot be read."""
-    granted = stated_grant(record, now) if record else None
-    if granted and granted.held and released:
-        granted = msgspec.structs.replace(granted, held=positive_difference(granted.held, released))
-    return StatedQuota(granted, record, configuration) if record and granted else None
+    """Return a quota as if `released` were not held any more. None without one."""
+    if stated and stated.used and released:
+        stated = stated.using(positive_difference(stated.held, released))
+    return StatedQuota(stated, configuration) if stated else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
     """Return the most urgent state of a GPUQuota or ClusterGPUQuota, and why it is not Ready."""
     if record.spec is None:
-        return QuotaState.NOT_COUNTED, record.problem
-    ready = record.status.condition("Ready")
+        return QuotaState.UNREADABLE, record.problem
+    ready = record.status.condition(READY)
     if ready is None or ready.status != TRUE:
-        return QuotaState.NOT_COUNTED, ready.message if ready else "not counted yet: GPU pods are denied"
-    for kind, state in (("Exceeded", QuotaState.EXCEEDED), ("Stale", QuotaState.STALE)):
-        condition = record.status.condition(kind)
-        if condition is not None and condition.status == TRUE:
+        is_unreadable = ready is not None and ready.reason == QuotaState.UNREADABLE.value
+        state = QuotaState.UNREADABLE if is_unreadable else QuotaState.NOT_COUNTED
+        return state, ready.message if ready else "not counted yet: GPU pods are denied"
+    for state in (
+        QuotaState.EXCEEDED,
+        QuotaState.TOO_MANY_NAMESPACES,
+        QuotaState.TOO_LARGE,
+        QuotaState.STALE,
+    ):
+        if condition := record.status.true(state.value):
             return state, condition.message
     return QuotaState.READY, ""
 

@@ -41,15 +41,13 @@ from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
     ClusterTotals,
-    DeniedOwner,
     Health,
     InstallationStatus,
     Part,
-    PendingOwner,
     PolicyStatus,
-    QuotaSummary,
     quota_totals,
 )
+from webhook.tools.status.summaries import DeniedOwner, PendingOwner, QuotaSummary
 from webhook.tools.status.teams import read_teams, team_summary
 
 CHECKED_SECONDS = 60.0

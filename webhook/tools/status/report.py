@@ -11,262 +11,19 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
-from policies.quota.budget import Period
-from policies.quota.budget_findings import THIS_PERIOD
+from policies.quota.amounts import GPUS, NOTHING
 from webhook.cluster.capacity import ClassCapacity
-from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
 from webhook.tools.doctor.check import DoctorFinding
-
-
-class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all parts of a report."""
-
-
-class QuotaState(Enum):
-    """The most urgent state of a GPUQuota."""
-
-    NOT_COUNTED = "NotCounted"
-    """The quota was not counted yet, or cannot be read: every GPU pod of the namespace is denied."""
-    EXCEEDED = "Exceeded"
-    STALE = "Stale"
-    READY = "Ready"
-
-
-class QuotaRow(Shown, frozen=True):
-    """One dimension of a quota: `gpus`, `classes/NAME` or `resources/NAME`. `used` is None before the first count.
-
-    pending: the part of `used` that pending pods hold; None where pods cannot be read.
-    """
-
-    key: str
-    hard: Fraction
-    used: Fraction | None
-    reserved: Fraction = NOTHING
-    pending: Fraction | None = None
-
-    @property
-    def held(self) -> Fraction:
-        return (self.used or NOTHING) + self.reserved
-
-    @property
-    def free(self) -> Fraction:
-        return max(self.hard - self.held, NOTHING)
-
-
-class BudgetRow(Shown, frozen=True):
-    """GPU-hours of a budget: of all GPUs (`gpus`), or of a class (`classes/NAME`). `unknown`: what may have been used besides."""
-
-    key: str
-    granted: Fraction
-    used: Fraction
-    unknown: Fraction
-
-    @property
-    def name(self) -> str:
-        return "GPU-hours" if self.key == GPUS else f"GPU-hours of {unit(self.key)}"
-
-
-class BudgetSummary(Shown, frozen=True):
-    """The budget of a quota in the period that was counted last: from `start` to `end`, until `until`.
-
-    message: that it is spent, or will be soon, in the words of the condition; "" else.
-    """
-
-    period: str
-    start: datetime
-    end: datetime
-    until: datetime
-    rows: tuple[BudgetRow, ...]
-    message: str = ""
-
-    def spent(self, now: datetime) -> tuple[BudgetRow, ...]:
-        """Return the rows of which nothing is left until the end of the period."""
-        return tuple(row for row in self.rows if row.used >= row.granted) if now < self.end else ()
-
-    def when(self, now: datetime) -> str:
-        """Return the period in words: `this month`; `up to 2026-12-01` of one that no controller followed by the next."""
-        return THIS_PERIOD[Period(self.period)] if now < self.end else f"up to {self.end:%Y-%m-%d}"
-
-    def unknown(self) -> str:
-        """Return how many GPU-hours may have been used besides; "" if none."""
-        found = [f"{format_amount(row.unknown)} {row.name}" for row in self.rows if row.unknown]
-        return f"{' and '.join(found)} more may have been used while no controller watched" if found else ""
-
-
-class QuotaHolder(Shown, frozen=True):
-    """An owner of pods (`Job/train`), or a pod or claim without an owner, and its amounts by the keys of the quota's rows.
-
-    idle_since: since when all its GPUs do no work; None if one works, or if that is not known.
-    """
-
-    name: str
-    held: dict[str, Fraction]
-    idle_since: datetime | None = None
-
-    @property
-    def most(self) -> tuple[str, Fraction]:
-        """The dimension that says most of the holder, and its amount: its GPUs, unless others hold more of them."""
-        found = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
-        return max(found.items(), key=lambda each: each[1])
-
-    @property
-    def order(self) -> tuple[bool, bool, Fraction, str]:
-        """The sort key: idle ones first, then those of most GPUs."""
-        return self.idle_since is None, GPUS not in self.held, -self.most[1], self.name
-
-
-class PendingOwner(Shown, frozen=True):
-    """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one.
-
-    has_node: whether they are on nodes, or without one. reason: why most of them do not run.
-    """
-
-    namespace: str
-    owner: str
-    pods: int
-    held: dict[str, Fraction]
-    since: datetime
-    has_node: bool
-    reason: str
-
-    @property
-    def gpus(self) -> Fraction:
-        return self.held.get(GPUS, NOTHING)
-
-    @property
-    def order(self) -> tuple[datetime, str, str, bool]:
-        """The sort key: the longest first."""
-        return self.since, self.namespace, self.owner, self.has_node
-
-
-class IdleOwner(Shown, frozen=True):
-    """An owner of pods whose GPUs all do no work, and since when."""
-
-    namespace: str
-    owner: str
-    gpus: Fraction
-    since: datetime
-
-    def lost(self, now: datetime) -> Fraction:
-        """Return the GPU-hours in which they did nothing."""
-        return self.gpus * max(Fraction(int((now - self.since).total_seconds()), 3600), NOTHING)
-
-
-class DeniedOwner(Shown, frozen=True):
-    """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message.
-
-    reason: of the last one, in CamelCase (docs/rules.md); the rule where only that is known; "" without either.
-    """
-
-    namespace: str
-    owner: str
-    count: int
-    first: datetime
-    last: datetime
-    message: str
-    reason: str = ""
-
-    @property
-    def order(self) -> tuple[float, str, str]:
-        """The sort key: the most recent first."""
-        return -self.last.timestamp(), self.namespace, self.owner
-
-
-class QuotaSummary(Shown, frozen=True):
-    """The GPUQuota of a namespace; `message` says why it is not Ready. Rows: `gpus` first, then classes, then resources.
-
-    holders: the largest ones in the status of the quota: at most five for each row.
-    pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
-    waiting: the pods that wait in line, as in the status of the quota; None if there are none.
-    idle: owners of GPUs that do no work, likewise; None where no controller measures that.
-    budget: None without one, or before its first count. team: what the namespace sees of its team; None if it has none.
-    denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
-    """
-
-    namespace: str
-    state: QuotaState
-    message: str = ""
-    rows: tuple[QuotaRow, ...] = ()
-    holders: tuple[QuotaHolder, ...] = ()
-    pending: tuple[PendingOwner, ...] = ()
-    is_held_up: bool = False
-    waiting: WaitingPods | None = None
-    team: ShareStatus | None = None
-    idle: IdleGPUs | None = None
-    budget: BudgetSummary | None = None
-    denied: int | None = None
-    denied_since: datetime | None = None
-
-    @property
-    def has_problem(self) -> bool:
-        """Whether something is wrong with this quota, not with all of them, as while no controller leads."""
-        is_wrong = self.state in {QuotaState.NOT_COUNTED, QuotaState.EXCEEDED} or bool(self.message)
-        return is_wrong or bool(self.denied) or self.is_held_up
-
-    @property
-    def row(self) -> QuotaRow | None:
-        """The row of all GPUs; None if the quota does not limit them."""
-        return next((row for row in self.rows if row.key == GPUS), None)
-
-    @property
-    def urgency(self) -> tuple[int, int, bool, Fraction, str]:
-        """The sort key: the worst state first, then most denied pods, then most GPUs of pods that are pending for long."""
-        state = list(QuotaState).index(self.state)
-        return state, -(self.denied or 0), not self.is_held_up, -self.pending_gpus, self.namespace
-
-    @property
-    def pending_gpus(self) -> Fraction:
-        return sum((each.gpus for each in self.pending), NOTHING)
-
-    @property
-    def waiting_gpus(self) -> Fraction:
-        return self.waiting.demand.get(GPUS, NOTHING) if self.waiting else NOTHING
-
-    @property
-    def idle_gpus(self) -> Fraction | None:
-        """The GPUs that do no work; None where that is not measured."""
-        return self.idle.gpus if self.idle else None
-
-    @property
-    def idle_owners(self) -> tuple[IdleOwner, ...]:
-        return tuple(
-            IdleOwner(
-                namespace=self.namespace,
-                owner=each.name,
-                gpus=each.gpus,
-                since=datetime.fromisoformat(each.since),
-            )
-            for each in (self.idle.holders if self.idle else ())
-        )
-
-
-class TeamSummary(Shown, frozen=True):
-    """A ClusterGPUQuota, the quota of a team; `message` says why it is not Ready.
-
-    namespaces: how many it has; largest: those with the most, used or guaranteed. granted: the sum of `hard` of their GPUQuotas.
-    guaranteed_idle: what is guaranteed to some of them and not used. contact: whom to ask for more.
-    """
-
-    name: str
-    state: QuotaState
-    message: str = ""
-    rows: tuple[QuotaRow, ...] = ()
-    namespaces: int = 0
-    largest: tuple[QuotaHolder, ...] = ()
-    granted: dict[str, Fraction] = msgspec.field(default_factory=dict)
-    guaranteed_idle: dict[str, Fraction] = msgspec.field(default_factory=dict)
-    contact: str = ""
-
-    @property
-    def has_problem(self) -> bool:
-        return self.state in {QuotaState.NOT_COUNTED, QuotaState.EXCEEDED} or bool(self.message)
-
-    @property
-    def urgency(self) -> tuple[int, Fraction, str]:
-        """The sort key: the worst state first, then the fullest."""
-        fullest = max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
-        return list(QuotaState).index(self.state), -fullest, self.name
+from webhook.tools.status.summaries import (
+    DeniedOwner,
+    IdleOwner,
+    PendingOwner,
+    QuotaRow,
+    QuotaSummary,
+    Shown,
+    TeamSummary,
+    idle_gpus,
+)
 
 
 class ClassStatus(Shown, frozen=True):
@@ -294,7 +51,7 @@ class PolicyStatus(Shown, frozen=True):
     message: str = ""
     paused_until: datetime | None = None
     exemptions: tuple[str, ...] = ()
-    modes: dict[str, tuple[str, ...]] = {}
+    modes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 class ClusterTotals(Shown, frozen=True):
@@ -329,12 +86,6 @@ def quota_totals(quotas: Iterable[QuotaSummary]) -> ClusterTotals:
         reserved=sum((row.reserved for row in rows), NOTHING),
         pending=None if None in pending else sum((each or NOTHING for each in pending), NOTHING),
     )
-
-
-def idle_gpus(quotas: Iterable[QuotaSummary]) -> Fraction | None:
-    """Return the GPUs of these quotas that do no work; None where none of them is measured."""
-    measured = [each.idle_gpus for each in quotas if each.idle_gpus is not None]
-    return sum(measured, NOTHING) if measured else None
 
 
 class Health(Enum):

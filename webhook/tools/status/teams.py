@@ -2,21 +2,29 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from fractions import Fraction
 from functools import partial
 
-from policies.quota.amounts import NOTHING, Vector, format_amount, unit
-from policies.quota.ledger.team import team_title
+from msgspec.structs import replace
+
+from policies.quota.amounts import NOTHING, Vector, format_amount, positive_difference, total, unit
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import Team, TeamShare, team_title
+from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.shortage import amounts_in_words
 from policies.quota.team_spec import Teams
 from webhook.cluster import errors
 from webhook.configuration.documents import GROUP
-from webhook.quota.documents import ShareStatus
+from webhook.quota.documents import QuotaRecord, ShareStatus
+from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order, limits_state
-from webhook.tools.status.report import QuotaHolder, QuotaRow, TeamSummary
+from webhook.tools.status.quotas import key_order, limit_rows, limits_state, stated_ledger
+from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
+OTHERS = "other namespaces"
+"""What a status does not say by namespace stands under this name."""
 NAMED = 3
 """Namespaces that a sentence names."""
 TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
@@ -42,17 +50,68 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
         )
     except errors.NotFound:
         labels = ()
-    found = Teams(each.named for each in records if each.named).of(namespace, dict(labels or ()))
+    found = Teams(each.match for each in records).of(namespace, dict(labels or ()))
     return next((each for each in records if found and each.name == found.name), None)
+
+
+def stated_ledgers(record: TeamRecord) -> TeamLedgers | None:
+    """Return the ledgers of a team as its status says them. None if its spec cannot be read.
+
+    A status names the namespaces that use the most; OTHERS has what the rest hold.
+    """
+    team, status = record.team, record.status
+    if team is None:
+        return None
+    members = status.namespaces.largest
+    known = TeamLedgers(team, {each.name: holding(team, each.used or {}) for each in members})
+    held = total((status.used or {}, status.reserved, status.guaranteed_idle))
+    rest = positive_difference(held, total(known.taken.values()))
+    return known.with_ledger(OTHERS, holding(team, rest))
+
+
+def holding(team: Team, used: Vector) -> QuotaLedger:
+    """Return the ledger of a namespace that holds so much, and has no GPUQuota."""
+    counted = {**dict.fromkeys(team.hard, NOTHING), **used}
+    return replace(ledger_without_quota(team.unclassified_pods), used=counted)
+
+
+def share_of(ledgers: TeamLedgers, namespace: str) -> TeamShare:
+    """Return what a namespace sees of the ledgers that a status says."""
+    share = ledgers.share(namespace)
+    return replace(share, taken={name: taken for name, taken in share.taken.items() if name != OTHERS})
+
+
+def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
+    """Return what limits a namespace that has a team and no GPUQuota. None if the spec of the team cannot be read.
+
+    Of a namespace that the status does not name, it is not known what it holds of its guarantee.
+    """
+    ledgers = stated_ledgers(record)
+    if ledgers is None:
+        return None
+    own = ledgers.ledgers.get(namespace) or holding(ledgers.team, {})
+    used = None if record.status.used is None else own.used
+    return replace(own, used=used, team=share_of(ledgers, namespace))
+
+
+def stated_limits(
+    reader: Permitted, namespace: str, quota: QuotaRecord | None, now: datetime
+) -> QuotaLedger | None:
+    """Return what limits a namespace by the status of its GPUQuota; without one, by that of its ClusterGPUQuota."""
+    if quota is not None:
+        return stated_ledger(quota, now)
+    team = team_of_namespace(reader, namespace)
+    return ledger_by_team(team, namespace) if team else None
 
 
 def team_summary(record: TeamRecord) -> TeamSummary:
     """Return the status of a stored ClusterGPUQuota."""
-    status, hard = record.status, record.hard if record.spec else {}
+    status, rows = record.status, limit_rows(record)
     state, message = limits_state(record)
     held: dict[str, Vector] = defaultdict(dict)
     for member in status.namespaces.largest:
-        for key in hard:
+        for row in rows:
+            key = row.key
             amount = max((member.used or {}).get(key, NOTHING), member.guaranteed.get(key, NOTHING))
             if amount:
                 held[member.name][key] = amount
@@ -60,15 +119,7 @@ def team_summary(record: TeamRecord) -> TeamSummary:
         name=record.name,
         state=state,
         message=message,
-        rows=tuple(
-            QuotaRow(
-                key=key,
-                hard=hard[key],
-                used=None if status.used is None else status.used.get(key),
-                reserved=status.reserved.get(key, NOTHING),
-            )
-            for key in sorted(hard, key=key_order)
-        ),
+        rows=rows,
         namespaces=status.namespaces.count,
         largest=tuple(
             sorted(

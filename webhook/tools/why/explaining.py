@@ -26,7 +26,7 @@ from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
-from webhook.quota.documents import PlaceInLine
+from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.serving.engine import POD, Engine, Outcome
 from webhook.serving.evaluation import EvaluatedPod, Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
@@ -34,8 +34,9 @@ from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_quota
+from webhook.tools.status.teams import stated_limits
 from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.explanation import Cause, Explanation, PodState, RuleSentence
+from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import StoredPod, read_author, read_family
 from webhook.tools.why.fit import classes_for, idle_owner, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
@@ -77,6 +78,7 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
+        self.stated = stated_limits(reader, namespace, self.quota, now)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -119,7 +121,6 @@ class _Case:
 
         If the next pod fits then, only the end of these pods has to be awaited.
         """
-        spec = self.quota.spec if self.quota else None
         held: dict[str, str] = {}
         for each in terminating[:MAX_PODS]:
             try:
@@ -128,8 +129,9 @@ class _Case:
                 continue
             requested = requested_of_nodes(pod, self.configuration.resource_mapping)
             held[each.metadata.name] = in_words(requested)
-            if spec is not None:
-                demand = pod_demand(pod, self.configuration, spec.unclassified_pods, nodes=self.index)
+            if self.stated is not None:
+                counts_as = self.stated.unclassified_pods
+                demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
                 self.releasing.append(demand.vector)
         return held
 
@@ -167,7 +169,9 @@ class _Case:
         configuration = self.configuration
         is_pod = (self.served.group, self.served.kind) == POD
         released = total(self.releasing)
-        quota = None if is_pod else stated_quota(self.quota, configuration, self.now, released=released)
+        quota = None
+        if not is_pod:
+            quota = stated_quota(self.stated, configuration, released=released)
         facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
             engine=Engine(configuration),
@@ -232,6 +236,9 @@ class _Case:
             no_node = tuple(each for each in warned if each.reason in NO_NODE)
         is_held = is_stored and not waits(pod)
         quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, self.now, is_held=is_held)
+        if self.quota is None and self.stated is not None:
+            share = ShareStatus.of(self.stated)
+            quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)
         situation = msgspec.structs.replace(
@@ -239,7 +246,7 @@ class _Case:
             line=line,
             rule_denials=rule_denials,
             no_node=no_node,
-            has_quota=self.quota is not None,
+            sees_quota=self.stated is not None,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,

@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.status.report import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
+from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
 
 
 class Answer(Enum):
@@ -67,14 +67,14 @@ class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
 
 
 class QuotaFit(Shown, frozen=True):
-    """The demand of one pod on the quota of its namespace, by dimension.
+    """The demand of one pod on the GPUQuota of its namespace, by dimension. `state` is None without a GPUQuota.
 
     is_held: the pod exists, so what is used or reserved includes its demand. unbound_since: since when it has had no node, if
       for longer than 10 minutes. team: what the namespace sees of its team.
     """
 
     is_held: bool
-    state: QuotaState
+    state: QuotaState | None
     rows: tuple[QuotaDemand, ...]
     team: ShareStatus | None = None
     unbound_since: datetime | None = None

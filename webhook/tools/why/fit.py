@@ -20,7 +20,7 @@ from webhook.controller.records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.status.quotas import quota_status
-from webhook.tools.status.report import IdleOwner
+from webhook.tools.status.summaries import IdleOwner
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 

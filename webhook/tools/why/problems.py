@@ -21,7 +21,7 @@ from webhook.controller.records import PODS
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
 from webhook.tools.status.pending import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.report import DeniedOwner, Shown
+from webhook.tools.status.summaries import DeniedOwner, Shown
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.family import StoredPod, decode_stored
 from webhook.tools.why.reasons import (

@@ -63,7 +63,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
     quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
     no_node: warnings of the rules that a pod would find no node.
-    has_quota: whether the namespace has a GPUQuota. Without one, nothing here says what its team has left.
+    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant does not see that of its team.
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
@@ -78,7 +78,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: Sequence[Finding] | None = ()
     quota_denials: Sequence[Finding] = ()
     no_node: Sequence[Finding] = ()
-    has_quota: bool = True
+    sees_quota: bool = True
     line: tuple[str, Cause] | None = None
     zero: str = ""
     held: Mapping[str, str] = {}
@@ -324,7 +324,7 @@ def _cause(source: Source, finding: Finding) -> Cause:
 
 def _outlook(situation: Situation, last: ClusterEvent) -> str:
     """Return what becomes of the next pod, of which nothing that is known here would be denied."""
-    if not situation.has_quota and team_title("") in last.denial:
+    if not situation.sees_quota and team_title("") in last.denial:
         return "do as it says; its controller tries again by itself, and succeeds once the team has room"
     return "a pod would be admitted now: its controller tries again by itself"
 

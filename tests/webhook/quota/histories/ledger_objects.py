@@ -215,7 +215,7 @@ def a_spec_that_was_read_before_the_ledger(*, rule: bool) -> QuotaAndLedger:
     around = counted(2)
     other = around.controller()
     around.grant(1)
-    early = other.granted()
+    early = other.desired()
 
     def lowered() -> None:
         around.grant(0)

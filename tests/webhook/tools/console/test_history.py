@@ -6,7 +6,7 @@ import pytest
 
 from tests.cases import cases
 from webhook.tools.console.history import HEADROOM, SIDE, History, draw
-from webhook.tools.status.report import QuotaRow
+from webhook.tools.status.summaries import QuotaRow
 
 GPUS, OTHER = ("team", "gpus"), ("other", "gpus")
 

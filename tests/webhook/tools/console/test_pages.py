@@ -22,16 +22,14 @@ from webhook.tools.console.history import History
 from webhook.tools.console.proposals import DenialProposals, Proposal
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.rightsize.workloads import SizeReport
-from webhook.tools.status.report import (
-    ClusterStatus,
+from webhook.tools.status.report import ClusterStatus, InstallationStatus, quota_totals
+from webhook.tools.status.summaries import (
     DeniedOwner,
-    InstallationStatus,
     PendingOwner,
     QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
-    quota_totals,
 )
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit
 from webhook.tools.why.problems import Problem, Problems

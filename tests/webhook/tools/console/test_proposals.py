@@ -9,8 +9,7 @@ import msgspec
 
 from policies.finding import Reason
 from policies.quota.amounts import GPUS
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.quota_request import QuotaGrant
+from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
@@ -19,11 +18,11 @@ from webhook.serving.evaluator import Evaluator
 from webhook.tools.console.proposals import corrected, difference
 
 CONFIGURATION = load_directory(None)
-GRANT = QuotaGrant({GPUS: Fraction(2)}, UnclassifiedPods.TOTAL_ONLY)
+LEDGER = quota_ledger(hard={GPUS: Fraction(2)}, used=None)
 BY = Evaluator(
     engine=Engine(CONFIGURATION),
     now=datetime(2027, 1, 31, 18, tzinfo=UTC),
-    quota_of=lambda _namespace: UnusedQuota(GRANT, CONFIGURATION),
+    quota_of=lambda _namespace: UnusedQuota(LEDGER, CONFIGURATION),
 )
 CLASS = "gpu-admission.dev/gpu-class"
 

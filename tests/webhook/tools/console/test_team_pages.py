@@ -10,7 +10,8 @@ from tests.cases import cases
 from tests.webhook.commands.test_teams import SHARE, TEAM, UNCOUNTED
 from tests.webhook.tools.console.test_pages import quota, shown, status
 from webhook.tools.console.views import members
-from webhook.tools.status.report import ClusterStatus, QuotaHolder, QuotaRow, QuotaState, TeamSummary
+from webhook.tools.status.report import ClusterStatus
+from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaState, TeamSummary
 
 CV = quota(
     1,

@@ -19,7 +19,7 @@ from tests.webhook.tools.console.test_pages import (
     teams,
 )
 from webhook.quota.documents import IdleGPUs, IdleHolder
-from webhook.tools.status.report import BudgetRow, BudgetSummary, QuotaSummary
+from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaSummary
 
 
 def test_pending_pods_that_hold_quota_are_shown_the_longest_first() -> None:

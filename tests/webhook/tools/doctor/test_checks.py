@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.builders import JSON
 from tests.cases import cases
+from tests.deploy.manifests import ROOT
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, checked
 from tests.webhook.tools.doctor.test_nodes import GPU, POLICIES, stored
@@ -196,6 +197,16 @@ NONE_THERE = [
 )
 def test_the_objects_of_the_installation(check: str, objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found(check, objects, want, tmp_path)
+
+
+def test_the_command_that_installs_a_missing_kind_is_named(tmp_path: Path) -> None:
+    name = "clustergpuquotas.gpu-admission.dev"
+    found = {each.object: each.remedy for each in checked("custom-resources", {}, tmp_path).findings}
+    command = "kubectl apply --server-side -k deploy/static/crds"
+
+    assert found[f"CustomResourceDefinition/{name}"].startswith(command)
+    assert (ROOT / "deploy/static/crds/kustomization.yaml").is_file()
+    assert f"name: {name}" in (ROOT / "deploy/static/crds/crds.yaml").read_text()
 
 
 NO_CLASS = "runtime-class-missing: Job/train in team"

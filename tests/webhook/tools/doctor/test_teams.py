@@ -1,13 +1,19 @@
 """Doctor on ClusterGPUQuotas: namespaces, guarantees, and what the nodes have."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import msgspec
 
 from tests.builders import JSON
 from tests.cases import cases
+from tests.webhook.controller.test_class_capacity import Counter
 from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.test_nodes import node
-from tests.webhook.tools.doctor.test_quotas import COUNTED, conditions
+from tests.webhook.tools.doctor.test_quotas import COUNTED, QUOTAS, conditions, quota
+from webhook.controller.class_capacity import granted_and_there
+from webhook.quota.team_documents import decode_team
 
 TEAMS = "/apis/gpu-admission.dev/v1alpha1/clustergpuquotas"
 NAMESPACES, NODES = "/api/v1/namespaces", "/api/v1/nodes"
@@ -127,13 +133,20 @@ A100 = {"accelerator": "nvidia-a100-80gb"}
     as_many_as_there_are=([team(hard={"gpus": 16})], []),
     more_in_sum=(
         [team(hard={"gpus": 9}), team(hard={"gpus": 8}, name="team-audio")],
-        ["teams-exceed-nodes: 2 ClusterGPUQuotas grant 17 GPUs together, and the nodes have 16"],
+        ["teams-exceed-nodes: ClusterGPUQuotas grant 17 GPUs together, and the nodes have 16"],
     ),
     more_of_a_class=(
         [team(hard={"classes": {"nvidia-a100-80gb": 9}})],
         ["teams-exceed-nodes: grant 9 nvidia-a100-80gb together, and the nodes have 8"],
     ),
     of_its_family=([team(hard={"classes": {"nvidia-a100": 8}})], []),
+    of_a_family_and_its_class=(
+        [
+            team(hard={"classes": {"nvidia-a100": 4}}),
+            team(hard={"classes": {"nvidia-a100-80gb": 5}}, name="b"),
+        ],
+        ["teams-exceed-nodes: ClusterGPUQuotas grant 9 nvidia-a100 together, and the nodes have 8"],
+    ),
     of_a_class_without_nodes=(
         [team(hard={"classes": {"nvidia-t4": 1}})],
         ["teams-exceed-nodes: grant 1 nvidia-t4 together, and the nodes have 0"],
@@ -145,6 +158,33 @@ def test_whether_the_nodes_have_what_teams_are_granted(
 ) -> None:
     nodes = [node("a", A100), node("b", {})]
     assert_found("team-capacity", {TEAMS: teams, NODES: nodes}, want, tmp_path)
+    assert len(_exceeded_by_metrics(teams, nodes)) == len(want), "the alert fires for the same"
+
+
+def _exceeded_by_metrics(teams: list[JSON], nodes: list[JSON]) -> list[str]:
+    """Return the dimensions of which the metrics of the controller have more granted than there is."""
+    records = [decode_team(msgspec.json.encode(each)) for each in teams]
+    membership: Any = SimpleNamespace(all=lambda: records)
+    counter: Any = Counter([{**each, "metadata": {**each["metadata"], "uid": "u"}} for each in nodes], [])
+    found = granted_and_there(counter, membership, [])
+    return [key for key, (granted, there) in found.items() if granted > there]
+
+
+@cases(
+    ("namespace", "want"),
+    of_the_team=("vision-cv", []),
+    outside_teams=(
+        "other",
+        [
+            "teams-exceed-nodes: ClusterGPUQuotas and GPUQuotas outside teams grant 10 GPUs together, and the nodes have 8"
+        ],
+    ),
+)
+def test_gpu_quotas_outside_teams_are_granted_too(namespace: str, want: list[str], tmp_path: Path) -> None:
+    own = quota()
+    own["metadata"]["namespace"] = namespace
+    objects = {**installed(team(hard={"gpus": 6})), QUOTAS: [own], NODES: [node("a", A100)]}
+    assert_found("team-capacity", objects, want, tmp_path)
 
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"

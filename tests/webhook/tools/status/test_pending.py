@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.pending import pending_owners
-from webhook.tools.status.report import PendingOwner
+from webhook.tools.status.summaries import PendingOwner
 
 CONFIGURATION = load_directory(None)
 QUOTAS = {"team": UnclassifiedPods.TOTAL_ONLY}

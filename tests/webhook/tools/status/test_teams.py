@@ -10,10 +10,11 @@ from policies.quota.spec import NAME
 from tests.cases import cases
 from tests.policies.quota.test_team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
 from webhook.cluster.objects import Condition
-from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status
-from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, encode_team_status
-from webhook.tools.status.quotas import quota_status, stated_grant
-from webhook.tools.status.report import QuotaHolder, QuotaState, plain
+from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
+from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
+from webhook.tools.status.quotas import quota_status, stated_ledger
+from webhook.tools.status.report import plain
+from webhook.tools.status.summaries import QuotaHolder, QuotaState
 from webhook.tools.status.teams import team_summary
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -25,9 +26,8 @@ def stored(own: dict[str, int], status: QuotaStatus) -> Any:
         "metadata": {"name": NAME, "namespace": OWN, "uid": "q", "resourceVersion": "1", "generation": 1},
         "spec": {"hard": own},
     }
-    bare = decode_quota(msgspec.json.encode(document))
-    assert bare is not None
-    document["status"] = msgspec.json.decode(encode_status(bare, status))["status"]
+    written = encode_status(quota_reference(OWN, "q"), "1", status)
+    document["status"] = msgspec.json.decode(written)["status"]
     return decode_quota(msgspec.json.encode(document))
 
 
@@ -64,22 +64,22 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
     status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=ShareStatus.of(LEDGER))
     record = stored({"gpus": 100}, status)
 
-    granted = stated_grant(record, NOW)
+    ledger = stated_ledger(record, NOW)
 
-    assert granted is not None
-    assert granted.team is not None
+    assert ledger is not None
+    assert ledger.team is not None
     assert LEDGER.team is not None
-    assert (granted.most, granted.free) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
-    assert granted.team.others == LEDGER.team.others
-    assert granted.team.largest("gpus") == LEDGER.team.largest("gpus")
+    assert (ledger.most, ledger.left) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
+    assert ledger.team.others == LEDGER.team.others
+    assert ledger.team.largest("gpus") == LEDGER.team.largest("gpus")
     assert quota_status(record, None).team == status.team
 
 
 def test_a_quota_without_a_team_is_as_before() -> None:
-    granted = stated_grant(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
+    ledger = stated_ledger(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
 
-    assert granted is not None
-    assert (granted.team, granted.most) == (None, amounts({"gpus": 8}))
+    assert ledger is not None
+    assert (ledger.team, ledger.most) == (None, amounts({"gpus": 8}))
 
 
 def team(status: TeamStatus | None = None, **spec: Any) -> Any:
@@ -88,8 +88,8 @@ def team(status: TeamStatus | None = None, **spec: Any) -> Any:
         "spec": {"namespaces": {"names": ["vision-*"]}, "hard": {"gpus": 64}, "contact": LEADS, **spec},
     }
     if status is not None:
-        bare = decode_team(msgspec.json.encode(document))
-        document["status"] = msgspec.json.decode(encode_team_status(bare, status))["status"]
+        written = encode_status(team_reference("team-vision", "t"), "1", status)
+        document["status"] = msgspec.json.decode(written)["status"]
     return decode_team(msgspec.json.encode(document))
 
 
@@ -130,6 +130,12 @@ def test_what_is_shown_of_a_team() -> None:
     assert (found.granted, found.guaranteed_idle) == (amounts({"gpus": 120}), amounts({"gpus": 16}))
 
 
+def true(kind: str, message: str) -> TeamStatus:
+    """Return a status that is Ready and has that condition, with the reason of Ready."""
+    condition = Condition(kind, "True", kind, message, "2027-01-01T12:00:00Z", 1)
+    return TeamStatus(conditions=(ready(kind), condition))
+
+
 @cases(
     ("record", "state", "message"),
     never_counted=(team(), QuotaState.NOT_COUNTED, "not counted yet: GPU pods are denied"),
@@ -138,19 +144,25 @@ def test_what_is_shown_of_a_team() -> None:
         QuotaState.NOT_COUNTED,
         "1 namespace is not counted",
     ),
+    with_ledgers_that_cannot_be_read=(
+        team(TeamStatus(conditions=(ready("Unreadable", "False", "the GPUQuotaLedger cannot be read"),))),
+        QuotaState.UNREADABLE,
+        "the GPUQuotaLedger cannot be read",
+    ),
     exceeded=(
-        team(
-            TeamStatus(
-                conditions=(
-                    ready("Exceeded"),
-                    Condition(
-                        "Exceeded", "True", "Exceeded", "gpus: 70 used of 64", "2027-01-01T12:00:00Z", 1
-                    ),
-                )
-            )
-        ),
+        team(true("Exceeded", "gpus: 70 used of 64")),
         QuotaState.EXCEEDED,
         "gpus: 70 used of 64",
+    ),
+    with_too_many_namespaces=(
+        team(true("TooManyNamespaces", "501 namespaces belong to it")),
+        QuotaState.TOO_MANY_NAMESPACES,
+        "501 namespaces belong to it",
+    ),
+    too_large=(
+        team(true("TooLarge", "not in force: the spec")),
+        QuotaState.TOO_LARGE,
+        "not in force: the spec",
     ),
 )
 def test_the_state_of_a_team(record: Any, state: QuotaState, message: str) -> None:
@@ -162,7 +174,7 @@ def test_the_state_of_a_team(record: Any, state: QuotaState, message: str) -> No
 def test_a_team_that_cannot_be_read_shows_no_limits() -> None:
     found = team_summary(team(hard={"gpus": "many"}))
 
-    assert (found.state, found.rows) == (QuotaState.NOT_COUNTED, ())
+    assert (found.state, found.rows) == (QuotaState.UNREADABLE, ())
     assert found.message.startswith("the ClusterGPUQuota cannot be read: ")
 
 

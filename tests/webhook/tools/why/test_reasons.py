@@ -218,7 +218,7 @@ def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None
 
 
 @cases(
-    ("has_quota", "denial", "remedy"),
+    ("sees_quota", "denial", "remedy"),
     a_team_whose_figures_are_not_seen=(
         False,
         "exceeded quota: ClusterGPUQuota team-vision, 64 of 64 used",
@@ -227,8 +227,8 @@ def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None
     a_team_whose_figures_are_seen=(True, "exceeded quota: ClusterGPUQuota team-vision, 64 of 64 used", NOW),
     a_quota_that_was_deleted=(False, "exceeded quota: team/default, 8 of 8 used", NOW),
 )
-def test_what_a_full_quota_denied_and_would_not_be_now(has_quota: bool, denial: str, remedy: str) -> None:
-    _, _, (reason,) = answer_of(situation(has_quota=has_quota, events=[event(WEBHOOK + denial)]))
+def test_what_a_full_quota_denied_and_would_not_be_now(sees_quota: bool, denial: str, remedy: str) -> None:
+    _, _, (reason,) = answer_of(situation(sees_quota=sees_quota, events=[event(WEBHOOK + denial)]))
     assert reason.remedy == remedy
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.policy import end_of
-from policies.quota.spec import charged_while_waiting, class_limits_warning, resource_quota_findings
+from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.controller.quota_status import UNREADABLE
@@ -25,6 +25,7 @@ WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
 FORMER = "unpinned"
 """The former name of `unclassifiedPods` of a GPUQuota."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+INSTALL_CRDS = "kubectl apply --server-side -k deploy/static/crds, or helm upgrade with crds.install=true"
 
 
 @doctor_check(
@@ -37,7 +38,7 @@ def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
         where = f"CustomResourceDefinition/{name}"
         definition = cluster.get(f"{CRDS}/{name}")
         if definition is None:
-            yield failure("crd-missing", where, "does not exist", APPLY)
+            yield failure("crd-missing", where, "does not exist", INSTALL_CRDS)
             continue
         conditions = {c["type"]: c for c in (definition.get("status") or {}).get("conditions") or ()}
         if (conditions.get("Established") or {}).get("status") != "True":
@@ -109,9 +110,9 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
             remedy = f"{edit}; or apply the {kind} that it means"
             yield failure("quota-limits-nothing", where, f"{problem.path} {problem.message}", remedy)
-        if exceeded := class_limits_warning(spec):
+        for path, message in spec.warnings():
             # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
-            yield warning("quota-classes-not-held", where, f"spec.unclassifiedPods: {exceeded}", edit)
+            yield warning("quota-classes-not-held", where, f"spec.{path}: {message}", edit)
     for quota in cluster.items(QUOTAS.path()):
         if FORMER in _fields_ever_set(quota) and "unclassifiedPods" not in quota["spec"]:
             where = f"GPUQuota/default in {quota['metadata']['namespace']}"

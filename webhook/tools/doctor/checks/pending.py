@@ -12,7 +12,7 @@ from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.status.pending import pending_owners
 from webhook.tools.status.quotas import cluster_nodes
-from webhook.tools.status.report import PendingOwner
+from webhook.tools.status.summaries import PendingOwner
 
 
 @doctor_check(

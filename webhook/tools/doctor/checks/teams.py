@@ -1,14 +1,16 @@
 """ClusterGPUQuotas: whether they are counted, have namespaces, and grant what the nodes have; and guarantees that idle."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from functools import partial
 
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, total, unit
+from policies.quota.amounts import NOTHING, format_amount, total, unit
+from policies.quota.granted import granted_together
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
-from webhook.cluster.capacity import GPUNode, gpu_node
+from webhook.cluster.capacity import gpu_node, gpus_by_dimension
 from webhook.controller.quota_status import TRUE, UNREADABLE
+from webhook.controller.records import QUOTAS
+from webhook.quota.documents import decode_quota
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
@@ -89,32 +91,29 @@ def _granted_beyond(record: TeamRecord) -> Iterator[Observation]:
             yield f"{team_title(record.name)}: {beyond}"
 
 
-@doctor_check("team-capacity", "ClusterGPUQuotas grant no more than the nodes have", READ_TEAMS, READ)
+@doctor_check(
+    "team-capacity",
+    "ClusterGPUQuotas, and GPUQuotas outside teams, grant no more than the nodes have",
+    READ_TEAMS,
+    Permission("list", "gpuquotas", "gpu-admission.dev"),
+    Permission("list", "namespaces"),
+    READ,
+)
 def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
-    granted = total(each.spec.amounts for each in cluster.teams if each.spec is not None)
-    if not granted:
+    if not cluster.teams:
         return
+    members = {name for names in cluster.members.values() for name in names}
+    quotas = [each for each in cluster.decoded(QUOTAS.path(), decode_quota) if each.namespace not in members]
+    granting = [each.spec.amounts for each in (*cluster.teams, *quotas) if each.spec is not None]
     nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogues=cluster.usable_configuration))
-    for key, amount in sorted(granted.items()):
-        has = _cards(key, nodes)
-        if has is not None and amount > has:
-            what = unit(key)
-            message = (
-                f"grant {format_amount(amount)} {what} together, and the nodes have {format_amount(has)}"
-            )
+    has = gpus_by_dimension(nodes)
+    where = "ClusterGPUQuotas and GPUQuotas outside teams" if quotas else "ClusterGPUQuotas"
+    for key, amount in sorted(granted_together(granting, cluster.usable_configuration.classes).items()):
+        if amount > (there := has.get(key, NOTHING)):
+            what = f"{format_amount(amount)} {unit(key)}"
+            message = f"grant {what} together, and the nodes have {format_amount(there)}"
             remedy = "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
-            yield warning("teams-exceed-nodes", f"{len(cluster.teams)} ClusterGPUQuotas", message, remedy)
-
-
-def _cards(key: str, nodes: Sequence[GPUNode]) -> Fraction | None:
-    """Return what the nodes have of a dimension; None for a resource, of which a node may offer more by another partition."""
-    if key == GPUS:
-        of = nodes
-    elif key.startswith(CLASSES):
-        of = [node for node in nodes if key.removeprefix(CLASSES) in {node.kind, node.family}]
-    else:
-        return None
-    return sum((node.cards(node.allocatable) for node in of), NOTHING)
+            yield warning("teams-exceed-nodes", where, message, remedy)
 
 
 @doctor_check(

@@ -1,0 +1,94 @@
+"""The teams of one run of `check`: what the objects of all namespaces of a team request counts for each of them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+
+from msgspec.structs import replace
+
+from policies.policy import Labels
+from policies.quota.amounts import NOTHING, Vector, positive_difference, total
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import TeamShare
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.team_spec import Teams, TeamSpec, stricter
+from webhook.quota.team_documents import TeamRecord
+from webhook.serving.lookups import NamespaceUnknown
+from webhook.tools.status.teams import holding, ledger_by_team, share_of, stated_ledgers
+
+
+@dataclass(eq=False)
+class RunTeam:
+    """A team, with its ledgers as a status says them.
+
+    `is_written`: its ClusterGPUQuota is among the manifests, so that what the status of a GPUQuota says of it does not hold.
+    """
+
+    record: TeamRecord
+    ledgers: TeamLedgers
+    is_written: bool
+
+    def __post_init__(self) -> None:
+        self._after = self.ledgers
+        """With what the objects of the run request."""
+
+    def ledger(self, namespace: str, own: QuotaLedger | None) -> QuotaLedger | None:
+        """Return what a namespace has by its GPUQuota, if there is one, and by the team."""
+        by_team = ledger_by_team(self.record, namespace)
+        if own is None or by_team is None or by_team.team is None:
+            return by_team
+        share = by_team.team
+        if own.team is not None and not self.is_written:
+            share = own.team
+        elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
+            beyond = positive_difference(own.held, share.guaranteed)
+            left = {key: amount - beyond.get(key, NOTHING) for key, amount in share.others.items()}
+            share = replace(share, others={key: max(amount, NOTHING) for key, amount in left.items()})
+        pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
+        return replace(own, team=share, unclassified_pods=pods)
+
+    def count(self, namespace: str, requested: Vector) -> None:
+        """Note what the objects of a namespace request together."""
+        known = self.ledgers.ledgers.get(namespace)
+        used = total(((known and known.used) or {}, requested))
+        self._after = self._after.with_ledger(namespace, holding(self.ledgers.team, used))
+
+    def share(self, namespace: str, share: TeamShare) -> TeamShare:
+        """Return what a namespace sees of the team after what objects in the other namespaces request."""
+        before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
+        growth = positive_difference(after.others, before.others)
+        others = {key: amount + growth.get(key, NOTHING) for key, amount in share.others.items()}
+        return replace(share, others=others, taken=after.taken)
+
+
+def run_teams(
+    stored: Callable[[], Iterable[TeamRecord]],
+    written: Mapping[str, TeamSpec],
+    labels_of: Callable[[str], Labels],
+) -> Callable[[str], RunTeam | None]:
+    """Return what returns the team of a namespace: of the manifests, else of the cluster."""
+
+    @cache
+    def all_teams() -> tuple[Teams, dict[str, RunTeam]]:
+        records = {each.name: each for each in stored()}
+        for name, spec in written.items():
+            before = records.get(name) or TeamRecord(name=name, uid="", version="")
+            records[name] = replace(before, spec=spec, namespaces=spec.namespaces)
+        found = {
+            name: RunTeam(record, ledgers, name in written)
+            for name, record in records.items()
+            if (ledgers := stated_ledgers(record)) is not None
+        }
+        return Teams(each.match for each in records.values()), found
+
+    @cache
+    def team_of(namespace: str) -> RunTeam | None:
+        teams, found = all_teams()
+        team = teams.of_name(namespace)
+        if team is None and teams.has_selectors:
+            with suppress(NamespaceUnknown):
+                team = teams.of(namespace, dict(labels_of(namespace)))
+        return found.get(team.name) if team else None
+
+    return team_of
