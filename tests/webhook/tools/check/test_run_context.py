@@ -103,7 +103,7 @@ SURGE = (
     a_quota_that_is_not_valid_grants_nothing=([quota(gpus=8.5), deployment("a", 9)],
         {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"}),
     a_quota_of_no_amount_grants_nothing=([quota(gpus="x"), deployment("a", 9)],
-        {"default": "spec.hard.gpus: must be an amount such as 16, \"0.5\" or \"2/7\", not \"x\""}),
+        {"default": 'spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x"'}),
     a_quota_of_no_class=([quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
         {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"}),
 )  # fmt: skip
