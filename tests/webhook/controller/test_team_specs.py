@@ -26,7 +26,10 @@ def test_quotas_that_do_not_fit_leave_half_of_the_time_for_the_counts(
         scene.controller.quotas.store.read_desired = read_late  # type: ignore[method-assign]
         for namespace in ("cv", "prod"):
             quota = scene.world.api._objects[quota_path(namespace)]
-            quota["spec"]["hard"], quota["metadata"]["generation"] = {"gpus": 1, "classes": {"nvidia-t4": 1}}, 2
+            quota["spec"]["hard"], quota["metadata"]["generation"] = (
+                {"gpus": 1, "classes": {"nvidia-t4": 1}},
+                2,
+            )
         assert scene.reconcile(*NAMESPACES) == {"cv": None, "nlp": None, "prod": CONTEND_AGAIN}
         assert scene.waiting() == {"cv": 7, "nlp": 7, "prod": 0}
         assert scene.reconcile("prod") == {"prod": None}, "its turn comes"
