@@ -300,18 +300,6 @@ def test_one_that_cannot_join_delays_no_other_one() -> None:
     run(test)
 
 
-def test_those_that_join_delay_no_count() -> None:
-    def test(scene: Scene) -> None:
-        scene.world.belongs["cv"] = ""
-        scene.reconcile("cv")
-        scene.world.belongs["cv"] = "a"
-        scene.counted.clear()
-        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": None}
-        assert scene.counted == ["prod", "cv"]
-
-    run(test)
-
-
 def test_joins_that_take_long_are_continued_later(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: now[0])

@@ -1,4 +1,6 @@
-"""GPUQuotas that have no room in the object of their team leave time for the counts of all its namespaces."""
+"""What takes long in the turn of a team leaves time for the counts of its namespaces."""
+
+from collections.abc import Callable
 
 import pytest
 
@@ -17,13 +19,13 @@ def test_quotas_that_do_not_fit_leave_half_of_the_time_for_the_counts(
 
     def test(scene: Scene) -> None:
         monkeypatch.setattr(team_sizes, "LONGEST_BODY", 1)
-        read = scene.controller.quotas.store.read_desired
+        read: Callable[[str, float], QuotaLedger | None] = scene.controller.quotas.store.read_desired
 
         def read_late(namespace: str, seconds: float) -> QuotaLedger | None:
             now[0] += 0.6 * CONTEND_SECONDS
             return read(namespace, seconds)
 
-        scene.controller.quotas.store.read_desired = read_late  # type: ignore[method-assign]
+        scene.controller.quotas.store.read_desired = read_late
         for namespace in ("cv", "prod"):
             quota = scene.world.api._objects[quota_path(namespace)]
             quota["spec"]["hard"], quota["metadata"]["generation"] = (
@@ -34,5 +36,17 @@ def test_quotas_that_do_not_fit_leave_half_of_the_time_for_the_counts(
         assert scene.waiting() == {"cv": 7, "nlp": 7, "prod": 0}
         assert scene.reconcile("prod") == {"prod": None}, "its turn comes"
         assert scene.waiting()["prod"] == 7
+
+    run(test)
+
+
+def test_those_that_join_delay_no_count() -> None:
+    def test(scene: Scene) -> None:
+        scene.world.belongs["cv"] = ""
+        scene.reconcile("cv")
+        scene.world.belongs["cv"] = "a"
+        scene.counted.clear()
+        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": None}
+        assert scene.counted == ["prod", "cv"]
 
     run(test)
