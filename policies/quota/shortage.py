@@ -267,8 +267,10 @@ def _release(
 
     The amounts are whole: cards, or slices of the pod's own profile.
     """
-    left = _least(shortfalls, _left)
-    missing = {each.key: each.requested - left[each.key] for each in shortfalls}
+    missing: Vector = {}
+    for each in shortfalls:  # more than is requested, where more is used than the quota has
+        beyond = each.used + each.reserved + each.requested - each.hard
+        missing[each.key] = max(beyond, missing.get(each.key, beyond))
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
     named = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
     names = _covering(named, missing[scarcest.key], request.controlled_by, now)

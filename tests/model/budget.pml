@@ -225,7 +225,7 @@ end:
                  assign(note, copy[c]); check(note); is_noted = true
               :: else
               fi }
-     /* webhook/quota/ledger_objects.py: ClusterStore.delete */
+     /* webhook/quota/cluster_store.py: ClusterStore.delete */
   :: d_step { stage[c] == HAS_NOTED + 1 ->
               stage[c] = IDLE;
               if

@@ -785,7 +785,7 @@ inline answers_yes(q) {
 #endif
 
 /* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
-/* webhook/quota/ledger_objects.py: ClusterStore.read */
+/* webhook/quota/cluster_store.py: ClusterStore.read */
 proctype Serve(byte s) {
   byte q; bool reserved;
 end:
@@ -1202,7 +1202,7 @@ inline promise_begins() {   /* with what is stored */
   skip
 }
 
-/* webhook/quota/ledger_objects.py: ClusterStore.delete */
+/* webhook/quota/cluster_store.py: ClusterStore.delete */
 inline removes_ledger(c) {
   assert(ledger.quota_uid != uid);   /* S2: what it holds is still promised */
   empty_ledger();

@@ -468,7 +468,7 @@ inline decide(q, t, m) {
   fi
 }
 
-/* webhook/quota/ledger_objects.py: ClusterStore.read */
+/* webhook/quota/cluster_store.py: ClusterStore.read */
 inline looks_up(q) {
   place[q] = (MEMBERSHIP_IS_IN_THE_OBJECT -> moved_to[OF(q)] : (OF(q) == A -> MEMBER : 1));
 #if TEAM_IS_OF_THE_WRITTEN_VERSION == 0
@@ -603,7 +603,8 @@ inline counts(c, at) {
   written(at)
 }
 
-/* policies/quota/line.py: take_turn; policies/quota/team_line.py: take_team_turn. It is of the object that it writes. */
+/* policies/quota/line.py: take_turn */
+/* policies/quota/team_line.py: take_team_turn */
 #define TAKES_TURN(at) (IS_COUNTED_IN(at) && ledger[at].counted && ledger[at].used == ALL_LIVE(A))
 #define HOLDS(at) (TAKES_TURN(at) && !STARTED && ALL_WAITING == 3 && !ledger[at].held && !ledger[at].reserved && OWN_LIMIT(at) >= 2)
 #define GIVES_BACK(at) (TAKES_TURN(at) && !STARTED && ledger[at].held && !ledger[at].reserved && OWN_TAKEN(at) > OWN_LIMIT(at))

@@ -188,7 +188,7 @@ def print_table(
     screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
     if teams := [each for each in found.teams if each.has_problem or not problems]:
         screen.heading(f"{'teams':<{NAME_COLUMN + 2}} {LEGEND:<{BAR}} used + reserved of hard")
-        print_teams(screen, teams, partial(_print_row, screen), lambda team: STATES[team.state])
+        print_teams(screen, teams, partial(_print_row, screen), lambda team: STATES[team.state], indent=0)
     screen.omitted(found.omitted)
 
 

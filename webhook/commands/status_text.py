@@ -60,7 +60,9 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
     if status.teams:
         _heading(screen, "teams", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
-        print_teams(screen, status.teams, lambda row: _row(screen, row), lambda team: STATES[team.state])
+        print_teams(
+            screen, status.teams, lambda row: _row(screen, row), lambda team: STATES[team.state], indent=2
+        )
     _waiting(screen, status)
     _pending(screen, status)
     _idle(screen, status)
@@ -171,8 +173,9 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     if not owners:
         return
     namespaces = len({each.namespace for each in owners})
-    gpus = format_amount(sum((each.gpus for each in owners), NOTHING))
-    _heading(screen, f"pending pods hold {gpus} used GPUs in {counted(namespaces, 'namespace')}")
+    total = sum((each.gpus for each in owners), NOTHING)
+    gpus = f"{format_amount(total)} used {unit(GPUS, total)}"
+    _heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
     order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
     screen.paragraph(order, indent=2, style="dim")
     for each in owners[:MAX_PENDING]:

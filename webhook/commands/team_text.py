@@ -32,20 +32,22 @@ def print_teams(
     teams: Sequence[TeamSummary],
     row: Callable[[QuotaRow], None],
     style: Callable[[TeamSummary], str],
+    indent: int,
 ) -> None:
-    """Print the teams, those with problems first. `row` prints the bar of a dimension."""
+    """Print the teams, those with problems first. `row` prints the bar of a dimension, `indent` + 2 from the left."""
+    below = indent + 2
     ordered = sorted(teams, key=lambda each: each.urgency)
     for team in ordered[:MAX_TEAMS]:
         namespaces = counted(team.namespaces, "namespace")
-        screen.line(f"  {team.name}  {team.state.value}, {namespaces}", style(team))
+        screen.line(f"{' ' * indent}{team.name}  {team.state.value}, {namespaces}", style(team))
         if team.message:
-            screen.paragraph(team.message, indent=4, style=style(team))
+            screen.paragraph(team.message, indent=below, style=style(team))
         for each in team.rows:
             row(each)
         if text := "; ".join(filter(None, (_held(team), *team_notes(team)))):
-            screen.paragraph(text, indent=4, style="dim")
+            screen.paragraph(text, indent=below, style="dim")
     if len(ordered) > MAX_TEAMS:
-        screen.line(f"  and {counted(len(ordered) - MAX_TEAMS, 'team')} more; -o json has all")
+        screen.line(f"{' ' * indent}and {counted(len(ordered) - MAX_TEAMS, 'team')} more; -o json has all")
 
 
 def _held(team: TeamSummary) -> str:

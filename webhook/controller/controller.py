@@ -53,7 +53,7 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota
+from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
@@ -121,7 +121,7 @@ class Controller:
             began=self._began,
             ended=self._ended,
             # Users may wait for quota that is freed where all is used up.
-            awaited=self._full_namespaces,
+            awaited=self.observed.full,
             idle=lambda namespace: self.gpu_use.idle(namespace) if self.gpu_use else {},
             history=ClaimHistory(),
             clock=clock,
@@ -273,12 +273,8 @@ class Controller:
 
         Without the kind ClusterGPUQuota there are no teams.
         """
-        teams = self.teams.informer
-        unlisted = [
-            name
-            for name, each in self.informers().items()
-            if not (each.synced or (each is teams and each.is_missing))
-        ]
+        teams, every = self.teams.informer, self.informers().items()
+        unlisted = [name for name, each in every if not (each.synced or (each is teams and each.is_missing))]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:
@@ -304,10 +300,6 @@ class Controller:
         self._statuses.changed(namespace)
         if self.observed.knows(namespace):
             self._queue.add(namespace)
-
-    def _full_namespaces(self) -> list[str]:
-        found = ((name, self.observed.get(name)) for name in self.observed.ledgers())
-        return [name for name, ledger_object in found if ledger_object and ledger_object.ledger.is_full]
 
     def _watched_quota(self, namespace: str) -> QuotaLedger | None:
         """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
@@ -339,13 +331,10 @@ class Controller:
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
             log.error("%s: %s", after.namespace, after.problem)
-        changed = after or before
-        if changed is None:
-            return
-        self._statuses.changed(changed.namespace)
-        # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
-        if before is None or after is None or before.generation != after.generation:
-            self._queue.add(changed.namespace)
+        if changed := after or before:
+            self._statuses.changed(changed.namespace)
+            if _has_another_spec(before, after):
+                self._queue.add(changed.namespace)
 
     def _group_of(self, name: str) -> str:
         """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
@@ -362,12 +351,10 @@ class Controller:
             self._team_statuses.changed(team)
 
     def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
-        changed = after or before
-        if changed is None:
-            return
-        self._team_statuses.changed(changed.name)
-        if before is None or after is None or before.generation != after.generation:
-            self._queue.add(team_object_name(changed.name))
+        if changed := after or before:
+            self._team_statuses.changed(changed.name)
+            if _has_another_spec(before, after):
+                self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if not self.observed.knows(namespace) and not self.usage_cache.own.has_waiting(namespace):
@@ -456,3 +443,8 @@ class Controller:
         first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def _has_another_spec(before: LimitsRecord | None, after: LimitsRecord | None) -> bool:
+    # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
+    return before is None or after is None or before.generation != after.generation

@@ -76,6 +76,11 @@ class ObservedLedgers:
         """Return how many ledgers were never counted in full: some lack a dimension that `hard`, or that of the team, gained."""
         return sum(map(_is_uncounted, list(self._observed.values())))
 
+    def full(self) -> list[str]:
+        """Return the namespaces in which a dimension of the quota, or of the team, is used up."""
+        found = ((namespace, self.get(namespace)) for namespace in list(self._observed))
+        return [namespace for namespace, each in found if each and each.ledger.is_full]
+
     def team(self, place: str) -> VersionedTeam | None:
         """Return the newest observed version of a team's object."""
         return self._teams.get(place)

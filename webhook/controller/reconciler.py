@@ -282,7 +282,8 @@ class QuotaReconciler:
         ledger = reconciled.ledger
         if ledger.class_catalogue not in {None, before.class_catalogue}:
             self.metrics.recount_time.labels(namespace).set(time())
-            log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
+            what = f"quota {ledger.quota_uid}" if ledger.quota_uid else "the quota of its team"
+            log.info("%s: counted by %s; %s is in force", namespace, plan.by, what)
         self.metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
         if reconciled.expired:
             self.metrics.expired.labels(namespace).inc(len(reconciled.expired))

@@ -61,35 +61,42 @@ class TeamReconciler:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
 
         A namespace in which pods wait has its turn with any other, so it is counted, too. One whose ledger stands in its own
-        object joins the team, if it belongs to it. What takes longer than CONTEND_SECONDS is continued in a later call. Raises
-        LedgerError, `errors.ApiError`.
+        object joins the team after these counts, if it belongs to it. What takes longer than CONTEND_SECONDS is continued in a
+        later call.
         """
         begun = monotonic()
         team = self._observed.team(place)
         leaving = team.team_ledgers.leaving if team and place in names else ()
         waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
-        here = list[str]()
+        here, joining = list[str](), list[str]()
         for namespace in [name for name in outcomes if name != place]:
             if namespace not in leaving and self._observed.place(namespace) == namespace:
-                self._join(namespace, outcomes, begun)
+                joining.append(namespace)
             elif namespace in leaving or self._moves.place_of(namespace) != place:
                 outcomes[namespace] = outcomes[place] = SOON  # it may be empty then
                 if monotonic() < begun + CONTEND_SECONDS:
                     self._leave(place, namespace, outcomes)
             else:
                 here.append(namespace)
-        self._count(place, [name for name in here if outcomes[name] is None], outcomes)
+        due = [name for name in here if outcomes[name] is None]
+        try:
+            self._count(place, due, outcomes)
+        except (LedgerError, errors.ApiError) as error:
+            outcomes.update(dict.fromkeys((place, *due), error))
+        self._join(joining, outcomes)
         return outcomes
 
-    def _join(self, namespace: str, outcomes: dict[str, Outcome], begun: float) -> None:
-        """Reconcile a ledger in its own object. One after the other: each writes the object of the team."""
-        outcomes[namespace] = SOON
-        if monotonic() < begun + CONTEND_SECONDS:
-            try:
-                outcomes[namespace] = self._quotas.reconcile(namespace)
-            except (LedgerError, errors.ApiError) as error:
-                outcomes[namespace] = error
+    def _join(self, joining: Sequence[str], outcomes: dict[str, Outcome]) -> None:
+        """Reconcile ledgers in their own objects. One after the other: each writes the object of the team."""
+        begun = monotonic()
+        for namespace in joining:
+            outcomes[namespace] = SOON
+            if monotonic() < begun + CONTEND_SECONDS:
+                try:
+                    outcomes[namespace] = self._quotas.reconcile(namespace)
+                except (LedgerError, errors.ApiError) as error:
+                    outcomes[namespace] = error
 
     def _leave(self, place: str, namespace: str, outcomes: dict[str, Outcome]) -> None:
         outcomes[namespace] = SOON
@@ -107,7 +114,7 @@ class TeamReconciler:
             try:
                 team = self._current(place, fresh=place in self._contended)
                 if team is not None:
-                    team = self._with_specs(team, due, outcomes)
+                    team = self._with_specs(team, due, outcomes, begun)
                 for namespace in due:
                     if team is None or not team.team_ledgers.has(namespace):
                         # It left already: this finds where its ledger is now.
@@ -212,15 +219,21 @@ class TeamReconciler:
         return written
 
     def _with_specs(
-        self, team: VersionedTeam, due: Sequence[str], outcomes: dict[str, Outcome]
+        self, team: VersionedTeam, due: Sequence[str], outcomes: dict[str, Outcome], begun: float
     ) -> VersionedTeam:
-        """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it."""
+        """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it.
+
+        Half of the time is for the counts: a GPUQuota that does not fit is read every time.
+        """
         ledgers = team.team_ledgers
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
             watched = desired_ledger(self._quotas.watched_quota(namespace), ledgers.team)
             if watched is not None and watched.spec == ledger.spec:
                 self._moves.sizes.forget(ledgers.team.name, namespace)
+                continue
+            if monotonic() > begun + CONTEND_SECONDS / 2:
+                outcomes[namespace] = CONTEND_AGAIN
                 continue
             try:
                 desired = desired_ledger(self._store.read_desired(namespace, CALL_SECONDS), ledgers.team)

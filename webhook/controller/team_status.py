@@ -83,12 +83,12 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         return self._membership.record(key)
 
     def shown(self, record: TeamRecord) -> TeamStatus | None:
-        """Return the status that it should have, None while it has no ledgers, or those of a former ClusterGPUQuota."""
+        """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
         found = next(iter(self._ledger_objects.items(team_object_name(record.name))), None)
         if found is None and not record.problem:
             return None
         before, team, now = record.status, found.team if found else None, datetime.now(UTC)
-        if team is None:
+        if team is None or record.problem:
             verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, found))}
             kept = replaced(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=kept)
@@ -121,7 +121,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             shown=decimals(amounts),
             conditions=replaced(
                 before.conditions,
-                {READY: _ready(record, ledgers, members, verdicts), **verdicts},
+                {READY: _ready(ledgers, members, verdicts), **verdicts},
                 spec.generation,
                 now,
             ),
@@ -172,12 +172,8 @@ def _gpus(vector: Vector) -> float:
     return float(vector.get(GPUS, NOTHING))
 
 
-def _ready(
-    record: TeamRecord, ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]
-) -> Verdict:
+def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
-    if record.problem:
-        return FALSE, UNREADABLE, f"{record.problem}: its last valid version stays in force"
     keys = ledgers.team.hard.keys()
     counted = {
         namespace
@@ -214,4 +210,7 @@ def _too_large(left_out: Sequence[str]) -> Verdict:
 def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
     if ledger_object is None:
         return f"{record.problem}: it limits nothing"
-    return f"{ledger_object.problem}: requests are denied until {KIND} {ledger_object.namespace} is deleted"
+    if ledger_object.team is None:
+        where = f"{KIND} {ledger_object.namespace}"
+        return f"{ledger_object.problem}: requests are denied until {where} is deleted"
+    return f"{record.problem}: what was in force before stays in force"

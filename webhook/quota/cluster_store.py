@@ -13,7 +13,7 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from policies.quota.team_spec import TeamMatch
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA, ApiClient, Identity
+from webhook.cluster.api import METADATA, ApiClient, Identity, api_path
 from webhook.configuration.documents import GROUP
 from webhook.quota import documents, team_documents
 from webhook.quota.ledger_objects import (
@@ -113,7 +113,12 @@ class ClusterStore:
         return quota.desired if quota else None
 
     def has_team(self, namespace: str, seconds: float) -> bool:
-        """Whether the namespace belongs to a team, read now. Raises LedgerError."""
+        """Whether the namespace is there and belongs to a team, read now. A deleted one has no pods left. Raises LedgerError."""
+        with _as_ledger_errors("read"):
+            try:
+                self._api.get(api_path("/api/v1", "namespaces", namespace), timeout=seconds)
+            except errors.NotFound:
+                return False
         return self._team_of(namespace, seconds) is not None
 
     def read_desired_team(self, name: str, seconds: float) -> Team | None:

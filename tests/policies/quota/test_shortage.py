@@ -85,6 +85,13 @@ def test_amounts(vector: Mapping[str, int], want: str) -> None:
         "set nvidia.com/gpu: 2, or wait until others release 1 GPU; exceeded quota: team/default, requested 3 GPUs, 6 of 8 "
         "used; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
     ),
+    more_is_used_than_the_quota_has=(
+        pod(gpu_container("3")),
+        ({GPUS: 4}, {GPUS: 10}),
+        Reason.QUOTA_EXCEEDED,
+        "wait until others release 9 GPUs; exceeded quota: team/default, requested 3 GPUs, 10 of 4 used; or ask the platform "
+        "team to raise spec.hard.gpus [gpu-quota]",
+    ),
     no_part_of_a_gpu_is_offered_to_one_gpu=(
         pod(gpu_container("1")),
         ({GPUS: 1}, {GPUS: Fraction(4, 7)}),

@@ -189,6 +189,12 @@ def test_what_can_never_start(demand: int, hard: int, want: Standing) -> None:
     assert standings(found) == {"large": want}
 
 
+def test_a_team_that_grants_nothing_starts_nobody() -> None:
+    found = turn(of_team(0, a=ledger(), b=ledger(1)), a=OLD, b=NEW)
+
+    assert standings(found) == dict.fromkeys("ab", S.TOO_LARGE)
+
+
 @cases(
     ("kept", "want"),
     nobody_is_expected=({}, {"b"}),

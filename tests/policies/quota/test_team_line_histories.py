@@ -256,8 +256,8 @@ class TeamWorld:
             check_held(turn, lines[name].gangs, listed[name].pods)
             self.namespaces[name].check_started(listed[name], turn.ledger)
         again = take_team_turn(found.team_ledgers, lines, starved_before)
-        assert {name: turn.lifts for name, turn in again.turns.items()} == {
-            name: turn.lifts for name, turn in found.turns.items()
+        assert {name: set(turn.lifts) for name, turn in again.turns.items()} == {
+            name: set(turn.lifts) for name, turn in found.turns.items()
         }, "nothing more happens until something changes"
         self.ledgers = found.team_ledgers
         return {**turns, **found.turns}

@@ -149,8 +149,8 @@ def test_quota_shows_teams_below_namespaces(
     command.print_table(Screen(), reports(TEAM, UNCOUNTED), (), NOW, problems=problems)
     text = capsys.readouterr().out
 
-    assert "  team-audio  NotCounted, 2 namespaces\n" in text
-    assert ("  team-vision  Ready, 20 namespaces\n" in text) is shown
+    assert "\nteam-audio  NotCounted, 2 namespaces\n  1 of 2 namespaces is not counted yet\n  gpus " in text
+    assert ("\nteam-vision  Ready, 20 namespaces\n  gpus " in text) is shown
 
 
 def test_quota_of_one_namespace_says_what_its_team_has_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,6 +141,7 @@ class World:
         """What happens before the next calls, one after the other."""
         self._moved_to: dict[str, str] = {}
         for namespace, has_quota in quotas.items():
+            self.api.put_namespace(namespace, {})
             if has_quota:
                 metadata = {
                     "name": "default",

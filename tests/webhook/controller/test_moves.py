@@ -21,6 +21,7 @@ from tests.webhook.controller.team_moves import (
     people,
     serve,
 )
+from webhook.cluster.api import api_path
 from webhook.controller.moves import Step, next_step
 from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, team_object_name
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -198,7 +199,12 @@ def test_what_belongs_to_a_team_stays_there_though_a_controller_believed_it_on_i
     assert world.decides("own") == history.place
 
 
-def test_a_ledger_is_not_deleted_while_the_watch_does_not_show_its_team() -> None:
+@cases(
+    ("is_there", "want"),
+    while_its_team_is_not_in_the_watch=(True, "alone"),
+    with_its_namespace=(False, ""),
+)
+def test_when_a_ledger_without_a_quota_is_deleted(is_there: bool, want: str) -> None:
     world = World(0, crash=0.0, quotas={"alone": False})
 
     def run() -> None:
@@ -206,12 +212,14 @@ def test_a_ledger_is_not_deleted_while_the_watch_does_not_show_its_team() -> Non
         store, late = world.store(crashes=False), Controller(world, crashes=False)
         new = VersionedLedger(quota_ledger(quota_uid=""), NO_LEDGER_OBJECT)
         store.compare_and_swap("alone", new, new.ledger, SECONDS)
+        if not is_there:
+            del world.api._objects[api_path("/api/v1", "namespaces", "alone")]
         late.moves._membership = SimpleNamespace(team_of=lambda _: "", is_beyond=lambda _: False)  # type: ignore[assignment]
         late.reconcile("alone")
 
     world.turns.run(run)
 
-    assert world.decides("alone") == "alone"
+    assert world.decides("alone") == want
 
 
 def test_many_are_admitted_while_ledgers_move() -> None:

@@ -58,10 +58,13 @@ class Scene:
     def reconcile(self, *names: str) -> dict[str, Any]:
         return dict(self.controller.teams.reconcile(PLACE, names))
 
-    def waiting(self) -> dict[str, int]:
+    def team(self) -> TeamLedgers:
         found = self.store.read_team("a", SECONDS)
         assert found is not None
-        return {name: ledger.waiting for name, ledger in found.team_ledgers.ledgers.items()}
+        return found.team_ledgers
+
+    def waiting(self) -> dict[str, int]:
+        return {name: ledger.waiting for name, ledger in self.team().ledgers.items()}
 
     @property
     def writes(self) -> int:
@@ -109,9 +112,8 @@ def test_a_namespace_in_which_pods_wait_has_its_turn_with_any_other() -> None:
         )
         scene.controller.quotas.line, scene.controller.quotas.enforces = line, lambda _: True
         scene.reconcile("cv")
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        assert found.team_ledgers.ledgers["nlp"].waiting_for_team == 3
+        found = scene.team()
+        assert found.ledgers["nlp"].waiting_for_team == 3
 
     assert run(test).writes == 1
     assert (turns, started) == ([["cv", "nlp"]], [("nlp", ("pod",))])
@@ -157,9 +159,8 @@ def test_a_changed_quota_is_written_before_the_counts() -> None:
         del scene.world.api._objects[quota_path("prod")]
         scene.fails |= dict.fromkeys(NAMESPACES, LedgerError("no answer", transient=True))
         scene.reconcile(*NAMESPACES)
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        ledgers = found.team_ledgers.ledgers
+        found = scene.team()
+        ledgers = found.ledgers
         assert {name: dict(ledger.hard) for name, ledger in ledgers.items()} == {
             "cv": {"gpus": 3},
             "nlp": {},
@@ -175,9 +176,8 @@ def test_a_namespace_whose_quota_cannot_be_read_is_counted_for_its_team() -> Non
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": "many"}}, 2
         assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
+        found = scene.team()
+        assert found.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
         assert scene.waiting() == dict.fromkeys(NAMESPACES, 7)
 
     run(test)
@@ -189,14 +189,30 @@ def test_changed_limits_of_the_team_are_in_force_before_the_counts() -> None:
         team["spec"]["hard"], team["metadata"]["generation"] = {"gpus": 3, "classes": {"nvidia-t4": 1}}, 2
         scene.reconcile(PLACE)
         assert scene.counted == []
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        assert found.team_ledgers.team.hard == {"gpus": 3, "classes/nvidia-t4": 1}
-        cv = found.team_ledgers.of("cv")
+        found = scene.team()
+        assert found.team.hard == {"gpus": 3, "classes/nvidia-t4": 1}
+        cv = found.of("cv")
         assert cv is not None
         assert cv.uncounted == ("classes/nvidia-t4",)
 
     assert run(test).writes == 1
+
+
+def test_a_limit_that_comes_during_a_count_is_counted() -> None:
+    def test(scene: Scene) -> None:
+        def changes() -> None:
+            team = scene.world.api._objects[team_path("a")]
+            team["spec"]["hard"], team["metadata"]["generation"] = {"resources": {"example.com/x": 1}}, 2
+            Controller(scene.world, crashes=False).reconcile(PLACE)
+
+        scene.during = [changes]
+        assert scene.reconcile("cv") == {"cv": None}
+        found = scene.team()
+        cv = found.of("cv")
+        assert cv is not None
+        assert cv.uncounted == ()
+
+    run(test)
 
 
 def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count() -> None:
@@ -208,9 +224,8 @@ def test_a_watch_that_is_behind_brings_back_no_former_limits_and_delays_no_count
         scene.reconcile(PLACE)
         membership.desired = lambda _team: former  # type: ignore[assignment,method-assign]
         assert scene.reconcile("cv") == {"cv": None}
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        assert found.team_ledgers.team.hard == {"gpus": 3}
+        found = scene.team()
+        assert found.team.hard == {"gpus": 3}
         assert scene.waiting()["cv"] == 7
 
     assert run(test).writes == 2, "the limits, and the count"
@@ -368,9 +383,8 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
         assert scene.waiting() == dict.fromkeys(NAMESPACES, 7)
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
+        found = scene.team()
+        assert found.ledgers["cv"].hard == {"gpus": 1000}, "what was in force stays"
         assert _left_out(scene) == ["the GPUQuota of cv"]
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
         scene.reconcile("cv")
@@ -378,9 +392,8 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
         monkeypatch.setattr(team_sizes, "LONGEST_BODY", 1)
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 4}}, 4
         scene.reconcile("cv")
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        assert found.team_ledgers.ledgers["cv"].hard == {"gpus": 4}, "it does not grow"
+        found = scene.team()
+        assert found.ledgers["cv"].hard == {"gpus": 4}, "it does not grow"
 
     run(test)
 
@@ -392,16 +405,14 @@ def test_a_spec_that_is_too_large_for_the_object_of_its_team_delays_no_count(
 
     def test(scene: Scene) -> None:
         monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
-        before = scene.store.read_team("a", SECONDS)
-        assert before is not None
+        before = scene.team()
         team = scene.world.api._objects[team_path("a")]
         limits = {f"example.com/{'x' * 90}-{number}": 1 for number in range(8)}
         team["spec"]["hard"], team["metadata"]["generation"] = {"resources": limits}, 99
         assert scene.reconcile(PLACE, *NAMESPACES) == dict.fromkeys((PLACE, *NAMESPACES))
         assert scene.waiting() == dict.fromkeys(NAMESPACES, 7)
-        found = scene.store.read_team("a", SECONDS)
-        assert found is not None
-        assert found.team_ledgers.team == before.team_ledgers.team, "what was in force stays"
+        found = scene.team()
+        assert found.team == before.team, "what was in force stays"
         assert _left_out(scene) == ["the spec"]
 
     run(test)

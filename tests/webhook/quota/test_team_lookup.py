@@ -103,3 +103,17 @@ def test_a_namespace_of_a_team_without_a_ledger_was_never_counted() -> None:
     assert found is not None
     assert (found.ledger.used, found.ledger.hard, found.version) == (None, {}, "")
     assert api.store().read("speech", 1.0) is None
+
+
+@cases(
+    ("team", "namespace", "want"),
+    by_name=(NAMED, "vision-cv", True),
+    by_label=(SELECTED, "vision-cv", True),
+    of_no_team=(SELECTED, "speech", False),
+    a_name_of_what_was_deleted=(NAMED, "vision-gone", False),
+    a_label_of_what_was_deleted=(SELECTED, "gone", False),
+)
+def test_a_namespace_belongs_to_a_team_while_it_is_there(
+    team: dict[str, Any], namespace: str, want: bool
+) -> None:
+    assert world(team).store().has_team(namespace, 1.0) is want

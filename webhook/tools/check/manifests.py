@@ -93,8 +93,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Return kind and name, e.g. `Pod default/train`; kinds that are not known may be cluster-scoped."""
-        namespace = f"{self.namespace}/" if self.is_known else ""
+        """Return kind and name, e.g. `Pod default/train`; a ClusterGPUQuota, and perhaps what is not known, has no namespace."""
+        namespace = f"{self.namespace}/" if self.is_known and self.group_kind != (GROUP, TEAM) else ""
         return f"{self.kind} {namespace}{self.name or '(no name)'}"
 
     @property

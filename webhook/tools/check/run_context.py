@@ -198,9 +198,10 @@ def run_quotas(
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    read = [_read(manifest) for manifest in manifests if is_quota(manifest)]
+    found = map(_read, filter(is_quota, manifests))
+    read = [each for each in found if not each.problems]
     written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
-    written_teams = {name: spec for each in read if not each.problems for name, spec in each.teams.items()}
+    written_teams = {name: spec for each in read for name, spec in each.teams.items()}
     configured = never_counted(configuration.quotas)
     stored = cluster.teams if cluster else tuple
     team_of = run_teams(stored, written_teams, labels_of)

@@ -246,6 +246,7 @@ class _Case:
             line=line,
             rule_denials=rule_denials,
             no_node=no_node,
+            sees_quota=self.stated is not None,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding, Reason
 from policies.quota.demand import RULE_ID
+from policies.quota.ledger.team import team_title
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
@@ -62,6 +63,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
     quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
     no_node: warnings of the rules that a pod would find no node.
+    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant does not see that of its team.
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
@@ -76,6 +78,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: Sequence[Finding] | None = ()
     quota_denials: Sequence[Finding] = ()
     no_node: Sequence[Finding] = ()
+    sees_quota: bool = True
     line: tuple[str, Cause] | None = None
     zero: str = ""
     held: Mapping[str, str] = {}
@@ -319,6 +322,13 @@ def _cause(source: Source, finding: Finding) -> Cause:
     )
 
 
+def _outlook(situation: Situation, last: ClusterEvent) -> str:
+    """Return what becomes of the next pod, of which nothing that is known here would be denied."""
+    if not situation.sees_quota and team_title("") in last.denial:
+        return "do as it says; its controller tries again by itself, and succeeds once the team has room"
+    return "a pod would be admitted now: its controller tries again by itself"
+
+
 def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Cause]:
     """Yield why controllers could not create pods.
 
@@ -330,7 +340,7 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         at = f", last at {timestamp(last.last)}" if last.last else ""
         text = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
         is_over = not is_explained and situation.rule_denials is not None
-        remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
+        remedy = _outlook(situation, last) if is_over else ""
         owner = situation.author_of(last.owner)
         message = f"{owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
         yield Cause(source=Source.EVENT, message=message, remedy=remedy)

@@ -90,6 +90,17 @@ def test_what_can_never_fit(ask: int, want: bool) -> None:
     assert (verdict.reason, verdict.must_wait) == (VerdictReason.EXCEEDED, not want)
 
 
+def test_the_five_namespaces_that_have_most_are_named_equal_ones_by_name() -> None:
+    used = {"f": 1, "e": 1, "d": 1, "c": 1, "b": 1, "a": 1, "z": 2}
+    found = TeamLedgers(team({"gpus": 9}), {name: counted({"gpus": each}) for name, each in used.items()})
+
+    largest = found.share("a").largest("gpus")
+    assert [(name, int(amount)) for name, amount in largest] == [
+        ("z", 2),
+        *((name, 1) for name in "abcd"),
+    ]
+
+
 def test_what_is_reserved_counts_for_the_team() -> None:
     reserved = Reservation("a", amounts(gpus=2), name="pods/train-0")
     found = TeamLedgers(

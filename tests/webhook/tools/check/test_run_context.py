@@ -7,7 +7,7 @@ import yaml
 
 from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
-from tests.webhook.commands.test_check import document
+from tests.webhook.commands.test_check import check, document
 
 
 def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
@@ -102,6 +102,8 @@ SURGE = (
         {}),
     a_quota_that_is_not_valid_grants_nothing=([quota(gpus=8.5), deployment("a", 9)],
         {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"}),
+    a_quota_of_no_amount_grants_nothing=([quota(gpus="x"), deployment("a", 9)],
+        {"default": 'spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x"'}),
     a_quota_of_no_class=([quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
         {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"}),
 )  # fmt: skip
@@ -186,4 +188,7 @@ def test_a_team_is_read_as_the_webhook_does(spec: JSON, want: list[str]) -> None
     objects = document(stdin=written)["objects"]
 
     (mine,) = (each for each in objects if each["name"] == "team")
+    assert check("-f", "-", stdin=written).stdout.count("  ClusterGPUQuota other\n") == 1, (
+        "it is in no namespace"
+    )
     assert [f"{finding['path']}: {finding['message']}" for finding in mine["findings"]] == want

@@ -202,19 +202,6 @@ def test_denied_claims_of_a_pod_are_one_event() -> None:
 
 
 @cases(
-    ("rule_denials", "remedy"),
-    known_rules=([], "a pod would be admitted now: its controller tries again by itself"),
-    rules_that_the_caller_may_not_read=(None, ""),
-)
-def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None, remedy: str) -> None:
-    _, _, (reason,) = answer_of(
-        situation(rule_denials=rule_denials, events=[event(WEBHOOK + "no GPU\nmore")])
-    )
-    assert reason.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"
-    assert reason.remedy == remedy
-
-
-@cases(
     ("denial", "want"),
     by_us=(WEBHOOK + "no GPU", "Deployment/chat was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"),
     by_others=("exceeded quota: compute", "Deployment/chat: exceeded quota: compute"),
