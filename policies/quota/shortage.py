@@ -54,7 +54,10 @@ def exceeded(
     now: datetime,
     class_pins: ClassPins,
 ) -> Finding:
-    """Return the denial of a request that exceeds `hard` of the namespace. `class_reason`: why it counts for classes."""
+    """Return the denial of a request that exceeds `hard` of its GPUQuota, or of its team.
+
+    class_reason: why it counts for classes.
+    """
     if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
         shortfalls = tuple(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls

@@ -20,7 +20,7 @@ from policies.quota.spec import LimitsSpec
 MAX_NAMESPACES = 500
 """Namespaces of one team, and names in one spec. The ledgers of a team are in one object, which must stay below 1 MiB."""
 AMOUNT_CHARACTERS = 14
-"""Of an amount in that object: ten that quote and separate it, and the number."""
+"""Characters of an amount in that object: ten that quote and separate it, and four of the number."""
 LONGEST_LIMITS = 1280
 """Characters of the names and amounts of `hard` at most: 38 names such as `classes/nvidia-a100`. Each ledger repeats them, and
 takes some 500 besides: 500 * (1280 + 500) and LONGEST_GUARANTEED are 1.021 MB, and 1 MiB is 1.049 MB."""
@@ -34,7 +34,7 @@ _STRICTNESS = (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE, Unc
 
 
 class TeamNamespaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """Namespaces that one of the names matches, or the selector. In a name, `*` and `?` match as in those of files."""
+    """Namespaces that one of the names matches, or the selector. In a name, `*` matches any characters, and `?` one."""
 
     names: tuple[str, ...] = ()
     selector: LabelSelector | None = None
@@ -211,7 +211,7 @@ def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
 
 
 def _rank(name: str) -> tuple[bool, int]:
-    """Return what orders names before globs, and longer globs before shorter ones."""
+    """Return the sort key: names before globs, and longer globs before shorter ones."""
     return (True, -len(name)) if _is_glob(name) else (False, 0)
 
 

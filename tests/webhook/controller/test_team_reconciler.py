@@ -353,7 +353,7 @@ def test_a_team_that_could_never_be_read_does_not_let_its_namespaces_go_unlimite
         world.api._objects[team_path("a")]["spec"]["hard"] = {"gpus": "many"}
         world.belongs |= {"cv": "a", "nlp": "a"}
         controller = Controller(world, crashes=False)
-        controller.moves._membership.is_broken = lambda _team: True  # type: ignore[assignment,method-assign]
+        controller.moves._membership.is_unreadable = lambda _team: True  # type: ignore[assignment,method-assign]
         for name in ("cv", "nlp", PLACE):
             controller.reconcile(name)
 

@@ -21,7 +21,7 @@ from webhook.controller import team_status
 from webhook.controller.metrics import TeamCollector
 from webhook.controller.records import LedgerRecord
 from webhook.controller.team_status import TeamStatusWriter
-from webhook.quota.ledger_objects import VersionedTeam, team_object_name
+from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 from webhook.tools.status.teams import ledger_by_team
 
@@ -47,7 +47,7 @@ class World:
         assert team is not None
         self.ledgers = TeamLedgers(team, {f"vision-{name}": each for name, each in ledgers.items()})
         self.ledger_object: LedgerRecord | None = LedgerRecord(
-            "o", PLACE, team=VersionedTeam(self.ledgers, "1", "o")
+            "o", PLACE, team=VersionedTeamLedgers(self.ledgers, "1", "o")
         )
         self.left_out: list[str] = []
         self.happened: list[tuple[str, str, str]] = []
