@@ -220,7 +220,7 @@ def create_when_counted(client: Client, namespace: str, gpus: int, **spec: Any) 
 FULL = r"exceeded quota: ClusterGPUQuota attacked, "
 FORBIDDEN = r"cannot \w+ resource|is forbidden: User"
 LEAVES, ENTERS, TO_RICH = (
-    f"would {move}, which only those may change who may update that"
+    f"would {move}, and you may not update it"
     for move in (
         f"leave ClusterGPUQuota {TEAM}",
         f"enter ClusterGPUQuota {TEAM}",
