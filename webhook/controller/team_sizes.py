@@ -1,7 +1,8 @@
 """Whether the ledgers of a team fit one object, and what is not in force because they would not.
 
 The specs of ClusterGPUQuotas are bounded so that 500 namespaces fit (`policies.quota.team_spec`). The limits of their GPUQuotas
-come on top. An object that cannot be written never frees quota, so what would make it too large is left out, and said.
+come on top. An object that cannot be written never frees quota. So what would make it too large is left out, and condition
+TooLarge names it.
 """
 
 import logging
@@ -26,7 +27,7 @@ GPUQuotas may not take it. Else whoever may write them could keep a limit that `
 
 
 class TeamSizes:
-    """For any number of threads."""
+    """Remembers by team what is left out of its object. For any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +35,7 @@ class TeamSizes:
         """By team and namespace: what is not in force."""
 
     def fits(self, before: TeamLedgers, after: TeamLedgers, namespace: str, what: str) -> bool:
-        """Whether the object has room for a change, and note if `what` is left out. One that is too large may not grow."""
+        """Whether the object has room for a change. If not, `what` is left out. One that is too large may not grow."""
         size, ledger = _size(after), after.ledgers.get(namespace)
         has_quota = ledger is not None and bool(ledger.quota_uid)
         if size <= LONGEST_BODY - has_quota * (LONGEST_BODY // SPEC_PARTS) or size <= _size(before):
