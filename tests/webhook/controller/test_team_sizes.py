@@ -155,7 +155,7 @@ def test_quotas_of_its_namespaces_leave_room_for_a_change_of_the_spec() -> None:
             break
         found = after
     assert 100 < number < 299, "the object is full"
-    assert sizes.left_out("team-vision", [namespace]) == [f"the GPUQuota of {namespace}"]
+    assert sizes.left_out("team-vision", [*found.ledgers]) == [f"the GPUQuota of n{number % 30}"]
     more = found.with_team(team({"gpus": 8, **{f"another-class-{number}": 1 for number in range(32)}}))
     assert sizes.fits(found, more, THE_SPEC, "the spec")
     assert sizes.fits(found, found.with_ledger("new", replace(SMALL, quota_uid="", hard={})), "new", "new")
