@@ -77,7 +77,7 @@ def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None
     no_amount=({"hard": {"gpus": "x"}}, 'must be an amount such as 16, "0.5" or "2/7", not "x" - at `$.hard.gpus`'),
     too_much_is_guaranteed=(
         {"hard": {"gpus": 8}},
-        "must be at most hard in sum: 16 of gpus exceed 8 - at `$.guaranteed`",
+        "must not exceed hard in sum: gpus is 16, and hard has 8 - at `$.guaranteed`",
     ),
     no_namespaces=({"namespaces": {}}, "must have names, selector or both - at `$.namespaces`"),
 )  # fmt: skip

@@ -47,7 +47,7 @@ IDLE = {"hard": {"gpus": "64"}, "reserved": {}, "guaranteedIdle": {"gpus": "16"}
     ),
     never_counted=(
         installed(team()),
-        ["team-not-ready: is not Ready: was never counted: every GPU pod of its namespaces is denied"],
+        ["team-not-ready: is not Ready: was never counted: every GPU pod is denied"],
     ),
     not_counted_again=(
         installed(team(("Ready", "False", "vision-cv is not counted"))),

@@ -1,6 +1,6 @@
 """Our own kinds: the CRDs of this version, usable documents, pauses and exemptions, GPUQuotas; and ResourceQuotas of GPUs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policies.policy import end_of
@@ -10,7 +10,7 @@ from webhook.configuration.documents import quota_problems
 from webhook.controller.quota_status import UNREADABLE
 from webhook.controller.records import QUOTAS, LedgerReader, ledger_of
 from webhook.quota.catalogues import digests_of
-from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.documents import LimitsRecord, QuotaRecord, decode_quota
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import is_team_object, ledger_objects_path
@@ -101,7 +101,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
         spec = record.spec
         if spec is None:
-            remedy = f"{edit}; until then its last valid version holds, and the GPUs of ended pods are not released"
+            remedy = f"{edit}; until then its last valid version stays in force, and the GPUs of ended pods are not released"
             yield failure("quota-unreadable", where, record.problem, remedy)
             continue
         yield from _conditions(record, where)
@@ -177,24 +177,30 @@ def counted_anew(installation: str, *objects: str) -> str:
 
 
 def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
-    ready = record.status.condition("Ready")
-    if ready is None or ready.status != "True":
-        message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is denied'}"
-        is_unreadable = ready is not None and ready.reason == UNREADABLE
-        remedy = f"wait a minute; after that see {CONTROLLER_LOG}" if is_unreadable else WAIT
-        yield failure("quota-not-ready", where, message, remedy)
-    if record.is_pending:
-        message = f"is in force as it was before generation {record.generation} of its spec"
-        yield warning("quota-pending", where, message, WAIT)
     remedies = {
+        UNREADABLE: f"wait a minute; after that see {CONTROLLER_LOG}",
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
         "Exceeded": f"see who holds it: gpu-admission quota -n {record.namespace}; nothing more is admitted",
     }
-    for kind, remedy in remedies.items():
-        condition = record.status.condition(kind)
-        if condition is not None and condition.status == "True":
-            yield warning(f"quota-{kind.lower()}", where, f"is {kind}: {condition.message}", remedy)
+    yield from true_conditions("quota", record, where, remedies)
+    if record.is_pending:
+        message = f"is in force as it was before generation {record.generation} of its spec"
+        yield warning("quota-pending", where, message, WAIT)
+
+
+def true_conditions(
+    kind: str, record: LimitsRecord, where: str, remedies: Mapping[str, str], *, is_used: bool = True
+) -> Iterator[DoctorFinding]:
+    """Yield that one of either kind is not Ready, if it is used, and its True conditions that have a remedy."""
+    ready = record.status.condition("Ready")
+    if is_used and (ready is None or ready.status != "True"):
+        why = ready.message if ready else "was never counted: every GPU pod is denied"
+        remedy = remedies.get(ready.reason, WAIT) if ready else WAIT
+        yield failure(f"{kind}-not-ready", where, f"is not Ready: {why}", remedy)
+    for condition, remedy in remedies.items():
+        if found := record.status.true(condition):
+            yield warning(f"{kind}-{condition.lower()}", where, f"is {condition}: {found.message}", remedy)
 
 
 CHECKS = (_custom_resources, _documents)

@@ -1,6 +1,6 @@
 """ClusterGPUQuotas: whether they are counted, have namespaces, and grant what the nodes have; and guarantees that idle."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from policies.quota.amounts import NOTHING, format_amount, total, unit
@@ -8,7 +8,7 @@ from policies.quota.granted import granted_together
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster.capacity import gpu_node, gpus_by_dimension
-from webhook.controller.quota_status import TRUE, UNREADABLE
+from webhook.controller.quota_status import UNREADABLE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import decode_quota
 from webhook.quota.ledger_objects import team_object_name
@@ -16,7 +16,7 @@ from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP
 from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
-from webhook.tools.doctor.checks.documents import WAIT, counted_anew
+from webhook.tools.doctor.checks.documents import counted_anew, true_conditions
 from webhook.tools.doctor.checks.nodes import READ
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.status.teams import granted_beyond
@@ -35,11 +35,17 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
     for record in cluster.teams:
         title, edit = team_title(record.name), f"kubectl edit cgpuq {record.name}"
         if record.spec is None:
-            remedy = f"correct it: {edit}; until then its last valid version holds"
+            remedy = f"correct it: {edit}; until then its last valid version stays in force"
             yield failure("team-unreadable", title, record.problem, remedy)
             continue
         names = cluster.members[record.name]
-        yield from _state(record, names, cluster.names.namespace)
+        remedies = {
+            UNREADABLE: counted_anew(cluster.names.namespace, team_object_name(record.name)),
+            "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
+            "TooManyNamespaces": "split the team, or match fewer namespaces",
+            "TooLarge": "shorten spec.hard of the GPUQuotas of its namespaces, or split the team",
+        }
+        yield from true_conditions("team", record, title, remedies, is_used=bool(names))
         if not names:
             message = "matches no namespace, or only those of other teams"
             yield warning("team-without-namespaces", title, message, f"correct spec.namespaces: {edit}")
@@ -51,24 +57,6 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
         yield from _granted_beyond(record)
 
 
-def _state(record: TeamRecord, names: Sequence[str], installation: str) -> Iterator[Observation]:
-    title, ready = team_title(record.name), record.status.condition("Ready")
-    if names and (ready is None or ready.status != TRUE):
-        why = ready.message if ready else "was never counted: every GPU pod of its namespaces is denied"
-        is_unreadable = ready is not None and ready.reason == UNREADABLE
-        remedy = counted_anew(installation, team_object_name(record.name)) if is_unreadable else WAIT
-        yield failure("team-not-ready", title, f"is not Ready: {why}", remedy)
-    remedies = {
-        "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
-        "TooManyNamespaces": "split the team, or match fewer namespaces",
-        "TooLarge": "shorten spec.hard of the GPUQuotas of its namespaces, or split the team",
-    }
-    for kind, remedy in remedies.items():
-        found = record.status.condition(kind)
-        if found is not None and found.status == TRUE:
-            yield warning(f"team-{kind.lower()}", title, f"is {kind}: {found.message}", remedy)
-
-
 def _idle(record: TeamRecord) -> Iterator[Observation]:
     """Yield a guarantee that idles while nothing else of the team is free."""
     status, hard = record.status, record.hard
@@ -76,7 +64,7 @@ def _idle(record: TeamRecord) -> Iterator[Observation]:
     short = {
         key: idle
         for key, idle in status.guaranteed_idle.items()
-        if idle and held.get(key, NOTHING) + idle >= hard.get(key, held.get(key, NOTHING) + idle + 1)
+        if idle and key in hard and held.get(key, NOTHING) + idle >= hard[key]
     }
     if short:
         message = f"has nothing left but {amounts_in_words(short)} that are guaranteed and not used"
