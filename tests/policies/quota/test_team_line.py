@@ -259,7 +259,7 @@ def test_what_is_held_has_to_fit_the_object_of_the_team(
 ) -> None:
     monkeypatch.setattr(team_line, "LIFTS_LIMIT", 5 * Reservations.of(held("a")).size + more)
     ledgers = {name: ledger(0, held(name)) for name in "abcd"}
-    found = turn(of_team(9, e=ledger(), **ledgers), **{name: [waiter(name)] for name in "abcde"})
+    found = turn(of_team(9, {}, e=ledger(), **ledgers), **{name: [waiter(name)] for name in "abcde"})
 
     assert standings(found)["e"] is want
     assert found.lifts("a") == ("a",)
