@@ -82,7 +82,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
     `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start; in an empty quota, `fitting`.
-    `path` is the path of their template, empty if there are several. `team`: what limits them is the quota of the team, of which
+    `path` is the path of their template, empty if there are several. `share`: what limits them is the quota of the team, of which
     the namespace can have `hard` at most.
     """
 
@@ -95,7 +95,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     starting: int = 0
     fitting: int = 0
     pods: int = 1
-    team: TeamShare | None = None
+    share: TeamShare | None = None
 
 
 def fit_result(
@@ -108,8 +108,8 @@ def fit_result(
     """
     requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
     found = [
-        replace(failed, team=team)
-        for team, hard, held in _levels(ledger)
+        replace(failed, share=share)
+        for share, hard, held in _levels(ledger)
         if (
             failed := _failure(
                 workload, requested, hard, None if ledger.uncounted else held, is_stored=is_stored
@@ -122,11 +122,11 @@ def fit_result(
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamShare | None, Vector, Vector]]:
     """Yield the GPUQuota and the team: what each can give the namespace at most, and how much of that is held."""
     yield None, ledger.hard, ledger.held
-    if (team := ledger.team) is not None:
+    if (share := ledger.share) is not None:
         yield (
-            team,
-            team.most,
-            total((ledger.held, positive_difference(team.others, team.guaranteed_to_others))),
+            share,
+            share.most,
+            total((ledger.held, positive_difference(share.others, share.guaranteed_to_others))),
         )
 
 

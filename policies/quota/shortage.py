@@ -54,7 +54,10 @@ def exceeded(
     now: datetime,
     class_pins: ClassPins,
 ) -> Finding:
-    """Return the denial of a request that exceeds `hard` of the namespace. `class_reason`: why it counts for classes."""
+    """Return the denial of a request that exceeds `hard` of its GPUQuota, or of its team.
+
+    class_reason: why it counts for classes.
+    """
     if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
         shortfalls = tuple(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
@@ -94,8 +97,8 @@ def exceeded(
 
 def quota_title(namespace: str, ledger: QuotaLedger) -> str:
     """Return what limits the namespace: `quota vision-cv/default`; if only its team does, `ClusterGPUQuota team-vision`."""
-    is_alone = ledger.team is not None and not ledger.has_quota
-    return team_title(ledger.team.team.name) if ledger.team and is_alone else f"quota {namespace}/{NAME}"
+    is_alone = ledger.share is not None and not ledger.has_quota
+    return team_title(ledger.share.team.name) if ledger.share and is_alone else f"quota {namespace}/{NAME}"
 
 
 def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
@@ -110,9 +113,9 @@ def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[s
     own, of_team = (
         [each.key for each in shortfalls if bool(each.team) is is_team] for is_team in (False, True)
     )
-    contact = ledger.team.team.contact if ledger.team else ""
-    if of_team and ledger.team and not own:
-        title = team_title(ledger.team.team.name)
+    contact = ledger.share.team.contact if ledger.share else ""
+    if of_team and ledger.share and not own:
+        title = team_title(ledger.share.team.name)
         return f"to raise {_fields(of_team)} of {title}", contact or PLATFORM_TEAM
     ask = f"to raise {_fields(own)}"
     if of_team:
@@ -177,7 +180,7 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[
 def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
     """Return which namespace of an exceeded team has the most: `; largest: vision-prod 40`; "" where that does not matter."""
     of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
-    largest = (largest_namespaces(ledger.team, key, most=1) for key in of_team if ledger.team)
+    largest = (largest_namespaces(ledger.share, key, most=1) for key in of_team if ledger.share)
     return next((f"; largest: {text}" for text in largest if text), "")
 
 
@@ -343,7 +346,7 @@ def _details(
     keys = list(dict.fromkeys(each.key for each in shortfalls))
     of_team = [each.key for each in shortfalls if each.team]
     for text, names in _by_text(
-        of_team, lambda key: largest_namespaces(ledger.team, key) if ledger.team else ""
+        of_team, lambda key: largest_namespaces(ledger.share, key) if ledger.share else ""
     ):
         yield f"largest namespaces of {team_title(shortfalls[-1].team)}, {names}: {text}"
     yield from [text for key in keys if (text := idle_holders(ledger.holders.get(key, ()), key, now))][:1]

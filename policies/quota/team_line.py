@@ -116,7 +116,7 @@ class _Room:
     def has_room_for(self, namespace: str, head: Head) -> bool:
         """Whether the quota of the team has room for the head, and the object with its ledgers for what is held."""
         limited, taken = self._limited(namespace, head), self._taken[namespace]
-        share, hard = self.lines[namespace].ledger.team, self._team.hard
+        share, hard = self.lines[namespace].ledger.share, self._team.hard
         if head.held.size > self._space or (share and share.uncounted.intersection(limited)):
             return False
         return all(self._sum[key] - taken[key] + held <= hard[key] for key, held in limited.items())

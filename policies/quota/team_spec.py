@@ -20,7 +20,7 @@ from policies.quota.spec import LimitsSpec
 MAX_NAMESPACES = 500
 """Namespaces of one team, and names in one spec. The ledgers of a team are in one object, which must stay below 1 MiB."""
 AMOUNT_CHARACTERS = 14
-"""Of an amount in that object: ten that quote and separate it, and the number."""
+"""Characters of an amount in that object: ten that quote and separate it, and four of the number."""
 LONGEST_LIMITS = 1280
 """Characters of the names and amounts of `hard` at most: 38 names such as `classes/nvidia-a100`. Each ledger repeats them, and
 takes some 500 besides: 500 * (1280 + 500) and LONGEST_GUARANTEED are 1.021 MB, and 1 MiB is 1.049 MB."""
@@ -34,7 +34,7 @@ _STRICTNESS = (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE, Unc
 
 
 class TeamNamespaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """Namespaces that one of the names matches, or the selector. In a name, `*` and `?` match as in those of files."""
+    """Namespaces that one of the names matches, or the selector. In a name, `*` matches any characters, and `?` one."""
 
     names: tuple[str, ...] = ()
     selector: LabelSelector | None = None
@@ -90,14 +90,16 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         yield from self._guarantee_problems()
         yield from self._size_problems()
         for excess in () if amounts else exceeds(total(self.guarantees.values()), self.amounts):
-            message = f"must be at most hard in sum: {excess.amount} of {excess.key} exceed {excess.hard}"
+            message = (
+                f"must not exceed hard in sum: {excess.key} is {excess.amount}, and hard has {excess.hard}"
+            )
             yield "guaranteed", message
         if not (self.contact.isprintable() and len(self.contact) <= LONGEST_CONTACT):
             yield "contact", f"must be one line of at most {LONGEST_CONTACT} characters"
 
     def warnings(self) -> Iterator[tuple[str, str]]:
         if self.hard.gpus is None:
-            yield "hard", "limits no gpus: what it limits by class or resource is all that bounds the team"
+            yield "hard", "does not limit gpus: only its classes and resources limit the team"
         yield from super().warnings()
 
     def _unreadable_guarantees(self) -> Iterator[tuple[str, str]]:
@@ -113,7 +115,7 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
             if not is_dns_label(namespace):
                 yield at, "must be the name of a namespace"
             elif self.namespaces.selector is None and not self.namespaces.matching(namespace):
-                yield at, "must be a namespace of the team: namespaces.names has none that matches"
+                yield at, "must match an entry of namespaces.names"
             for key, path, _ in raw_limits(hard):
                 if key not in limited:
                     yield f"{at}.{path}", f"must be limited by hard.{path}, too"
@@ -204,12 +206,12 @@ def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
         winner = min(team.name, other.name)
         yield (
             "namespaces.selector",
-            f"equals that of ClusterGPUQuota {other.name}: a namespace that no name matches belongs to {winner}",
+            f"equals the selector of ClusterGPUQuota {other.name}: a namespace that no name matches belongs to {winner}",
         )
 
 
 def _rank(name: str) -> tuple[bool, int]:
-    """Return what orders names before globs, and longer globs before shorter ones."""
+    """Return the sort key: names before globs, and longer globs before shorter ones."""
     return (True, -len(name)) if _is_glob(name) else (False, 0)
 
 

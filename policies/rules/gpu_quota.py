@@ -134,9 +134,9 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     ledger, verdict = outcome.ledger, outcome.verdict
     waiting = ledger.all_waiting if ledger else 0
     facts = f"{_pods(waiting)} before it" if waiting else "next in line"
-    if ledger and ledger.team and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
-        others = f"other namespaces of {team_title(ledger.team.team.name)}"
-        facts = f"{_pods(ledger.team.waiting)} of {others} in line, too"
+    if ledger and ledger.share and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
+        others = f"other namespaces of {team_title(ledger.share.team.name)}"
+        facts = f"{_pods(ledger.share.waiting)} of {others} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now)}"
     return Finding(
@@ -174,9 +174,11 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
         return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    if not waiting and ledger.team is not None:
-        quota, waiting = f"{team_title(ledger.team.team.name)}, of its other namespaces,", ledger.team.waiting
-    message = f"{_pods(waiting)} in line for {quota} must start first"
+    others = ""
+    if not waiting and ledger.share is not None:
+        quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
+        others = " of other namespaces"
+    message = f"{_pods(waiting)}{others} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
@@ -291,9 +293,9 @@ def _fit_warning(
         reason=Reason.QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
         severity=Severity.WARNING,
         path=found.path,
-        contact=(found.team.team.contact if found.team else "") or PLATFORM_TEAM,
+        contact=(found.share.team.contact if found.share else "") or PLATFORM_TEAM,
     )
-    ask = f"to raise {hard_field(found.key)}{f' of {whose}' if found.team else ''}"
+    ask = f"to raise {hard_field(found.key)}{f' of {whose}' if found.share else ''}"
     match failure:
         case FitFailure.POD_TOO_LARGE:
             fix, remedy = _smaller_pod(found, workload, context)
@@ -330,8 +332,8 @@ def _fit_warning(
 
 def _subject(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> str:
     """Return what cannot decide: the quota of the namespace, or that of its team, if only another namespace is not counted."""
-    if reason is VerdictReason.UNCOUNTED and ledger.team is not None and not ledger.uncounted:
-        return team_title(ledger.team.team.name)
+    if reason is VerdictReason.UNCOUNTED and ledger.share is not None and not ledger.uncounted:
+        return team_title(ledger.share.team.name)
     return quota_title(namespace, ledger)
 
 
@@ -342,15 +344,15 @@ def _limits(found: FitResult, namespace: str) -> tuple[str, str, str]:
         found.hard,
         f"the GPUQuota of {namespace} grants {format_amount(found.hard)} in all",
     )
-    if found.team is not None:
-        whose, hard = team_title(found.team.team.name), found.team.team.hard[found.key]
-        granted = f"{whose} {grants(hard, found.team.guaranteed_to_others.get(found.key, NOTHING))}"
+    if found.share is not None:
+        whose, hard = team_title(found.share.team.name), found.share.team.hard[found.key]
+        granted = f"{whose} {grants(hard, found.share.guaranteed_to_others.get(found.key, NOTHING))}"
     return whose, granted, f"{format_amount(found.left)} of {format_amount(hard)} free"
 
 
 def _largest(found: FitResult) -> tuple[str, ...]:
     """Return who has the most of a team that has too little."""
-    largest = largest_namespaces(found.team, found.key) if found.team else ""
+    largest = largest_namespaces(found.share, found.key) if found.share else ""
     return (f"largest namespaces of {_limits(found, '')[0]}: {largest}",) if largest else ()
 
 

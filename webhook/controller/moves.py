@@ -30,7 +30,7 @@ from webhook.controller.teams import TeamMembership
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.ledger_objects import (
     NO_LEDGER_OBJECT,
-    VersionedTeam,
+    VersionedTeamLedgers,
     team_name,
     team_object_name,
 )
@@ -40,14 +40,14 @@ from webhook.quota.team_documents import team_reference
 log = logging.getLogger("gpu_admission.controller")
 
 CALL_SECONDS = 10.0
-"""Timeout of one read or write of a ledger or a ClusterGPUQuota."""
+"""Timeout of one read or write of a ledger, a GPUQuota or a ClusterGPUQuota."""
 MOVE_SECONDS = 8.0
 """How long a worker tries to move one ledger while others write the same objects."""
 PAUSE_SECONDS = 0.02
 
 
 class Step(Enum):
-    """What is to be done next with a ledger and one team."""
+    """The steps above, between the own object of a namespace and the object of one team."""
 
     SEND = "J1"
     ADD = "J2"
@@ -80,7 +80,7 @@ class Joining(VersionedLedger, frozen=True, kw_only=True):
 
 
 class TeamMoves:
-    """For any number of threads, but only one at a time for a namespace."""
+    """Moves ledgers into and out of the objects of teams. For any number of threads, but one at a time for a namespace."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TeamMoves:
         return team_object_name(team) if team and not self._membership.is_beyond(namespace) else ""
 
     def is_beyond(self, namespace: str) -> bool:
-        """Whether its team has too many namespaces, so that it is not counted."""
+        """Whether MAX_NAMESPACES namespaces of its team are before this one, so that the team does not count it."""
         return self._membership.is_beyond(namespace)
 
     def desired_team(self, namespace: str) -> Team | None:
@@ -114,8 +114,8 @@ class TeamMoves:
         known = self._observed.team(team_object_name(team))
         return self._membership.desired(team) or (known.team_ledgers.team if known else None)
 
-    def read(self, namespace: str, place: str) -> tuple[VersionedLedger | None, VersionedTeam | None]:
-        """Return the own object and the team's: the own one did not change before the other was read. Raises LedgerError."""
+    def read(self, namespace: str, place: str) -> tuple[VersionedLedger | None, VersionedTeamLedgers | None]:
+        """Return the own object and the team's. The own one did not change before the other was read. Raises LedgerError."""
         own = self._store.read_own(namespace, CALL_SECONDS)
         while True:
             team = self._store.read_team(team_name(place), CALL_SECONDS)
@@ -128,7 +128,7 @@ class TeamMoves:
         """Return the ledger that has to be counted for the team's object, and then to `join`.
 
         None if it is there, or another ledger of the namespace had to be removed there first. Raises LedgerError, and
-        LedgerConflict if the team's object had to be made.
+        LedgerConflict if the team's object had to be created.
         """
         own, found = self.read(namespace, place)
         step = next_step(namespace, place, own, found.team_ledgers if found else None, belongs=True)
@@ -141,12 +141,12 @@ class TeamMoves:
             return None
         if found is None:
             self._make(team_name(place))
-            raise LedgerConflict("the object of the team was made")
+            raise LedgerConflict("the object of the team was created")
         after = found.team_ledgers.with_ledger(namespace, own.ledger)
         if step is Step.SEND and not self.sizes.fits(
             found.team_ledgers, after, namespace, f"namespace {namespace}"
         ):
-            # Else whoever may write its GPUQuota could keep it out of its team.
+            # Otherwise whoever may write its GPUQuota could make that so large that the namespace stays out of its team.
             denying = replace(own.ledger, used=None)
             if denying != own.ledger:
                 written = self._store.compare_and_swap(namespace, own, denying, CALL_SECONDS)
@@ -156,12 +156,12 @@ class TeamMoves:
         return Joining(after.of(namespace) or own.ledger, found.version, after, own=own)
 
     def _make(self, name: str) -> None:
-        """Make the object of a team without ledgers: a creation names no version, so what was read before may be old.
+        """Create the object of a team without ledgers. A creation names no version, so a ledger that was read before may be old.
 
-        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again. With one that cannot be read, the
-        object would limit nothing.
+        If the ClusterGPUQuota is gone, the ledger that is on its way leaves the team again. If it cannot be read, the object
+        would limit nothing, so this raises LedgerError.
         """
-        if self._membership.is_broken(name):
+        if self._membership.is_unreadable(name):
             raise LedgerError(f"ClusterGPUQuota {name} cannot be read", transient=False)
         gone = Team(name=name, uid="", generation=0, hard={})
         made = TeamLedgers(self._membership.desired(name) or gone)
@@ -193,7 +193,7 @@ class TeamMoves:
             belongs = self.place_of(namespace) == place
             step = next_step(namespace, place, own, team.team_ledgers if team else None, belongs=belongs)
             if team is None or step not in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
-                self._find(namespace, own, team)
+                self._observe_place(namespace, own, team)
                 return
             try:
                 self._leave(namespace, step, own, team)
@@ -211,8 +211,10 @@ class TeamMoves:
             )
             self._events.put(event)
 
-    def _find(self, namespace: str, own: VersionedLedger | None, team: VersionedTeam | None) -> None:
-        """Record where the ledger is. If that is neither here nor its own object, it is read again."""
+    def _observe_place(
+        self, namespace: str, own: VersionedLedger | None, team: VersionedTeamLedgers | None
+    ) -> None:
+        """Observe where the ledger is. If neither of these objects has it, forget it, so that it is read again."""
         if team is not None and team.team_ledgers.has(namespace):
             self._observed.observe_team(team)
             return
@@ -222,13 +224,15 @@ class TeamMoves:
         if own is not None:
             self._observed.observe(namespace, own)
 
-    def _leave(self, namespace: str, step: Step, own: VersionedLedger | None, team: VersionedTeam) -> None:
+    def _leave(
+        self, namespace: str, step: Step, own: VersionedLedger | None, team: VersionedTeamLedgers
+    ) -> None:
         ledgers = team.team_ledgers
         if step is Step.RETURN and own is not None:
             returned = returned_ledger(ledgers.ledgers[namespace])
             written = self._store.compare_and_swap(namespace, own, returned, CALL_SECONDS)
             self._observed.observe(namespace, written)
-            self._tell(ledgers.team, namespace, "NamespaceLeft", "is not counted for the team any more")
+            self._tell(ledgers.team, namespace, "NamespaceLeft", "is no longer counted for the team")
             return
         after = ledgers.leave(namespace) if step is Step.FREEZE else ledgers.without(namespace)
         self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
@@ -237,7 +241,7 @@ class TeamMoves:
 def returned_ledger(ledger: QuotaLedger) -> QuotaLedger:
     """Return what the own object has of a ledger that leaves a team.
 
-    Without a GPUQuota it has no limits. So it denies until it is counted for another team, or deleted.
+    Without a GPUQuota it has no limits. So it becomes uncounted, and denies until it is counted for another team, or deleted.
     """
     if ledger.has_quota:
         return ledger

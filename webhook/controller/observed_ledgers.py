@@ -15,7 +15,7 @@ import msgspec
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from webhook.quota.ledger_objects import VersionedTeam, team_object_name
+from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
 from webhook.quota.store import VersionedLedger
 
 
@@ -43,7 +43,7 @@ class ObservedLedgers:
         self._no_quota = no_quota
         self._lock = threading.Lock()
         self._observed: dict[str, _Observation] = {}
-        self._teams: dict[str, VersionedTeam] = {}
+        self._teams: dict[str, VersionedTeamLedgers] = {}
         """By the name of the object."""
 
     def get(self, namespace: str) -> VersionedLedger | None:
@@ -81,7 +81,7 @@ class ObservedLedgers:
         found = ((namespace, self.get(namespace)) for namespace in list(self._observed))
         return [namespace for namespace, each in found if each and each.ledger.is_full]
 
-    def team(self, place: str) -> VersionedTeam | None:
+    def team(self, place: str) -> VersionedTeamLedgers | None:
         """Return the newest observed version of a team's object."""
         return self._teams.get(place)
 
@@ -92,14 +92,14 @@ class ObservedLedgers:
     def observe(self, namespace: str, ledger_object: VersionedLedger) -> None:
         """Record a ledger that was just read or written, unless a newer version is recorded: they come in any order."""
         if ledger_object.team_ledgers is not None:
-            self.observe_team(VersionedTeam(ledger_object.team_ledgers, ledger_object.version))
+            self.observe_team(VersionedTeamLedgers(ledger_object.team_ledgers, ledger_object.version))
         else:
             with self._lock:
                 version = int(ledger_object.version)
                 if self._version_of(namespace) < version:
                     self._record(namespace, ledger_object.ledger, namespace, version)
 
-    def observe_team(self, found: VersionedTeam) -> None:
+    def observe_team(self, found: VersionedTeamLedgers) -> None:
         """Record the ledgers in a team's object in the same way."""
         team_ledgers, version = found.team_ledgers, int(found.version)
         place = team_object_name(team_ledgers.team.name)

@@ -33,7 +33,7 @@ from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.moves import Joining, TeamMoves
+from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
 from webhook.controller.teams import desired_ledger
@@ -47,8 +47,6 @@ from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
 
-CALL_SECONDS = 10.0
-"""Timeout of one read or write of a ledger or a GPUQuota."""
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
@@ -167,7 +165,7 @@ class QuotaReconciler:
     def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
         """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
         # A ledger that joins a team has its turn there, with the others.
-        turn = None if ledger.team else self.line.take_turn(namespace, ledger)
+        turn = None if ledger.share else self.line.take_turn(namespace, ledger)
         return turn or Turn(ledger, (), {})
 
     def start(self, namespace: str, lifts: tuple[str, ...]) -> None:
@@ -418,7 +416,7 @@ class QuotaReconciler:
 
 def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     """Whether a count has to be written. Newer revisions alone need no write: they only must not go back."""
-    same = msgspec.structs.replace(after, revisions=before.revisions, team=before.team)
+    same = msgspec.structs.replace(after, revisions=before.revisions, share=before.share)
     if not _is_spending_news(before, after):
         same = msgspec.structs.replace(same, spending=before.spending)
     return same != before

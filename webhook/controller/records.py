@@ -28,7 +28,7 @@ from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import (
     LedgerObjectError,
     TeamObjects,
-    VersionedTeam,
+    VersionedTeamLedgers,
     decode_ledger_object,
     is_team_object,
 )
@@ -362,7 +362,7 @@ class LedgerRecord(msgspec.Struct, frozen=True):
     namespace: str
     versioned: VersionedLedger | None = None
     problem: str = ""
-    team: VersionedTeam | None = None
+    team: VersionedTeamLedgers | None = None
 
     @property
     def ledger(self) -> QuotaLedger | None:

@@ -17,10 +17,9 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.controller.moves import TeamMoves
+from webhook.controller.moves import CALL_SECONDS, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import (
-    CALL_SECONDS,
     CONTEND_AGAIN,
     CONTEND_SECONDS,
     SOON,
@@ -31,7 +30,7 @@ from webhook.controller.reconciler import (
 from webhook.controller.team_sizes import THE_SPEC
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.ledger_objects import VersionedTeam, team_name
+from webhook.quota.ledger_objects import VersionedTeamLedgers, team_name
 from webhook.quota.store import LedgerConflict
 
 log = logging.getLogger("gpu_admission.controller")
@@ -44,7 +43,7 @@ _Known = tuple[QuotaLedger, Counting]
 
 
 class TeamReconciler:
-    """For any number of threads, but only one at a time for a team."""
+    """Reconciles team objects, named `place`. For any number of threads, but only one at a time for a team."""
 
     def __init__(
         self,
@@ -61,36 +60,43 @@ class TeamReconciler:
     def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
 
-        A namespace in which pods wait has its turn with any other, so it is counted, too. One whose ledger stands in its own
-        object joins the team, if it belongs to it. What takes longer than CONTEND_SECONDS is continued in a later call. Raises
-        LedgerError, `errors.ApiError`.
+        Namespaces in which pods wait are counted, too, because they take turns. One whose ledger stands in its own
+        object joins the team after these counts, if it belongs to it. What takes longer than CONTEND_SECONDS is continued in a
+        later call.
         """
         begun = monotonic()
         team = self._observed.team(place)
         leaving = team.team_ledgers.leaving if team and place in names else ()
         waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
-        here = list[str]()
+        here, joining = list[str](), list[str]()
         for namespace in [name for name in outcomes if name != place]:
             if namespace not in leaving and self._observed.place(namespace) == namespace:
-                self._join(namespace, outcomes, begun)
+                joining.append(namespace)
             elif namespace in leaving or self._moves.place_of(namespace) != place:
                 outcomes[namespace] = outcomes[place] = SOON  # it may be empty then
                 if monotonic() < begun + CONTEND_SECONDS:
                     self._leave(place, namespace, outcomes)
             else:
                 here.append(namespace)
-        self._count(place, [name for name in here if outcomes[name] is None], outcomes)
+        due = [name for name in here if outcomes[name] is None]
+        try:
+            self._count(place, due, outcomes)
+        except (LedgerError, errors.ApiError) as error:
+            outcomes.update(dict.fromkeys((place, *due), error))
+        self._join(joining, outcomes)
         return outcomes
 
-    def _join(self, namespace: str, outcomes: dict[str, Outcome], begun: float) -> None:
-        """Reconcile a ledger in its own object. One after the other: each writes the object of the team."""
-        outcomes[namespace] = SOON
-        if monotonic() < begun + CONTEND_SECONDS:
-            try:
-                outcomes[namespace] = self._quotas.reconcile(namespace)
-            except (LedgerError, errors.ApiError) as error:
-                outcomes[namespace] = error
+    def _join(self, joining: Sequence[str], outcomes: dict[str, Outcome]) -> None:
+        """Reconcile ledgers in their own objects. One after the other: each writes the object of the team."""
+        begun = monotonic()
+        for namespace in joining:
+            outcomes[namespace] = SOON
+            if monotonic() < begun + CONTEND_SECONDS:
+                try:
+                    outcomes[namespace] = self._quotas.reconcile(namespace)
+                except (LedgerError, errors.ApiError) as error:
+                    outcomes[namespace] = error
 
     def _leave(self, place: str, namespace: str, outcomes: dict[str, Outcome]) -> None:
         outcomes[namespace] = SOON
@@ -108,7 +114,7 @@ class TeamReconciler:
             try:
                 team = self._current(place, fresh=place in self._contended)
                 if team is not None:
-                    team = self._with_specs(team, due, outcomes)
+                    team = self._with_specs(team, due, outcomes, begun)
                 for namespace in due:
                     if team is None or not team.team_ledgers.has(namespace):
                         # It left already: this finds where its ledger is now.
@@ -152,7 +158,7 @@ class TeamReconciler:
                 outcomes[namespace] = CONTEND_AGAIN
                 continue
             try:
-                in_team = replace(ledger, team=ledgers.share(namespace))
+                in_team = replace(ledger, share=ledgers.share(namespace))
                 counting = self._quotas.count(namespace, in_team, begun)
                 if isinstance(counting, float):
                     outcomes[namespace] = counting
@@ -166,7 +172,9 @@ class TeamReconciler:
                 outcomes[namespace] = error
         return again
 
-    def _write(self, team: VersionedTeam, known: Mapping[str, _Known], outcomes: dict[str, Outcome]) -> None:
+    def _write(
+        self, team: VersionedTeamLedgers, known: Mapping[str, _Known], outcomes: dict[str, Outcome]
+    ) -> None:
         """Write the counts in one swap, each with what is held for its pods in line beside that of the others."""
         before = counted = after = team.team_ledgers
         for namespace, (_, counting) in known.items():
@@ -183,7 +191,7 @@ class TeamReconciler:
             self._quotas.start(namespace, turn.lifts(namespace))
             outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
 
-    def _current(self, place: str, *, fresh: bool) -> VersionedTeam | None:
+    def _current(self, place: str, *, fresh: bool) -> VersionedTeamLedgers | None:
         """Return the object with the spec of its ClusterGPUQuota. None if there is neither.
 
         Without a ClusterGPUQuota it keeps the last spec until it has no ledgers. Then it is deleted.
@@ -192,7 +200,9 @@ class TeamReconciler:
         team = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
         if team is not None:
             self._observed.observe_team(team)
-            if team.team_ledgers.team == self._membership.desired(name) or self._membership.is_broken(name):
+            if team.team_ledgers.team == self._membership.desired(name) or self._membership.is_unreadable(
+                name
+            ):
                 self._moves.sizes.forget(name, THE_SPEC)
                 return team
         desired = self._store.read_desired_team(name, CALL_SECONDS)
@@ -202,7 +212,7 @@ class TeamReconciler:
             self._store.delete(place, team.version, CALL_SECONDS)
             self._observed.forget_team(place)
             return None
-        before = team or VersionedTeam(TeamLedgers(desired))
+        before = team or VersionedTeamLedgers(TeamLedgers(desired))
         if team is not None and before.team_ledgers.team == desired:
             return team
         after = before.team_ledgers.with_team(desired)
@@ -213,15 +223,21 @@ class TeamReconciler:
         return written
 
     def _with_specs(
-        self, team: VersionedTeam, due: Sequence[str], outcomes: dict[str, Outcome]
-    ) -> VersionedTeam:
-        """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it."""
+        self, team: VersionedTeamLedgers, due: Sequence[str], outcomes: dict[str, Outcome], begun: float
+    ) -> VersionedTeamLedgers:
+        """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it.
+
+        Half of the time is for the counts: a GPUQuota that does not fit is read every time.
+        """
         ledgers = team.team_ledgers
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
             watched = desired_ledger(self._quotas.watched_quota(namespace), ledgers.team)
             if watched is not None and watched.spec == ledger.spec:
                 self._moves.sizes.forget(ledgers.team.name, namespace)
+                continue
+            if monotonic() > begun + CONTEND_SECONDS / 2:
+                outcomes[namespace] = CONTEND_AGAIN
                 continue
             try:
                 desired = desired_ledger(self._store.read_desired(namespace, CALL_SECONDS), ledgers.team)

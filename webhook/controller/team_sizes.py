@@ -1,7 +1,8 @@
 """Whether the ledgers of a team fit one object, and what is not in force because they would not.
 
 The specs of ClusterGPUQuotas are bounded so that 500 namespaces fit (`policies.quota.team_spec`). The limits of their GPUQuotas
-come on top. An object that cannot be written never frees quota, so what would make it too large is left out, and said.
+come on top. An object that cannot be written never frees quota. So what would make it too large is left out, and condition
+TooLarge names it.
 """
 
 import logging
@@ -20,9 +21,13 @@ log = logging.getLogger("gpu_admission.controller")
 THE_SPEC = ""
 """In place of a namespace: the spec of the ClusterGPUQuota."""
 
+SPEC_PARTS = 16
+"""One of so many equal parts of the room is for changes of that spec: 64 KiB, or four classes more for each of 500 namespaces.
+GPUQuotas may not take it. Else whoever may write them could keep a limit that `hard` gains from being in force."""
+
 
 class TeamSizes:
-    """For any number of threads."""
+    """Remembers by team what is left out of its object. For any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,9 +35,10 @@ class TeamSizes:
         """By team and namespace: what is not in force."""
 
     def fits(self, before: TeamLedgers, after: TeamLedgers, namespace: str, what: str) -> bool:
-        """Whether the object has room for a change, and note if `what` is left out. One that is too large may not grow."""
-        size = _size(after)
-        if size <= LONGEST_BODY or size <= _size(before):
+        """Whether the object has room for a change. If not, `what` is left out. One that is too large may not grow."""
+        size, ledger = _size(after), after.ledgers.get(namespace)
+        has_quota = ledger is not None and bool(ledger.quota_uid)
+        if size <= LONGEST_BODY - has_quota * (LONGEST_BODY // SPEC_PARTS) or size <= _size(before):
             self.forget(after.team.name, namespace)
             return True
         with self._lock:

@@ -202,9 +202,9 @@ def _too_many(members: Sequence[str]) -> Verdict:
 
 def _too_large(left_out: Sequence[str]) -> Verdict:
     if not left_out:
-        return FALSE, "Fits", "one object has all its ledgers"
-    why = "one object has all ledgers of the team, and would be too large"
-    return TRUE, "NoRoom", f"{why}: not in force: {shown_names(left_out)}"
+        return FALSE, "Fits", "all ledgers of the team fit one object"
+    why = "the object with the ledgers of the team has no more room"
+    return TRUE, "NoRoom", f"not in force: {shown_names(left_out)}; {why}"
 
 
 def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
@@ -213,4 +213,4 @@ def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
     if ledger_object.team is None:
         where = f"{KIND} {ledger_object.namespace}"
         return f"{ledger_object.problem}: requests are denied until {where} is deleted"
-    return f"{record.problem}: what was in force before stays"
+    return f"{record.problem}: what was in force before stays in force"

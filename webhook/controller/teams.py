@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team
-from policies.quota.team_spec import MAX_NAMESPACES, Teams, stricter
+from policies.quota.team_spec import MAX_NAMESPACES, TeamNamespaces, Teams, stricter
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource
 from webhook.configuration.documents import API_VERSION
@@ -65,7 +65,7 @@ class TeamMembership:
             return self._team_of.get(namespace, "")
 
     def last_team_of(self, namespace: str) -> str:
-        """Return the team of a namespace when that was last found out. For callers that hold a lock: it takes none."""
+        """Return the team of a namespace, perhaps an old one, "" if none. It takes no lock, so callers may hold one."""
         return self._team_of.get(namespace, "")
 
     def members(self, team: str) -> list[str]:
@@ -82,11 +82,11 @@ class TeamMembership:
             return bisect_left(members, namespace) >= MAX_NAMESPACES
 
     def desired(self, team: str) -> Team | None:
-        """Return the spec of the ClusterGPUQuota in the watch. None without one, or if it cannot be read."""
+        """Return the spec of the ClusterGPUQuota in the informer. None without one, or if it cannot be read."""
         record = self._records.get(team)
         return record.team if record else None
 
-    def is_broken(self, team: str) -> bool:
+    def is_unreadable(self, team: str) -> bool:
         """Whether there is a ClusterGPUQuota, and it cannot be read. Then what is in force stays."""
         record = self._records.get(team)
         return record is not None and record.spec is None
@@ -109,7 +109,9 @@ class TeamMembership:
             elif self._records.get(changed.name) == before:
                 del self._records[changed.name]
             # Everything that belongs to some team may now belong to another one. That takes long, so it is not done here.
-            self._is_stale = self._is_stale or after is None or _matches(before) != _matches(after)
+            self._is_stale = (
+                self._is_stale or after is None or _namespaces_of(before) != _namespaces_of(after)
+            )
         self._changed(before, after)
 
     def _refresh(self) -> None:
@@ -148,8 +150,8 @@ class TeamMembership:
             del self._members[team]
 
 
-def _matches(record: TeamRecord | None) -> object:
-    return record and record.namespaces
+def _namespaces_of(record: TeamRecord | None) -> TeamNamespaces | None:
+    return record.namespaces if record else None
 
 
 def desired_ledger(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger | None:

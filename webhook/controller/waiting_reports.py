@@ -214,8 +214,8 @@ def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     over = positive_difference(needed, ledger.hard)
     limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
     whose = "the quota grants"
-    if not limits and ledger.team is not None:
-        most, whose = ledger.team.most, f"{team_title(ledger.team.team.name)} grants its namespace at most"
+    if not limits and ledger.share is not None:
+        most, whose = ledger.share.most, f"{team_title(ledger.share.team.name)} grants its namespace at most"
         limits = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
     return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
 
@@ -232,7 +232,7 @@ def _spent(needed: Vector, ledger: QuotaLedger) -> str:
 def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
     """Return the place of a pod, and what it waits for there, of its quota or of that of the team."""
     where = "next in line" if place.number == 1 else f"{place.number}{_ordinal(place.number)} in line"
-    share, held, of = ledger.team if place.for_team else None, ledger.held, ""
+    share, held, of = ledger.share if place.for_team else None, ledger.held, ""
     hard = ledger.hard
     if share is not None:
         where, of, hard = f"{where} of its namespace", f" of {team_title(share.team.name)}", share.team.hard

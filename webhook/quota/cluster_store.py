@@ -21,7 +21,7 @@ from webhook.quota.ledger_objects import (
     PLURAL,
     LedgerObjectError,
     TeamObjects,
-    VersionedTeam,
+    VersionedTeamLedgers,
     decode_identity,
     decode_ledger_object,
     encode_ledger_object,
@@ -93,7 +93,7 @@ class ClusterStore:
             found = self._get(self._path(namespace), PLURAL, seconds)
             return None if found is None else decode_ledger_object(found)
 
-    def read_team(self, name: str, seconds: float) -> VersionedTeam | None:
+    def read_team(self, name: str, seconds: float) -> VersionedTeamLedgers | None:
         """Read the object of the team of that name. None without one. Raises LedgerError."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(team_object_name(name)), PLURAL, seconds)
@@ -142,11 +142,11 @@ class ClusterStore:
         identity = self._swap(namespace, before.version, body, seconds)
         return VersionedLedger(replace(ledger, ledger_uid=identity.uid), identity.resource_version)
 
-    def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeam:
+    def swap_team(self, version: str, team_ledgers: TeamLedgers, seconds: float) -> VersionedTeamLedgers:
         """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
         name, body = team_object_name(team_ledgers.team.name), self._teams.encode(version, team_ledgers)
         identity = self._swap(name, version, body, seconds)
-        return VersionedTeam(team_ledgers, identity.resource_version, identity.uid)
+        return VersionedTeamLedgers(team_ledgers, identity.resource_version, identity.uid)
 
     def _swap(self, name: str, version: str, body: bytes, seconds: float) -> Identity:
         with _as_ledger_errors("written"):

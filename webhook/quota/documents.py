@@ -147,7 +147,7 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     @classmethod
     def of(cls, ledger: QuotaLedger) -> "ShareStatus | None":
         """Return what a ledger sees of its team. None without one."""
-        if (share := ledger.team) is None:
+        if (share := ledger.share) is None:
             return None
         hard, held = share.team.hard, ledger.held
         return cls(

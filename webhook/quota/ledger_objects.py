@@ -42,7 +42,7 @@ class LedgerObjectError(ValueError):
     """The ledger object cannot be read. The message says where."""
 
 
-class VersionedTeam(msgspec.Struct, frozen=True):
+class VersionedTeamLedgers(msgspec.Struct, frozen=True):
     """The ledgers of a team as they were read, and the uid of the object. No version: it is not stored yet."""
 
     team_ledgers: TeamLedgers
@@ -228,7 +228,7 @@ class TeamObjects:
     def __init__(self) -> None:
         self._last: dict[str, _LastVersion] = {}
 
-    def decode(self, document: bytes | msgspec.Raw) -> VersionedTeam:
+    def decode(self, document: bytes | msgspec.Raw) -> VersionedTeamLedgers:
         """Return the ledgers in the object of a team. Raises LedgerObjectError."""
         try:
             read = _OBJECT.decode(document)
@@ -250,7 +250,7 @@ class TeamObjects:
         except ValueError as error:  # of msgspec, amounts and numbers
             raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
         self._remember(metadata.name, _LastVersion(team_ledgers, spec, by_namespace))
-        return VersionedTeam(team_ledgers, metadata.resource_version, metadata.uid)
+        return VersionedTeamLedgers(team_ledgers, metadata.resource_version, metadata.uid)
 
     def encode(self, version: str, team_ledgers: TeamLedgers) -> bytes:
         """Return the body that replaces this version of a team's ledgers.

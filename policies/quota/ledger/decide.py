@@ -240,16 +240,16 @@ class _Batch:
 
     def _passes_others(self, reservation: Reservation) -> bool:
         """Whether it takes from the team what pods of other namespaces wait for, and not only what its own is guaranteed."""
-        team = self._ledger.team
-        if team is None or not team.waiting:
+        share = self._ledger.share
+        if share is None or not share.waiting:
             return False
         held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))
-        return not team.is_guaranteed(held, reservation.demand)
+        return not share.is_guaranteed(held, reservation.demand)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether another namespace of the team has a ledger without one of its dimensions."""
-        team = self._ledger.team
-        return team is not None and not team.uncounted.isdisjoint(reservation.demand)
+        share = self._ledger.share
+        return share is not None and not share.uncounted.isdisjoint(reservation.demand)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would take more characters than they may."""
@@ -276,7 +276,7 @@ class _Batch:
 
     def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
         """Return the exceeded dimensions, if the reservation adds `growth` to what is reserved."""
-        used, hard, share = self._ledger.used or {}, self._ledger.hard, self._ledger.team
+        used, hard, share = self._ledger.used or {}, self._ledger.hard, self._ledger.share
         found, of_team = [], []
         for key, requested in sorted(reservation.demand.items()):
             reserved = self._reserved.get(key, NOTHING)

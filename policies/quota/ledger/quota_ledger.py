@@ -85,8 +85,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
 
-    `team` is what it sees of its team, whose object it stands in; it is not written with it. `moved_to` is the name of the object
-    into which the ledger of the namespace moved: then nothing is decided by this one.
+    `share` is what it sees of its team, if it stands in the object of one. It is not written. `moved_to` is the name of the
+    object into which the ledger moved: then nothing is decided by this one.
     """
 
     ledger_uid: str = ""
@@ -107,7 +107,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """Largest holders by dimension of `hard`, few enough to be written often; for people."""
     budget: Budget | None = None
     spending: Spending | None = None
-    team: TeamShare | None = None
+    share: TeamShare | None = None
     moved_to: str = ""
 
     @property
@@ -127,7 +127,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limited(self) -> frozenset[str]:
         """The dimensions of `hard`, and those of the team's."""
-        return frozenset((*self.hard, *(self.team.team.hard if self.team else ())))
+        return frozenset((*self.hard, *(self.share.team.hard if self.share else ())))
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -173,8 +173,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         free = []
         if key in self.hard:
             free.append(self.hard[key] - held)
-        if self.team is not None and key in self.team.team.hard:
-            free.append(self.team.free(key, held))
+        if self.share is not None and key in self.share.team.hard:
+            free.append(self.share.free(key, held))
         return min(free)
 
     @property
@@ -190,7 +190,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def most(self) -> Vector:
         """What the namespace can have at most: `hard`, and that of the team without what is guaranteed to others."""
-        team = self.team.most if self.team else {}
+        team = self.share.most if self.share else {}
         return {**self.hard, **{key: min(amount, self.hard.get(key, amount)) for key, amount in team.items()}}
 
     def using(self, used: Vector) -> "QuotaLedger":
@@ -211,7 +211,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pods_before(self) -> int:
         """The pods that go before a new one, also those of other namespaces that wait for the team."""
-        return self.all_waiting + (self.team.waiting if self.team else 0)
+        return self.all_waiting + (self.share.waiting if self.share else 0)
 
     @property
     def demand_key(self) -> DemandKey:

@@ -155,7 +155,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         waiting=listing.waiting,
         # Until a turn says who of them waits for the team, all may.
-        waiting_for_team=listing.waiting if ledger.team else 0,
+        waiting_for_team=listing.waiting if ledger.share else 0,
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,

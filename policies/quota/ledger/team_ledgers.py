@@ -67,22 +67,22 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         """Return the ledger of a namespace, with its share of the team. None if it is not decided by this object."""
         if not self.has(namespace):
             return None
-        return replace(self.ledgers[namespace], team=self.share(namespace))
+        return replace(self.ledgers[namespace], share=self.share(namespace))
 
     def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "TeamLedgers":
-        """Return these with this ledger of the namespace, which may be new here."""
-        ledgers = {**self.ledgers, namespace: replace(ledger, team=None, moved_to="")}
+        """Return the ledgers of the team with this one for the namespace, which may be new here."""
+        ledgers = {**self.ledgers, namespace: replace(ledger, share=None, moved_to="")}
         return self._after(ledgers, self.leaving, (namespace,))
 
     def later(self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str]) -> "TeamLedgers":
-        """Return a later version of these, under the same spec of the team."""
+        """Return a later version of the object, under the same spec of the team."""
         changed = [name for name, ledger in ledgers.items() if self.ledgers.get(name) is not ledger]
         return self._after(ledgers, leaving, (*changed, *(self.ledgers.keys() - ledgers.keys())))
 
     def _after(
         self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str], changed: Iterable[str]
     ) -> "TeamLedgers":
-        """Return these after ledgers changed. The sums follow by difference: adding up 500 ledgers takes several ms."""
+        """Return the object after these ledgers changed. Sums follow by difference: adding up 500 ledgers takes several ms."""
         after = TeamLedgers(self.team, ledgers, leaving)
         taken, sums = dict(self.taken), self._sums
         after.__dict__["taken"] = taken
@@ -99,11 +99,11 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         return replace(self, team=team)
 
     def leave(self, namespace: str) -> "TeamLedgers":
-        """Return these with a frozen ledger of the namespace."""
+        """Return the object with the ledger of the namespace frozen."""
         return self._after(self.ledgers, self.leaving | {namespace}, ())
 
     def without(self, namespace: str) -> "TeamLedgers":
-        """Return these without the frozen ledger of a namespace that has moved."""
+        """Return the object without the frozen ledger of a namespace that has moved."""
         ledgers = {name: ledger for name, ledger in self.ledgers.items() if name != namespace}
         return self._after(ledgers, self.leaving - {namespace}, (namespace,))
 

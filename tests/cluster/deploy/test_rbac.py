@@ -134,7 +134,7 @@ def test_a_team_is_reviewed_together_with_the_others(
     assert "overlaps vision-* of ClusterGPUQuota a: a namespace that both match belongs to b" in warned, (
         running
     )
-    assert "spec.guaranteed: must be at most hard in sum: 9 of gpus exceed 8" in refused
+    assert "spec.guaranteed: must not exceed hard in sum: gpus is 9, and hard has 8" in refused
     assert (WEBHOOK, "list", "clustergpuquotas") in {request[:3] for request in requested(audit_log)}
     assert not forbidden(audit_log)
 

@@ -119,7 +119,7 @@ def test_a_stored_one_that_is_not_valid_says_what_is_wrong(plane: ControlPlane) 
     begins = "the ClusterGPUQuota cannot be read: "
     assert said == {
         "older": f'{begins}must be an amount such as 16, "0.5" or "2/7", not "many" - at `$.hard.gpus`: it limits nothing',
-        "sums": f"{begins}must be at most hard in sum: 6 of gpus exceed 4 - at `$.guaranteed`: it limits nothing",
+        "sums": f"{begins}must not exceed hard in sum: gpus is 6, and hard has 4 - at `$.guaranteed`: it limits nothing",
     }
     lines = plane.kubectl("get", "cgpuq", "older", "sums", "--no-headers").stdout.splitlines()
     assert ["Unreadable" in line for line in lines] == [True, True]

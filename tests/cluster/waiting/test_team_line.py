@@ -89,7 +89,7 @@ def test_a_gang_that_its_team_has_no_room_for_keeps_what_is_free(
     assert eventually(lambda: cv.ledger_object().waiting_for_team == 2)
     status, answer = denies.create({"metadata": {"name": "late"}, "spec": POD})
     assert status == 403
-    assert f"2 pods in line for ClusterGPUQuota {team.name}" in answer["message"]
+    assert f"2 pods of other namespaces in line for ClusterGPUQuota {team.name}" in answer["message"]
     prod.pod("own")
     assert not prod.waits("own")
     prod.pod("more", 2)

@@ -212,14 +212,14 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         team_ledger(USED, waiting=3),
         VerdictReason.OTHERS_WAIT,
         OnExceeded.DENY,
-        "try again when they have started; 3 pods in line for ClusterGPUQuota team-vision, of its other namespaces, must start "
+        "try again when they have started; 3 pods of other namespaces in line for ClusterGPUQuota team-vision must start "
         "first; or ask the platform team if it persists [gpu-quota]",
     ),
     pods_of_another_namespace_wait_and_it_may_join=(
         team_ledger(USED, waiting=1),
         VerdictReason.OTHERS_WAIT,
         OnExceeded.QUEUE,
-        "create the pod again: it then waits, too; 1 pod in line for ClusterGPUQuota team-vision, of its other namespaces, must "
+        "create the pod again: it then waits, too; 1 pod of other namespaces in line for ClusterGPUQuota team-vision must "
         "start first; or ask the platform team if it persists [gpu-quota]",
     ),
     the_line_of_a_namespace_with_a_quota=(

@@ -70,6 +70,7 @@ OLD, NEW = [waiter("a", since="1")], [waiter("b", since="2")]
     where_less_is_held=(5, 3, 1, {}, "b"),
     where_less_is_held_beyond_the_guarantee=(5, 1, 3, {"b": 3}, "b"),
     what_is_within_a_guarantee_passes_one_that_does_not_fit=(5, 1, 3, {"b": 4}, "b"),
+    so_does_what_takes_exactly_the_guarantee=(4, 3, 0, {"a": 3, "b": 1}, "b"),
     but_not_what_is_beyond_it=(4, 0, 3, {"b": 3}, "a"),
 )
 def test_the_order_of_namespaces(hard: int, a: int, b: int, guaranteed: Amounts, want: str) -> None:

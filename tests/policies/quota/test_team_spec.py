@@ -77,8 +77,8 @@ def team(name: str, *names: str, **labels: str) -> TeamMatch:
             "guaranteed": {"a": {"gpus": 6, "classes": {"nvidia-t4": "1.5"}}, "b": {"gpus": 3, "classes": {"nvidia-t4": 1}}},
         },
         [
-            "guaranteed: must be at most hard in sum: 5/2 of classes/nvidia-t4 exceed 2",
-            "guaranteed: must be at most hard in sum: 9 of gpus exceed 8",
+            "guaranteed: must not exceed hard in sum: classes/nvidia-t4 is 5/2, and hard has 2",
+            "guaranteed: must not exceed hard in sum: gpus is 9, and hard has 8",
         ],
     ),
     guarantee_of_what_is_unlimited=(
@@ -93,7 +93,7 @@ def team(name: str, *names: str, **labels: str) -> TeamMatch:
         {"names": ["vision-*"]},
         {"guaranteed": {"visoin-prod": {"gpus": 1}, "A": {"gpus": 1}}},
         [
-            "guaranteed[visoin-prod]: must be a namespace of the team: namespaces.names has none that matches",
+            "guaranteed[visoin-prod]: must match an entry of namespaces.names",
             "guaranteed[A]: must be the name of a namespace",
         ],
     ),
@@ -105,7 +105,7 @@ def team(name: str, *names: str, **labels: str) -> TeamMatch:
         [
             "namespaces: must have names, selector or both",
             'hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x"',
-            "guaranteed[a]: must be a namespace of the team: namespaces.names has none that matches",
+            "guaranteed[a]: must match an entry of namespaces.names",
             "guaranteed[a].resources[r]: must be limited by hard.resources[r], too",
             "contact: must be one line of at most 256 characters",
         ],
@@ -210,7 +210,7 @@ def test_the_stricter_of_two(one: UnclassifiedPods, other: UnclassifiedPods, wan
     ),
     same_labels=(
         team("t", team="audio"),
-        ["namespaces.selector: equals that of ClusterGPUQuota both: a namespace that no name matches belongs to both"],
+        ["namespaces.selector: equals the selector of ClusterGPUQuota both: a namespace that no name matches belongs to both"],
     ),
 )  # fmt: skip
 def test_who_shares_namespaces_is_told_whose_they_are(own: TeamMatch, want: list[str]) -> None:
@@ -222,7 +222,7 @@ def test_who_shares_namespaces_is_told_whose_they_are(own: TeamMatch, want: list
     ("fields", "want"),
     no_total=(
         {"hard": {"classes": {"nvidia-t4": 1}}},
-        ["hard: limits no gpus: what it limits by class or resource is all that bounds the team"],
+        ["hard: does not limit gpus: only its classes and resources limit the team"],
     ),
     total_only=(
         {"hard": {"gpus": 1, "classes": {"nvidia-t4": 1}}, "unclassifiedPods": "TotalOnly"},

@@ -231,7 +231,7 @@ class Controller:
         membership: Any = SimpleNamespace(
             team_of=world.belongs.__getitem__,
             is_beyond=lambda _namespace: False,
-            is_broken=lambda _team: False,
+            is_unreadable=lambda _team: False,
             desired=self._desired_team,
         )
         events: Any = SimpleNamespace(put=lambda _record: None)

@@ -15,7 +15,7 @@ from tests.policies.quota.ledger.test_team_ledgers import team
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.records import LedgerRecord
-from webhook.quota.ledger_objects import VersionedTeam, team_object_name
+from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
 from webhook.quota.store import VersionedLedger
 
 TEAM = team({"gpus": 4})
@@ -99,7 +99,7 @@ def of_team(
     version: int, *, leaving: frozenset[str] = frozenset(), spec: Any = TEAM, **ledgers: QuotaLedger
 ) -> LedgerRecord:
     found = TeamLedgers(spec, {f"vision-{name}": each for name, each in ledgers.items()}, leaving)
-    return LedgerRecord("of-team", PLACE, team=VersionedTeam(found, str(version), "of-team"))
+    return LedgerRecord("of-team", PLACE, team=VersionedTeamLedgers(found, str(version), "of-team"))
 
 
 @cases(

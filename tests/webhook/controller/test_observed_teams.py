@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.policies.quota.ledger.test_team_ledgers import team
 from tests.webhook.controller.clock import Clock
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.quota.ledger_objects import VersionedTeam, team_object_name
+from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
 from webhook.quota.store import VersionedLedger
 
 TEAM = team({"gpus": 4})
@@ -40,17 +40,19 @@ def own(version: int, **changes: Any) -> VersionedLedger:
     return VersionedLedger(replace(LEDGER, **changes), str(version))
 
 
-def of_team(version: int, *leaving: str, spec: Any = TEAM, has: bool = True, **changes: Any) -> VersionedTeam:
+def of_team(
+    version: int, *leaving: str, spec: Any = TEAM, has: bool = True, **changes: Any
+) -> VersionedTeamLedgers:
     ledgers = {"cv": replace(LEDGER, **changes)} if has else {}
-    return VersionedTeam(TeamLedgers(spec, ledgers, frozenset(leaving)), str(version), "of-team")
+    return VersionedTeamLedgers(TeamLedgers(spec, ledgers, frozenset(leaving)), str(version), "of-team")
 
 
-Seen = VersionedLedger | VersionedTeam
+Seen = VersionedLedger | VersionedTeamLedgers
 
 
 def observe(observed: ObservedLedgers, *seen: Seen) -> None:
     for each in seen:
-        if isinstance(each, VersionedTeam):
+        if isinstance(each, VersionedTeamLedgers):
             observed.observe_team(each)
         else:
             observed.observe("cv", each)
@@ -80,7 +82,7 @@ def test_the_newest_object_that_has_a_ledger_is_where_it_is(
     found = observed.get("cv")
     assert observed.place("cv") == place
     assert (found and found.version) == version
-    assert (found and found.ledger.team is not None) == (version and place == PLACE)
+    assert (found and found.ledger.share is not None) == (version and place == PLACE)
 
 
 def test_what_is_known_of_reservations_survives_a_move(observed: ObservedLedgers, clock: Clock) -> None:
@@ -111,7 +113,7 @@ def test_how_long_a_new_ledger_is_known_counts_on_its_way(observed: ObservedLedg
     a_quota_of_its_own=(of_team(4, generation=9), True),
 )
 def test_a_spec_is_that_of_the_namespace_and_of_its_team(
-    observed: ObservedLedgers, clock: Clock, later: VersionedTeam, is_new: bool
+    observed: ObservedLedgers, clock: Clock, later: VersionedTeamLedgers, is_new: bool
 ) -> None:
     observe(observed, of_team(3))
     since = clock.now

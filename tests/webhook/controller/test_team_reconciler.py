@@ -243,7 +243,7 @@ def test_a_team_is_told_who_leaves_and_who_joins() -> None:
 
     run(test)
     assert told == [
-        ("uid-a", "NamespaceLeft", "namespace cv is not counted for the team any more"),
+        ("uid-a", "NamespaceLeft", "namespace cv is no longer counted for the team"),
         ("uid-a", "NamespaceJoined", "namespace cv is counted for the team from now on"),
     ]
 
@@ -353,7 +353,7 @@ def test_a_team_that_could_never_be_read_does_not_let_its_namespaces_go_unlimite
         world.api._objects[team_path("a")]["spec"]["hard"] = {"gpus": "many"}
         world.belongs |= {"cv": "a", "nlp": "a"}
         controller = Controller(world, crashes=False)
-        controller.moves._membership.is_broken = lambda _team: True  # type: ignore[assignment,method-assign]
+        controller.moves._membership.is_unreadable = lambda _team: True  # type: ignore[assignment,method-assign]
         for name in ("cv", "nlp", PLACE):
             controller.reconcile(name)
 

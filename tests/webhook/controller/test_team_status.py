@@ -21,7 +21,7 @@ from webhook.controller import team_status
 from webhook.controller.metrics import TeamCollector
 from webhook.controller.records import LedgerRecord
 from webhook.controller.team_status import TeamStatusWriter
-from webhook.quota.ledger_objects import VersionedTeam, team_object_name
+from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 from webhook.tools.status.teams import ledger_by_team
 
@@ -47,7 +47,7 @@ class World:
         assert team is not None
         self.ledgers = TeamLedgers(team, {f"vision-{name}": each for name, each in ledgers.items()})
         self.ledger_object: LedgerRecord | None = LedgerRecord(
-            "o", PLACE, team=VersionedTeam(self.ledgers, "1", "o")
+            "o", PLACE, team=VersionedTeamLedgers(self.ledgers, "1", "o")
         )
         self.left_out: list[str] = []
         self.happened: list[tuple[str, str, str]] = []
@@ -138,8 +138,8 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     assert stated.left == {GPUS: free}
     held = world.ledgers.ledgers[namespace].held.get(GPUS, Fraction(0))
     assert share.free(GPUS, held) == really
-    assert stated.team is not None
-    assert dict(stated.team.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
+    assert stated.share is not None
+    assert dict(stated.share.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"
@@ -178,11 +178,11 @@ def test_namespaces_beyond_the_most_are_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_has_no_room_in_the_object_is_named() -> None:
     world = World(ALL)
-    assert world.conditions()["TooLarge"] == ("False", "Fits", "one object has all its ledgers")
+    assert world.conditions()["TooLarge"] == ("False", "Fits", "all ledgers of the team fit one object")
     world.left_out = ["the spec", "the GPUQuota of vision-cv"]
     why = (
-        "one object has all ledgers of the team, and would be too large: not in force: the spec, "
-        "the GPUQuota of vision-cv"
+        "not in force: the spec, the GPUQuota of vision-cv; "
+        "the object with the ledgers of the team has no more room"
     )
     assert world.conditions()["TooLarge"] == ("True", "NoRoom", why)
     assert world.conditions()["Ready"] == ("True", "TooLarge", why)
@@ -197,7 +197,7 @@ def test_what_has_no_room_in_the_object_is_named() -> None:
 
 @cases(
     ("has_object", "want"),
-    limits_in_force=(True, "what was in force before stays"),
+    limits_in_force=(True, "what was in force before stays in force"),
     never_in_force=(False, "it limits nothing"),
 )
 def test_a_spec_that_cannot_be_read_is_said(has_object: bool, want: str) -> None:
@@ -244,15 +244,13 @@ def test_an_object_that_cannot_be_read_leaves_what_was_shown() -> None:
     assert world.show()["used"] == before["used"]
 
 
-BROKEN = (
-    "the ClusterGPUQuota cannot be read: must be at most hard in sum: 4 of gpus exceed 2 - at `$.guaranteed`"
-)
+BROKEN = "the ClusterGPUQuota cannot be read: must not exceed hard in sum: gpus is 4, and hard has 2 - at `$.guaranteed`"
 
 
 @cases(
     ("has_ledgers", "want"),
     before_it_was_ever_in_force=(False, f"{BROKEN}: it limits nothing"),
-    after_its_last_valid_version=(True, f"{BROKEN}: what was in force before stays"),
+    after_its_last_valid_version=(True, f"{BROKEN}: what was in force before stays in force"),
 )
 def test_one_that_is_not_valid_says_what_is_wrong(has_ledgers: bool, want: str) -> None:
     world = World(ALL)

@@ -74,8 +74,8 @@ def test_it_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> None:
     found = quota_of(bench).ledger()
 
     assert found is not None
-    assert (found.team, found.most, found.left, found.pods_before) == (
-        ledger.team,
+    assert (found.share, found.most, found.left, found.pods_before) == (
+        ledger.share,
         vector(gpus=64),
         vector(gpus=2),
         5,

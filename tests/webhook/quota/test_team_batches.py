@@ -22,7 +22,7 @@ from tests.webhook.quota.ledger_api import LEDGERS, LedgerApi
 from tests.webhook.quota.world import SECONDS, vector
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, VersionedTeam, team_object_name
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, VersionedTeamLedgers, team_object_name
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -59,7 +59,7 @@ class World:
     def replica(self) -> ReservationBatcher:
         return ReservationBatcher(self.api.store(), QuotaMetrics(CollectorRegistry()))
 
-    def team(self) -> VersionedTeam:
+    def team(self) -> VersionedTeamLedgers:
         found = self.api.store().read_team(TEAM, SECONDS)
         assert found is not None
         return found

@@ -59,6 +59,12 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     assert record.match.namespaces.names == ("vision-*",)
 
 
+def test_a_team_without_namespaces_says_so() -> None:
+    status = TeamStatus(namespaces=Members())
+    written = msgspec.json.decode(encode_status(team_reference("team-vision", "u"), "7", status))
+    assert written["status"]["namespaces"] == {"count": 0, "largest": []}, "kubectl shows 0"
+
+
 @cases("status", no_amount={"used": {"gpus": "many"}}, no_namespaces={"namespaces": 3})
 def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None:
     record = decode_team(stored(SPEC, status))
@@ -71,7 +77,7 @@ def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None
     no_amount=({"hard": {"gpus": "x"}}, 'must be an amount such as 16, "0.5" or "2/7", not "x" - at `$.hard.gpus`'),
     too_much_is_guaranteed=(
         {"hard": {"gpus": 8}},
-        "must be at most hard in sum: 16 of gpus exceed 8 - at `$.guaranteed`",
+        "must not exceed hard in sum: gpus is 16, and hard has 8 - at `$.guaranteed`",
     ),
     no_namespaces=({"namespaces": {}}, "must have names, selector or both - at `$.namespaces`"),
 )  # fmt: skip

@@ -114,14 +114,14 @@ IN_FORCE = tuple(
         {"namespaces": {}, "hard": {"gpus": "x", "classes": {"cadr": 1}}, "guaranteed": {"a": {"resources": {"r": 1}}}},
         [
             'denial spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x"',
-            "denial spec.guaranteed.a: must be a namespace of the team: namespaces.names has none that matches",
+            "denial spec.guaranteed.a: must match an entry of namespaces.names",
             "denial spec.guaranteed.a.resources.r: must be limited by hard.resources[r], too",
             "denial spec.hard.classes.cadr: must be a GPU class or family; did you mean card?",
             "denial spec.namespaces: must have names, selector or both",
         ]),
     more_guaranteed_than_granted=(
         {"namespaces": {"names": ["a"]}, "hard": {"gpus": 1}, "guaranteed": {"a": {"gpus": 2}}},
-        ["denial spec.guaranteed: must be at most hard in sum: 2 of gpus exceed 1"]),
+        ["denial spec.guaranteed: must not exceed hard in sum: gpus is 2, and hard has 1"]),
     mistyped=(
         {"namespace": {"names": ["a"]}, "hard": {"gpus": 1}},
         [
@@ -131,7 +131,7 @@ IN_FORCE = tuple(
     what_may_not_be_meant=(
         {"namespaces": {"names": ["vision-prod"]}, "hard": {"classes": {"card": 2}}, "unclassifiedPods": "TotalOnly"},
         [
-            "warning spec.hard: limits no gpus: what it limits by class or resource is all that bounds the team",
+            "warning spec.hard: does not limit gpus: only its classes and resources limit the team",
             f"warning spec.unclassifiedPods: {NOT_HELD}",
             "warning spec.namespaces.names[0]: overlaps vision-* of ClusterGPUQuota other: a namespace that both match "
             "belongs to team",

@@ -36,17 +36,17 @@ class RunTeam:
     def ledger(self, namespace: str, own: QuotaLedger | None) -> QuotaLedger | None:
         """Return what a namespace has by its GPUQuota, if there is one, and by the team."""
         by_team = ledger_by_team(self.record, namespace)
-        if own is None or by_team is None or by_team.team is None:
+        if own is None or by_team is None or by_team.share is None:
             return by_team
-        share = by_team.team
-        if own.team is not None and not self.is_written:
-            share = own.team
+        share = by_team.share
+        if own.share is not None and not self.is_written:
+            share = own.share
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
             beyond = positive_difference(own.held, share.guaranteed)
             left = {key: amount - beyond.get(key, NOTHING) for key, amount in share.others.items()}
             share = replace(share, others={key: max(amount, NOTHING) for key, amount in left.items()})
         pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
-        return replace(own, team=share, unclassified_pods=pods)
+        return replace(own, share=share, unclassified_pods=pods)
 
     def count(self, namespace: str, requested: Vector) -> None:
         """Note what the objects of a namespace request together."""

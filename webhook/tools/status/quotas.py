@@ -135,7 +135,7 @@ def stated_ledger(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
         hard=record.hard,
         waiting=status.waiting.pods if status.waiting else 0,
         spending=_spending(_budget(status), now),
-        team=_team_share(status.team, held),
+        share=_team_share(status.team, held),
         holders=status.holders,
     )
     return ledger if status.used is None else ledger.using(held)

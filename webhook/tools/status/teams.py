@@ -91,7 +91,7 @@ def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
         return None
     own = ledgers.ledgers.get(namespace) or holding(ledgers.team, {})
     used = None if record.status.used is None else own.used
-    return replace(own, used=used, team=share_of(ledgers, namespace))
+    return replace(own, used=used, share=share_of(ledgers, namespace))
 
 
 def stated_limits(

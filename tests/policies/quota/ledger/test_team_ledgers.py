@@ -189,11 +189,11 @@ def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> Non
         for each in names:
             own = found.of(each)
             assert own is not None
-            assert own.team is not None
+            assert own.share is not None
             total = sum(
                 max(held[one], int(guaranteed.get(one, {}).get("gpus", 0))) for one in names if one != each
             )
-            assert own.team.others["gpus"] == Fraction(total)
+            assert own.share.others["gpus"] == Fraction(total)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -101,7 +101,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
         spec = record.spec
         if spec is None:
-            remedy = f"{edit}; until then its last valid version holds, and the GPUs of ended pods are not released"
+            remedy = f"{edit}; until then its last valid version stays in force, and the GPUs of ended pods are not released"
             yield failure("quota-unreadable", where, record.problem, remedy)
             continue
         yield from _conditions(record, where)

@@ -35,7 +35,7 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
     for record in cluster.teams:
         title, edit = team_title(record.name), f"kubectl edit cgpuq {record.name}"
         if record.spec is None:
-            remedy = f"correct it: {edit}; until then its last valid version holds"
+            remedy = f"correct it: {edit}; until then its last valid version stays in force"
             yield failure("team-unreadable", title, record.problem, remedy)
             continue
         names = cluster.members[record.name]
@@ -64,7 +64,7 @@ def _idle(record: TeamRecord) -> Iterator[Observation]:
     short = {
         key: idle
         for key, idle in status.guaranteed_idle.items()
-        if idle and held.get(key, NOTHING) + idle >= hard.get(key, held.get(key, NOTHING) + idle + 1)
+        if idle and key in hard and held.get(key, NOTHING) + idle >= hard[key]
     }
     if short:
         message = f"has nothing left but {amounts_in_words(short)} that are guaranteed and not used"
