@@ -140,6 +140,21 @@ def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_pa
     assert shown.output.startswith(f"{team.name}  NotCounted: every GPU pod is denied")
 
 
+def test_who_may_not_list_pods_sees_the_quota_without_them(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    team.quota({"gpus": "16"})
+    rights = ("--verb=get,list", "--resource=gpuquotas.gpu-admission.dev")
+    quotas.kubectl("create", "role", "lead", "-n", team.name, *rights)
+    quotas.kubectl("create", "rolebinding", "lead", "-n", team.name, "--role=lead", "--user=engineer")
+    assert eventually(lambda: quotas.client("engineer").get(quota_path(team.name))[0] == 200), "it is known"
+
+    shown = run(quotas, "-n", team.name, user="engineer")
+
+    assert shown.exit_code == 0, shown.output
+    assert "? + 0 of 16" in shown.output
+    assert f"list pods and claims -n {team.name}" in " ".join(shown.output.split())
+
+
 def test_metrics_of_the_command(quotas: ControlPlane) -> None:
     team = Namespace(quotas)
     process = Command(quotas, f"metrics-{team.name}", "--lease", f"metrics-{team.name}")

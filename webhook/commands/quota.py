@@ -62,7 +62,7 @@ STATES = {
 
 
 class QuotaReport(NamedTuple):
-    """A quota, its summary, and the objects that hold it; None for all namespaces, or where the quota cannot be read."""
+    """A quota, its summary, and the objects that hold it; None for all namespaces, or where quota or objects cannot be read."""
 
     record: QuotaRecord
     summary: QuotaSummary
@@ -144,7 +144,8 @@ def _read(
         objects = None
         if namespace and record.spec is not None:
             counts_as = record.spec.unclassified_pods
-            objects = holders_of_quota(reader.api, configuration, namespace, counts_as, nodes)
+            held = partial(holders_of_quota, reader.api, configuration, namespace, counts_as, nodes)
+            objects = reader.attempt_list("pods and claims", namespace, held)
         reports.append(QuotaReport(record, summary, objects))
     teams = () if namespace else read_teams(reader) or ()
     if namespace and not records and (team := team_of_namespace(reader, namespace)):

@@ -38,8 +38,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     guaranteed: Vector = {}
 
 
-class Members(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The namespaces of a team: how many, and those that use the most."""
+class Members(msgspec.Struct, frozen=True, kw_only=True):
+    """The namespaces of a team: how many, and those that use the most. No default is left out: kubectl shows 0."""
 
     count: int = 0
     largest: tuple[Member, ...] = ()

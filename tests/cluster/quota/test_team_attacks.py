@@ -351,7 +351,8 @@ ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
     # Who may create and change namespaces.
     "a namespace without its label": ("portal", labelled(C, {LABEL: None}), LEAVES),
     "a namespace with another label": ("portal", labelled(C, {LABEL: "other"}), LEAVES),
-    "a namespace of another team": ("portal", labelled(C, {LABEL: RICH}), LEAVES),
+    # The API server evaluates the policy once for each team, and says what one of them found.
+    "a namespace of another team": ("portal", labelled(C, {LABEL: RICH}), f"{LEAVES}|{TO_RICH}"),
     "a label less, by JSON patch": (
         "portal",
         unlabelled(C),

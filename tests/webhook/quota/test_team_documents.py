@@ -59,6 +59,12 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     assert record.match.namespaces.names == ("vision-*",)
 
 
+def test_a_team_without_namespaces_says_so() -> None:
+    status = TeamStatus(namespaces=Members())
+    written = msgspec.json.decode(encode_status(team_reference("team-vision", "u"), "7", status))
+    assert written["status"]["namespaces"] == {"count": 0, "largest": []}, "kubectl shows 0"
+
+
 @cases("status", no_amount={"used": {"gpus": "many"}}, no_namespaces={"namespaces": 3})
 def test_a_status_that_cannot_be_read_is_that_of_a_new_team(status: Any) -> None:
     record = decode_team(stored(SPEC, status))
