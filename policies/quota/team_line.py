@@ -4,7 +4,7 @@ Each namespace has a line of its own (`policies.quota.line`). Of their heads, th
 
   1. the rest of a gang of which some pods have started, and a replacement of a pod that ended lately;
   2. what is within the guarantee of its namespace, which takes nothing from the others;
-  3. that of the namespace that holds the smallest part of `hard` beyond its guarantee;
+  3. that of the namespace with the smallest dominant share of `hard` beyond its guarantee;
   4. the oldest.
 
 A head that does not fit its team keeps what is free: nobody behind it starts, but what is within a guarantee. Under
@@ -22,6 +22,7 @@ import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.ledger.reservations import Reservations
+from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import NAMESPACE_PARTS, TeamLedgers
 from policies.quota.line import LIFTS_LIMIT, Head, InLine, NamespaceLine, Standing, Turn
 
@@ -48,11 +49,13 @@ def take_team_turn(
     lines: dict[str, NamespaceLine] = {}
     after, team = team_ledgers, team_ledgers.team
 
-    def part(namespace: str) -> Fraction:
-        return _beyond(team_ledgers.taken[namespace], team.guaranteed.get(namespace, {}), team.hard)
+    def dominant_share(namespace: str) -> Fraction:
+        return _dominant_share(team, namespace, team_ledgers.taken[namespace])
 
     # Who holds most gives back first, if `hard` was lowered.
-    for namespace in sorted(team_ledgers.ledgers.keys() & in_line, key=lambda each: (-part(each), each)):
+    for namespace in sorted(
+        team_ledgers.ledgers.keys() & in_line, key=lambda each: (-dominant_share(each), each)
+    ):
         ledger = after.of(namespace)
         if ledger is None or ledger.used is None or ledger.uncounted or ledger.class_catalogue is None:
             continue
@@ -103,14 +106,14 @@ class _Room:
 
     def order(self, namespace: str, head: Head) -> tuple[object, ...]:
         """Return the place of a head among the heads."""
-        unit, taken, guaranteed = head.unit, self._taken[namespace], self._guaranteed(namespace)
-        is_guaranteed = self.is_guaranteed(namespace, head)
-        part = NOTHING if is_guaranteed else _beyond(taken, guaranteed, self._team.hard)
-        return not unit.goes_first, not is_guaranteed, part, unit.since, unit.waiters[0].uid
+        unit, is_guaranteed = head.unit, self.is_guaranteed(namespace, head)
+        taken = self._taken[namespace]
+        share = NOTHING if is_guaranteed else _dominant_share(self._team, namespace, taken)
+        return not unit.goes_first, not is_guaranteed, share, unit.since, unit.waiters[0].uid
 
     def is_guaranteed(self, namespace: str, head: Head) -> bool:
         """Whether the head takes nothing from the other namespaces."""
-        limited, guaranteed = self._limited(namespace, head), self._guaranteed(namespace)
+        limited, guaranteed = self._limited(namespace, head), self._team.guaranteed_to(namespace)
         return all(held <= guaranteed.get(key, NOTHING) for key, held in limited.items())
 
     def has_room_for(self, namespace: str, head: Head) -> bool:
@@ -128,21 +131,18 @@ class _Room:
         self._taken[namespace] = after
         self._sum = {key: amount - before[key] + after[key] for key, amount in self._sum.items()}
 
-    def _guaranteed(self, namespace: str) -> Vector:
-        return self._team.guaranteed.get(namespace, {})
-
     def _limited(self, namespace: str, head: Head) -> Vector:
         """Return what the namespace would hold with the head, of the dimensions that both it and the team's `hard` have."""
         held = total((self.lines[namespace].together, head.kept, head.needed))
         return {key: held[key] for key in head.needed if key in self._team.hard}
 
     def _taken_by(self, namespace: str) -> Vector:
-        line, guaranteed = self.lines[namespace], self._guaranteed(namespace)
-        held = total((line.together, line.kept))
-        return {key: max(held.get(key, NOTHING), guaranteed.get(key, NOTHING)) for key in self._team.hard}
+        line = self.lines[namespace]
+        return self._team.taken(namespace, total((line.together, line.kept)))
 
 
-def _beyond(taken: Vector, guaranteed: Vector, hard: Vector) -> Fraction:
-    """Return the largest part of a dimension of `hard` that a namespace holds beyond its guarantee."""
-    parts = ((taken[key] - guaranteed.get(key, NOTHING)) / (hard[key] or 1) for key in hard)
+def _dominant_share(team: Team, namespace: str, taken: Vector) -> Fraction:
+    """Return the largest part of a dimension of `hard` that a namespace takes beyond its guarantee."""
+    guaranteed = team.guaranteed_to(namespace)
+    parts = ((taken[key] - guaranteed.get(key, NOTHING)) / (hard or 1) for key, hard in team.hard.items())
     return max(parts, default=NOTHING)

@@ -39,6 +39,15 @@ class Team(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         guaranteed = total(self.guaranteed.values())
         return {key: guaranteed.get(key, NOTHING) for key in self.hard}
 
+    def guaranteed_to(self, namespace: str) -> Vector:
+        """Return what is guaranteed to a namespace, nothing if it has no guarantee."""
+        return self.guaranteed.get(namespace, {})
+
+    def taken(self, namespace: str, held: Vector) -> Vector:
+        """Return of each dimension of `hard` what a namespace takes that holds so much: its guarantee, if that is more."""
+        guaranteed = self.guaranteed_to(namespace)
+        return {key: max(held.get(key, NOTHING), guaranteed.get(key, NOTHING)) for key in self.hard}
+
 
 class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger of one namespace sees of its team.

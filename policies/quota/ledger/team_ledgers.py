@@ -122,7 +122,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     def share(self, namespace: str) -> TeamShare:
         """Return what the ledger of a namespace sees of the team."""
-        others, guaranteed = self._others(namespace), self.team.guaranteed.get(namespace, {})
+        others, guaranteed = self._others(namespace), self.team.guaranteed_to(namespace)
         return TeamShare(
             team=self.team,
             others=others.taken,
@@ -163,10 +163,5 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         )
 
     def _taken_by(self, namespace: str) -> Vector:
-        guaranteed = self.team.guaranteed.get(namespace, {})
         ledger = self.ledgers.get(namespace)
-        used, reserved = ((ledger.used or {}), ledger.reserved) if ledger else ({}, {})
-        return {
-            key: max(used.get(key, NOTHING) + reserved.get(key, NOTHING), guaranteed.get(key, NOTHING))
-            for key in self.team.hard
-        }
+        return self.team.taken(namespace, ledger.held if ledger else {})
