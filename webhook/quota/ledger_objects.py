@@ -43,14 +43,14 @@ class LedgerObjectError(ValueError):
 
 
 class VersionedTeamLedgers(msgspec.Struct, frozen=True):
-    """The ledgers of a team as they were read, and the uid of the object. No version: it is not stored yet."""
+    """The ledgers of a team as they were read or written, and the uid of their object. Without a version it is not stored yet."""
 
     team_ledgers: TeamLedgers
     version: str = NO_LEDGER_OBJECT
     uid: str = ""
 
     def of(self, namespace: str) -> VersionedLedger | None:
-        """Return the ledger of a namespace. None if it is not decided by this object."""
+        """Return the ledger of a namespace. None if this object does not decide about it."""
         ledger = self.team_ledgers.of(namespace)
         return VersionedLedger(ledger, self.version, self.team_ledgers) if ledger else None
 
@@ -80,7 +80,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
 
 class _TeamLedgers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The text of the object of a team, with each part as its text."""
+    """The text of the object of a team. Each part stays text, so that unchanged parts are neither read nor written anew."""
 
     team: msgspec.Raw
     ledgers: dict[str, msgspec.Raw] = {}

@@ -398,7 +398,7 @@ def fields_of(document: bytes | msgspec.Raw, *path: str) -> Mapping[str, msgspec
 def engine_in_force(
     source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
 ) -> Callable[[], Engine]:
-    """Return what returns the engine of the configuration in force, built once for each configuration."""
+    """Return a function: the engine of the configuration in force, built once for each configuration."""
     engine = Engine(source(), fetcher_image)
 
     def in_force() -> Engine:

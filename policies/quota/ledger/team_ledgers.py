@@ -64,7 +64,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         return namespace in self.ledgers and namespace not in self.leaving
 
     def of(self, namespace: str) -> QuotaLedger | None:
-        """Return the ledger of a namespace, with its share of the team. None if it is not decided by this object."""
+        """Return the ledger of a namespace, with its share of the team. None if this object does not decide about it."""
         if not self.has(namespace):
             return None
         return replace(self.ledgers[namespace], share=self.share(namespace))
@@ -107,15 +107,15 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         ledgers = {name: ledger for name, ledger in self.ledgers.items() if name != namespace}
         return self._after(ledgers, self.leaving - {namespace}, (namespace,))
 
-    def limit(self, namespace: str, limit: int) -> int:
-        """Return how many characters the reservations of a namespace may take, if those of all may take `limit`.
+    def limit(self, namespace: str, of_all: int) -> int:
+        """Return how many characters the reservations of a namespace may take, if those of all may take `of_all`.
 
         Half of the room is for those that come first, of which one namespace takes at most a NAMESPACE_PARTS-th of all. Each
         namespace has an equal part of the other half for itself. So whatever the others do, each can reserve something. What is
         held for pods that wait is the controller's, and takes part in neither.
         """
         others, own_lifts = self._others(namespace), self._part(namespace).lifts_size
-        room = limit - own_lifts - others.lifts_size
+        room = of_all - own_lifts - others.lifts_size
         first = min(room // NAMESPACE_PARTS, room // 2 - others.reserved_size)
         own_part = room // 2 // max(1, len(self.ledgers))
         return own_lifts + max(0, min(max(first, own_part), room - others.reserved_size))

@@ -78,7 +78,7 @@ def manifest_context(
 def budgets_of(
     manifests: Iterable[Manifest], cluster: "CheckedCluster | None"
 ) -> Callable[[str], tuple[LabelSelector, ...] | None]:
-    """Return what returns the selectors of a namespace's PodDisruptionBudgets: of the manifests, and of the cluster."""
+    """Return a function: of a namespace, the selectors of its PodDisruptionBudgets, of the manifests, and of the cluster."""
     written: dict[str, list[LabelSelector]] = {}
     for manifest in manifests:
         if manifest.group_kind == ("policy", "PodDisruptionBudget"):
@@ -116,7 +116,7 @@ def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
 def limits_in(
     manifests: Iterable[Manifest], cluster: "CheckedCluster | None"
 ) -> Callable[[str], NamespaceLimits | None]:
-    """Return what returns what LimitRanges of manifests and cluster say of a namespace; None where they may not be read."""
+    """Return a function: of a namespace, what LimitRanges of manifests and cluster say of it; None where they may not be read."""
     written: dict[str, list[LimitRange]] = {}
     for manifest in manifests:
         if manifest.group_kind == ("", "LimitRange"):
@@ -194,7 +194,7 @@ def run_quotas(
     cluster: "CheckedCluster | None",
     labels_of: Callable[[str], Labels],
 ) -> Callable[[str], RunQuota | None]:
-    """Return what returns the quota of a namespace: of the manifests, else of the cluster, else of the configuration.
+    """Return a function: of a namespace, its quota, of the manifests, else of the cluster, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """

@@ -67,7 +67,7 @@ def run_teams(
     written: Mapping[str, TeamSpec],
     labels_of: Callable[[str], Labels],
 ) -> Callable[[str], RunTeam | None]:
-    """Return what returns the team of a namespace: of the manifests, else of the cluster."""
+    """Return a function: of a namespace, its team by the manifests, else by the cluster; None without one."""
 
     @cache
     def all_teams() -> tuple[Teams, dict[str, RunTeam]]:

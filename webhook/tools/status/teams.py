@@ -24,7 +24,7 @@ from webhook.tools.status.quotas import key_order, limit_rows, limits_state, sta
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
-"""What a status does not say by namespace stands under this name."""
+"""In place of the names of namespaces that a status does not name."""
 NAMED = 3
 """Namespaces that a sentence names."""
 TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
@@ -57,7 +57,7 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
 def stated_ledgers(record: TeamRecord) -> TeamLedgers | None:
     """Return the ledgers of a team as its status says them. None if its spec cannot be read.
 
-    A status names the namespaces that use the most; OTHERS has what the rest hold.
+    A status names the namespaces that use the most. What all others hold stands in one ledger, of the name OTHERS.
     """
     team, status = record.team, record.status
     if team is None:
@@ -84,7 +84,7 @@ def share_of(ledgers: TeamLedgers, namespace: str) -> TeamShare:
 def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
     """Return what limits a namespace that has a team and no GPUQuota. None if the spec of the team cannot be read.
 
-    Of a namespace that the status does not name, it is not known what it holds of its guarantee.
+    What a namespace holds of its guarantee is unknown, if the status does not name it.
     """
     ledgers = stated_ledgers(record)
     if ledgers is None:
