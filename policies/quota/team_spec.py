@@ -1,7 +1,7 @@
 """Spec of a ClusterGPUQuota, the quota of a team over several namespaces, and which namespace belongs to which team.
 
-A namespace belongs to at most one team. A name goes before a glob, a longer glob before a shorter one, and any glob before a
-selector; then the first ClusterGPUQuota by name goes.
+A namespace belongs to at most one team. Of several that match it, it belongs to the one that has its name, else to the one with
+the longest glob, else to one with a selector. If two match it in the same way, it belongs to the first by name.
 """
 
 import re

@@ -21,6 +21,10 @@ log = logging.getLogger("gpu_admission.controller")
 THE_SPEC = ""
 """In place of a namespace: the spec of the ClusterGPUQuota."""
 
+SPEC_PARTS = 16
+"""One of so many equal parts of the room is for changes of that spec: 64 KiB, or four classes more for each of 500 namespaces.
+GPUQuotas may not take it. Else whoever may write them could keep a limit that `hard` gains from being in force."""
+
 
 class TeamSizes:
     """Remembers by team what is left out of its object. For any number of threads."""
@@ -32,8 +36,9 @@ class TeamSizes:
 
     def fits(self, before: TeamLedgers, after: TeamLedgers, namespace: str, what: str) -> bool:
         """Whether the object has room for a change. If not, `what` is left out. One that is too large may not grow."""
-        size = _size(after)
-        if size <= LONGEST_BODY or size <= _size(before):
+        size, ledger = _size(after), after.ledgers.get(namespace)
+        has_quota = ledger is not None and bool(ledger.quota_uid)
+        if size <= LONGEST_BODY - has_quota * (LONGEST_BODY // SPEC_PARTS) or size <= _size(before):
             self.forget(after.team.name, namespace)
             return True
         with self._lock:

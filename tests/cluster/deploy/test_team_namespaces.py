@@ -144,14 +144,14 @@ def teams(clients: dict[str, Client]) -> dict[str, Client]:
 
 def enters(name: str, team: str, contact: str = "your cluster administrators") -> str:
     return (
-        f"namespace {name} would enter ClusterGPUQuota {team}, which only those may change who may update that: choose another "
+        f"namespace {name} would enter ClusterGPUQuota {team}, and you may not update it: choose another "
         f"name or other labels, or ask {contact}"
     )
 
 
 def moves(name: str, how: str, team: str) -> str:
     return (
-        f"namespace {name} would {how} ClusterGPUQuota {team}, which only those may change who may update that: leave its labels "
+        f"namespace {name} would {how} ClusterGPUQuota {team}, and you may not update it: leave its labels "
         "as they are, or ask your cluster administrators"
     )
 

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from fractions import Fraction
 
+import pytest
 from msgspec.structs import replace
 
+from policies.quota import team_line
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, lift_id
+from policies.quota.ledger.reservations import Reservation, Reservations, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
@@ -249,6 +251,19 @@ def test_what_one_namespace_gives_back_is_enough_for_another_to_keep_what_is_hel
     found = turn(before, a=[waiter("a", replaces=True)], b=[waiter("b")])
 
     assert lifts(found) == {"b"}
+
+
+@cases(("more", "want"), too_little=(-1, S.NEXT), just_enough=(0, S.STARTING))
+def test_what_is_held_has_to_fit_the_object_of_the_team(
+    more: int, want: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(team_line, "LIFTS_LIMIT", 5 * Reservations.of(held("a")).size + more)
+    ledgers = {name: ledger(0, held(name)) for name in "abcd"}
+    found = turn(of_team(9, {}, e=ledger(), **ledgers), **{name: [waiter(name)] for name in "abcde"})
+
+    assert standings(found)["e"] is want
+    assert found.lifts("a") == ("a",)
+    assert found.lifts("of-another-team") == ()
 
 
 def test_a_namespace_that_is_not_decided_here_has_no_turn() -> None:

@@ -22,7 +22,7 @@ from tests.cases import cases
 from tests.policies.quota.ledger.test_decide import amounts
 from tests.policies.quota.ledger.test_team_ledgers import counted, team
 from webhook.controller import team_sizes
-from webhook.controller.team_sizes import THE_SPEC, TeamSizes
+from webhook.controller.team_sizes import SPEC_PARTS, THE_SPEC, TeamSizes
 from webhook.quota.ledger_objects import TeamObjects
 
 CLASSES = [f"nvidia-class-{number:05}" for number in range(32)]
@@ -111,7 +111,8 @@ def test_what_has_no_room_is_known_until_it_has(
     monkeypatch: pytest.MonkeyPatch, ledger: QuotaLedger, fits: bool
 ) -> None:
     before = TeamLedgers(team({"gpus": 9}), {"cv": SMALL, "nlp": SMALL})
-    monkeypatch.setattr(team_sizes, "LONGEST_BODY", len(TeamObjects().encode("", before)) + 30)
+    size = len(TeamObjects().encode("", before)) + 30
+    monkeypatch.setattr(team_sizes, "LONGEST_BODY", size * SPEC_PARTS // (SPEC_PARTS - 1))
     sizes = TeamSizes()
 
     assert sizes.fits(before, before.with_ledger("cv", ledger), "cv", "the GPUQuota of cv") is fits
@@ -140,3 +141,21 @@ def test_a_dimension_that_the_team_gains_takes_room_in_every_ledger(
     monkeypatch.setattr(team_sizes, "LONGEST_BODY", len(TeamObjects().encode("", before)) + 100)
     after = before.with_team(team({"gpus": 9, "another_class": 1}))
     assert TeamSizes().fits(before, after, THE_SPEC, "the spec") is fits
+
+
+def test_quotas_of_its_namespaces_leave_room_for_a_change_of_the_spec() -> None:
+    """Else a lead could fill the object, and keep a limit that an administrator adds from being in force."""
+    sizes, found = TeamSizes(), TeamLedgers(team({"gpus": 9}), {f"n{number}": SMALL for number in range(30)})
+    for number in range(300):
+        namespace = f"n{number % 30}"
+        more_limits = amounts(**{f"{'x' * 250}-{number}-{each}": 1 for each in range(8)})
+        hard = {**found.ledgers[namespace].hard, **more_limits}
+        after = found.with_ledger(namespace, large(hard=hard))
+        if not sizes.fits(found, after, namespace, f"the GPUQuota of {namespace}"):
+            break
+        found = after
+    assert 100 < number < 299, "the object is full"
+    assert sizes.left_out("team-vision", [*found.ledgers]) == [f"the GPUQuota of n{number % 30}"]
+    more = found.with_team(team({"gpus": 8, **{f"another-class-{number}": 1 for number in range(32)}}))
+    assert sizes.fits(found, more, THE_SPEC, "the spec")
+    assert sizes.fits(found, found.with_ledger("new", replace(SMALL, quota_uid="", hard={})), "new", "new")
