@@ -65,9 +65,9 @@ class TeamReconciler:
         later call.
         """
         begun = monotonic()
-        team = self._observed.team(place)
-        leaving = team.team_ledgers.leaving if team and place in names else ()
-        waiting = filter(self._quotas.line.has_waiting, team.team_ledgers.ledgers if team else ())
+        stored = self._observed.team(place)
+        leaving = stored.team_ledgers.leaving if stored and place in names else ()
+        waiting = filter(self._quotas.line.has_waiting, stored.team_ledgers.ledgers if stored else ())
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
         here, joining = list[str](), list[str]()
         for namespace in [name for name in outcomes if name != place]:
@@ -112,20 +112,20 @@ class TeamReconciler:
         spec: Team | None = None
         while monotonic() < begun + CONTEND_SECONDS:
             try:
-                team = self._current(place, fresh=place in self._contended)
-                if team is not None:
-                    team = self._with_specs(team, due, outcomes, begun)
+                stored = self._current(place, fresh=place in self._contended)
+                if stored is not None:
+                    stored = self._with_specs(stored, due, outcomes, begun)
                 for namespace in due:
-                    if team is None or not team.team_ledgers.has(namespace):
+                    if stored is None or not stored.team_ledgers.has(namespace):
                         # It left already: this finds where its ledger is now.
                         self._leave(place, namespace, outcomes)
                 due = [name for name in due if outcomes[name] is None]
-                if team is None:
+                if stored is None:
                     return
-                if team.team_ledgers.team != spec:  # it may have other dimensions
-                    known, spec = {}, team.team_ledgers.team
-                again = self._counted(team.team_ledgers, due, known, former, outcomes, begun)
-                self._write(team, known, outcomes)
+                if stored.team_ledgers.team != spec:  # it may have other dimensions
+                    known, spec = {}, stored.team_ledgers.team
+                again = self._counted(stored.team_ledgers, due, known, former, outcomes, begun)
+                self._write(stored, known, outcomes)
                 self._contended.discard(place)
             except LedgerConflict:
                 # Others write this object faster than the watch shows it, so it is read. What they did not change stays counted.
@@ -173,10 +173,10 @@ class TeamReconciler:
         return again
 
     def _write(
-        self, team: VersionedTeamLedgers, known: Mapping[str, _Known], outcomes: dict[str, Outcome]
+        self, stored: VersionedTeamLedgers, known: Mapping[str, _Known], outcomes: dict[str, Outcome]
     ) -> None:
         """Write the counts in one swap, each with what is held for its pods in line beside that of the others."""
-        before = counted = after = team.team_ledgers
+        before = counted = after = stored.team_ledgers
         for namespace, (_, counting) in known.items():
             if not isinstance(counting.result, Refused):
                 counted = counted.with_ledger(namespace, counting.result.ledger)
@@ -185,7 +185,7 @@ class TeamReconciler:
             if is_news(former, turn.team_ledgers.ledgers[namespace]):
                 after = after.with_ledger(namespace, turn.team_ledgers.ledgers[namespace])
         if after is not before:
-            self._observed.observe_team(self._store.swap_team(team.version, after, CALL_SECONDS))
+            self._observed.observe_team(self._store.swap_team(stored.version, after, CALL_SECONDS))
         for namespace, (former, counting) in known.items():
             self._quotas.written(namespace, former, counting)
             self._quotas.start(namespace, turn.lifts(namespace))
@@ -197,39 +197,41 @@ class TeamReconciler:
         Without a ClusterGPUQuota it keeps the last spec until it has no ledgers. Then it is deleted.
         """
         name = team_name(place)
-        team = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
-        if team is not None:
-            self._observed.observe_team(team)
-            if team.team_ledgers.team == self._membership.desired(name) or self._membership.is_unreadable(
+        stored = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
+        if stored is not None:
+            self._observed.observe_team(stored)
+            if stored.team_ledgers.team == self._membership.desired(name) or self._membership.is_unreadable(
                 name
             ):
                 self._moves.sizes.forget(name, THE_SPEC)
-                return team
+                return stored
         desired = self._store.read_desired_team(name, CALL_SECONDS)
         if desired is None:
-            if team is None or team.team_ledgers.ledgers:
-                return team
-            self._store.delete(place, team.version, CALL_SECONDS)
+            if stored is None or stored.team_ledgers.ledgers:
+                return stored
+            self._store.delete(place, stored.version, CALL_SECONDS)
             self._observed.forget_team(place)
             return None
-        before = team or VersionedTeamLedgers(TeamLedgers(desired))
-        if team is not None and before.team_ledgers.team == desired:
-            return team
+        before = stored or VersionedTeamLedgers(TeamLedgers(desired))
+        if stored is not None and before.team_ledgers.team == desired:
+            return stored
         after = before.team_ledgers.with_team(desired)
-        if team is not None and not self._moves.sizes.fits(before.team_ledgers, after, THE_SPEC, "the spec"):
-            return team
+        if stored is not None and not self._moves.sizes.fits(
+            before.team_ledgers, after, THE_SPEC, "the spec"
+        ):
+            return stored
         written = self._store.swap_team(before.version, after, CALL_SECONDS)
         self._observed.observe_team(written)
         return written
 
     def _with_specs(
-        self, team: VersionedTeamLedgers, due: Sequence[str], outcomes: dict[str, Outcome], begun: float
+        self, stored: VersionedTeamLedgers, due: Sequence[str], outcomes: dict[str, Outcome], begun: float
     ) -> VersionedTeamLedgers:
         """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it.
 
         Half of the time is for the counts: a GPUQuota that does not fit is read every time.
         """
-        ledgers = team.team_ledgers
+        ledgers = stored.team_ledgers
         for namespace in filter(ledgers.has, due):
             ledger = ledgers.ledgers[namespace]
             watched = desired_ledger(self._quotas.watched_quota(namespace), ledgers.team)
@@ -252,8 +254,8 @@ class TeamReconciler:
             after = ledgers.with_ledger(namespace, ledger.with_spec_of(desired))
             if self._moves.sizes.fits(ledgers, after, namespace, f"the GPUQuota of {namespace}"):
                 ledgers = after
-        if ledgers is team.team_ledgers:
-            return team
-        written = self._store.swap_team(team.version, ledgers, CALL_SECONDS)
+        if ledgers is stored.team_ledgers:
+            return stored
+        written = self._store.swap_team(stored.version, ledgers, CALL_SECONDS)
         self._observed.observe_team(written)
         return written
