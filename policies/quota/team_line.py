@@ -7,8 +7,8 @@ Each namespace has a line of its own (`policies.quota.line`). Of their heads, th
   3. that of the namespace with the smallest dominant share of `hard` beyond its guarantee;
   4. the oldest.
 
-A head that does not fit its team keeps what is free: nobody behind it starts, but what is within a guarantee. Under
-BestEffortFIFO that is so once it has waited for STARVED_SECONDS. A namespace whose own quota lacks room takes no part.
+A head that does not fit its team keeps what is free: nobody behind it starts, except what is within a guarantee. Under
+BestEffortFIFO that is so once it has waited for STARVED_SECONDS. A namespace whose GPUQuota has no room takes no part.
 
 So nobody starves if all that runs ends at some time. Then a namespace holds nothing beyond its guarantee, and only older heads
 are before its own.

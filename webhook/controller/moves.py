@@ -1,14 +1,14 @@
 """Moves the ledger of a namespace between its own object and that of its team. What was decided by it moves with it.
 
-At any moment at most one place decides: the object of a team that has the namespace, not `leaving`, if the own object says so
-(`movedTo`); or else the own object, if it does not say that. Each step is one swap:
+At any moment at most one place decides. If the own object says `movedTo` a team, that is the object of this team, once it has the
+namespace, not in `leaving`. Otherwise it is the own object. Each step is one swap:
 
     join   J1 own: movedTo := team      J2 team: has the ledger, counted with the team's dimensions
     leave  L1 team: it is leaving       L2 own: has the ledger again, movedTo := ""       L3 team: without it
 
 Any controller continues with the next step, also after a crash. The own object is read before the team's and after it, and must
-be the same version: so nobody moved the ledger between these reads (between the first read of the own object and J1 or L2,
-which names its version; between the read of the team's object and J2 or L3, which names that).
+have the same version. J1 and L2 name the version of the own object that was read, the other steps that of the team's. So nobody
+moved the ledger between the reads and the swap.
 """
 
 import logging
