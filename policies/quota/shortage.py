@@ -19,7 +19,7 @@ from policies.pods.pod import Pod
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, unit
 from policies.quota.demand import RULE_ID, pod_demand
 from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
-from policies.quota.ledger.decide import Shortfall
+from policies.quota.ledger.decide import Shortfall, VerdictReason
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
 from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.quota_request import QuotaRequest
@@ -96,9 +96,20 @@ def exceeded(
 
 
 def quota_title(namespace: str, ledger: QuotaLedger) -> str:
-    """Return what limits the namespace: `quota vision-cv/default`; if only its team does, `ClusterGPUQuota team-vision`."""
-    is_alone = ledger.share is not None and not ledger.has_quota
-    return team_title(ledger.share.team.name) if ledger.share and is_alone else f"quota {namespace}/{NAME}"
+    """Return what limits the namespace: `quota vision-cv/default`; if only its team does, `ClusterGPUQuota team-vision`.
+
+    While a namespace without a GPUQuota joins or leaves a team, it is the namespace.
+    """
+    if ledger.has_quota:
+        return f"quota {namespace}/{NAME}"
+    return team_title(ledger.share.team.name) if ledger.share else f"namespace {namespace}"
+
+
+def undecided_title(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> str:
+    """Return what cannot decide: the quota of the namespace, or that of its team, if only another namespace is not counted."""
+    if reason is VerdictReason.UNCOUNTED and ledger.share is not None and not ledger.uncounted:
+        return team_title(ledger.share.team.name)
+    return quota_title(namespace, ledger)
 
 
 def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:

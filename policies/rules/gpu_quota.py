@@ -44,6 +44,7 @@ from policies.quota.shortage import (
     largest_namespaces,
     quota_title,
     shortage_facts,
+    undecided_title,
 )
 from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import OnExceeded, never_waits
@@ -124,8 +125,9 @@ def check_reservation(
         details = (*found.details, *_apart(request, options)) if verdict.must_wait else found.details
         yield replace(found, fix=found.fix if is_safe else (), details=details)
     else:
-        reason, message, remedy, if_it_persists = _UNDECIDED[verdict.reason]
-        message = f"{_subject(namespace, ledger, verdict.reason)} {message}; if it persists, {if_it_persists}"
+        moves = ledger.share is None and not ledger.has_quota
+        reason, message, remedy, if_it_persists = _MOVES if moves else _UNDECIDED[verdict.reason]
+        message = f"{undecided_title(namespace, ledger, verdict.reason)} {message}; if it persists, {if_it_persists}"
         yield Finding(rule=RULE_ID, reason=reason, message=message, remedy=remedy)
 
 
@@ -272,6 +274,14 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     ),
 }
 """For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
+_MOVES = (
+    Reason.QUOTA_NOT_COUNTED,
+    "joins or leaves a ClusterGPUQuota, and has not been counted yet",
+    "try again in some seconds",
+    "see the log of `gpu-admission controller`",
+)
+"""The same for a namespace that has no GPUQuota, and a ledger that stands in no team: until the controller counts it for one, or
+deletes the ledger."""
 
 
 def _fit_warning(
@@ -328,13 +338,6 @@ def _fit_warning(
     if not is_enforced:
         made = replace(made, message=f"{made.message}; {RULE_ID} is in mode {mode.value} and denies nothing")
     yield made
-
-
-def _subject(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> str:
-    """Return what cannot decide: the quota of the namespace, or that of its team, if only another namespace is not counted."""
-    if reason is VerdictReason.UNCOUNTED and ledger.share is not None and not ledger.uncounted:
-        return team_title(ledger.share.team.name)
-    return quota_title(namespace, ledger)
 
 
 def _limits(found: FitResult, namespace: str) -> tuple[str, str, str]:

@@ -257,6 +257,13 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         "try again in some seconds; quota vision-cv/default has not been counted yet: it, or a dimension of it, is new; "
         + IF_IT_PERSISTS,
     ),
+    it_joins_or_leaves_a_team=(
+        replace(team_ledger(USED), used=None, share=None),
+        VerdictReason.UNCOUNTED,
+        OnExceeded.DENY,
+        "try again in some seconds; namespace vision-cv joins or leaves a ClusterGPUQuota, and has not been counted yet; if it "
+        "persists, see the log of `gpu-admission controller` [gpu-quota]",
+    ),
     another_namespace_of_the_team_not_counted=(
         team_ledger(USED, own={"gpus": 8}),
         VerdictReason.UNCOUNTED,
