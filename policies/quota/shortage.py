@@ -76,13 +76,14 @@ def exceeded(
     largest = _largest_namespace(ledger, shortfalls)
     texts = [
         (shortage_facts(shortfalls, now, most) + more, ", or ".join(remedies))
-        for more in dict.fromkeys((largest, ""))
+        for more in dict.fromkeys((largest and _LARGEST + largest, ""))
         for most, remedies in lengths
     ]
     before = "exceeded quota: " if shortfalls[0].team else f"exceeded quota: {namespace}/{NAME}, "
     longest = LONGEST + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
     short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= longest)
     facts, remedy = next(short, texts[-1])
+    said = facts.partition(_LARGEST)[2]
     return Finding(
         rule=RULE_ID,
         reason=Reason.QUOTA_CAN_NEVER_FIT if can_never_fit else Reason.QUOTA_EXCEEDED,
@@ -91,7 +92,7 @@ def exceeded(
         remedy=remedy,
         ask=ask,
         contact=contact,
-        details=tuple(_details(ledger, shortfalls, class_reason, now)),
+        details=tuple(_details(ledger, shortfalls, said, class_reason, now)),
     )
 
 
@@ -185,19 +186,30 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[
         facts.append(f"{'' if amount in said else f'requested {amount}, '}{held}{creating}")
         said.add(amount)
     shown, more = facts[:most], len(facts) - most
-    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+    return "; ".join(shown) + (f"; and {more} more limit{'s' if more > 1 else ''}" if more > 0 else "")
+
+
+_LARGEST = "; largest: "
+"""Before the namespace that has the most, at the end of the facts."""
 
 
 def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
-    """Return which namespace of an exceeded team has the most: `; largest: vision-prod 40`; "" where that does not matter."""
+    """Return which namespace of an exceeded team has the most: `vision-prod 40`; "" where that does not matter."""
     of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
-    largest = (largest_namespaces(ledger.share, key, most=1) for key in of_team if ledger.share)
-    return next((f"; largest: {text}" for text in largest if text), "")
+    largest = (largest_namespaces(ledger.share, key, 1) for key in of_team if ledger.share)
+    return next(filter(None, largest), "")
 
 
-def largest_namespaces(share: TeamShare, key: str, most: int | None = None) -> str:
-    """Return which namespaces of a team have the most of a dimension, used or guaranteed: `vision-prod 40, vision-cv 12`."""
-    return ", ".join(f"{name} {format_amount(amount)}" for name, amount in share.largest(key)[:most])
+def largest_namespaces(share: TeamShare, key: str, most: int | None = None, *, said: str = "") -> str:
+    """Return which namespaces of a team have the most of a dimension: `vision-prod 40, vision-cv 16 (guaranteed)`.
+
+    Of a guaranteed amount, the namespace may use less. To stop its pods frees nothing for others. said: what is left out.
+    """
+    found = []
+    for name, amount in share.largest(key)[:most]:
+        is_guaranteed = amount == share.team.guaranteed_to(name).get(key)
+        found.append(f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}")
+    return ", ".join(each for each in found if each != said)
 
 
 def _left(each: Shortfall) -> Fraction:
@@ -351,15 +363,18 @@ def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shor
 
 
 def _details(
-    ledger: QuotaLedger, shortfalls: Sequence[Shortfall], class_reason: str, now: datetime
+    ledger: QuotaLedger, shortfalls: Sequence[Shortfall], said: str, class_reason: str, now: datetime
 ) -> Iterator[str]:
-    """Yield who is idle, who holds most, once for dimensions with equal holders, and why an unpinned pod counts for classes."""
+    """Yield who is idle, who holds most, once for dimensions with equal holders, and why an unpinned pod counts for classes.
+
+    said: the namespace of the team that has the most, and how much, where the first line names it.
+    """
     keys = list(dict.fromkeys(each.key for each in shortfalls))
     of_team = [each.key for each in shortfalls if each.team]
     for text, names in _by_text(
-        of_team, lambda key: largest_namespaces(ledger.share, key) if ledger.share else ""
+        of_team, lambda key: largest_namespaces(ledger.share, key, said=said) if ledger.share else ""
     ):
-        yield f"largest namespaces of {team_title(shortfalls[-1].team)}, {names}: {text}"
+        yield f"{'next ' if said else ''}largest namespaces of {team_title(shortfalls[-1].team)}, {names}: {text}"
     yield from [text for key in keys if (text := idle_holders(ledger.holders.get(key, ()), key, now))][:1]
     for text, names in _by_text(keys, lambda key: _largest_holders(ledger, key)):
         yield f"largest holders of {names}: {text}"

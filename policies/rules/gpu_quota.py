@@ -134,18 +134,18 @@ def check_reservation(
 def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Finding:
     """Return the warning that a pod waits in line, and for what."""
     ledger, verdict = outcome.ledger, outcome.verdict
-    waiting = ledger.all_waiting if ledger else 0
+    quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
     facts = f"{_pods(waiting)} before it" if waiting else "next in line"
     if ledger and ledger.share and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
         others = f"other namespaces of {team_title(ledger.share.team.name)}"
         facts = f"{_pods(ledger.share.waiting)} of {others} in line, too"
     if verdict and verdict.shortfalls:
-        facts = f"{facts}, {shortage_facts(verdict.shortfalls, now)}"
+        facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return Finding(
         rule=RULE_ID,
         reason=Reason.QUOTA_QUEUED,
         severity=Severity.WARNING,
-        message=f"waits in line for {quota_title(namespace, ledger) if ledger else NAME}: {facts}",
+        message=f"waits in line for {quota}: {facts}",
     )
 
 

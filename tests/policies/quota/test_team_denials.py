@@ -170,8 +170,20 @@ def test_the_namespaces_with_the_most_stand_before_the_own_holders() -> None:
     found = denial(team_ledger(USED, holders=held), pod(gpu_container("4")))
 
     assert found.details == (
-        "largest namespaces of ClusterGPUQuota team-vision, GPUs: vision-prod 40, vision-lab 15, vision-cv 7",
+        "next largest namespaces of ClusterGPUQuota team-vision, GPUs: vision-lab 15, vision-cv 7",
         "largest holders of GPUs: Job/train 7",
+    )
+
+
+def test_a_guarantee_is_marked_and_the_most_said_once() -> None:
+    found = denial(
+        team_ledger({**IDLE, LAB: {"gpus": 17}}, {PROD: {"gpus": 40}, LAB: {"gpus": 16}}),
+        pod(gpu_container("4")),
+    )
+
+    assert "; largest: vision-prod 40 (guaranteed)" in found.message
+    assert found.details == (
+        "next largest namespaces of ClusterGPUQuota team-vision, GPUs: vision-lab 17, vision-cv 7",
     )
 
 
@@ -283,7 +295,7 @@ def test_a_team_that_cannot_decide(
     it_has_no_room=(
         0,
         4,
-        "next in line, ClusterGPUQuota team-vision, requested 4 GPUs, 62 of 64 used",
+        "next in line, requested 4 GPUs, 62 of 64 used",
     ),
     others_wait_for_it=(3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
 )
