@@ -103,7 +103,8 @@ def quota(
 ) -> None:
     """Show used, reserved and granted GPUs per namespace.
 
-    Exits with 2 if there is no GPUQuota, or the cluster or the documents cannot be used.
+    Of a namespace without a GPUQuota it shows the ClusterGPUQuota. Exits with 2 if there is neither, or the cluster or the
+    documents cannot be used.
     """
     home, names, now = cluster.namespace(), Names(namespace=install_namespace), datetime.now(UTC)
     with cluster.client() as api:
@@ -116,9 +117,8 @@ def quota(
                 raise
             namespace = home
             found = _read(reader, configuration, namespace, names, now)
-    if not found.reports and (namespace or not found.teams):
-        where = f" in namespace {namespace}" if namespace else ""
-        fail("; ".join([f"there is no GPUQuota{where}", *map(team_limits, found.teams)]))
+    if not found.reports and not found.teams:
+        fail(f"there is no GPUQuota{f' in namespace {namespace}' if namespace else ''}")
     shown = [each for each in found.reports if each.summary.has_problem or not problems]
     if output == "json":
         print_json(document(found._replace(reports=shown)))
@@ -188,9 +188,13 @@ def print_table(
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
     screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
     if teams := [each for each in found.teams if each.has_problem or not problems]:
-        screen.heading(f"{'teams':<{NAME_COLUMN + 2}} {LEGEND:<{BAR}} used + reserved of hard")
-        print_teams(screen, teams, partial(_print_row, screen), lambda team: STATES[team.state], indent=0)
+        _teams(screen, teams)
     screen.omitted(found.omitted)
+
+
+def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
+    screen.heading(f"{'teams':<{NAME_COLUMN + 2}} {LEGEND:<{BAR}} used + reserved of hard")
+    print_teams(screen, teams, partial(_print_row, screen), lambda team: STATES[team.state], indent=0)
 
 
 def others(quotas: Sequence[QuotaSummary]) -> str:
@@ -217,6 +221,7 @@ def _line(
 
 
 def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
+    _without_quota(screen, found.teams)
     for record, summary, objects in found.reports:
         if record.spec is None:
             screen.line(record.namespace, "bold")
@@ -243,6 +248,13 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
     screen.omitted(found.omitted)
+
+
+def _without_quota(screen: Screen, teams: Sequence[TeamSummary]) -> None:
+    """Print the team of a namespace without a GPUQuota, if it has one."""
+    for team in teams:
+        screen.paragraph(f"there is no GPUQuota; {team_limits(team)}")
+        _teams(screen, [team])
 
 
 def _print_row(screen: Screen, row: QuotaRow) -> None:
@@ -370,7 +382,7 @@ def document(found: QuotaReports) -> dict[str, Any]:
     requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no controller writes the
     status, null while one does. `omitted`: missing rights. budget: GPU-hours by key, null without one or before its first count.
     team: what the namespace sees of its team (name, hard, free, guaranteedToOthers, largest, contact); null without one.
-    `teams[]`: the ClusterGPUQuotas, where no namespace is requested.
+    `teams[]`: the ClusterGPUQuotas; of one requested namespace its own, if it has no GPUQuota.
     """
     return {
         "quotas": [_document(each) for each in found.reports],

@@ -25,7 +25,7 @@ from webhook.commands.quota import (
     row_style,
     stale_figures,
 )
-from webhook.commands.team_text import print_team_share, print_teams
+from webhook.commands.team_text import print_team_share, print_teams, team_limits
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
 from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaSummary
@@ -134,7 +134,8 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
         screen.paragraph(stale_figures(status.figures_until), indent=2, style="red")
     if not status.quotas and status.quotas_are_known:
         where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
-        screen.line(f"  there is no GPUQuota {where}")
+        teams = status.teams if status.teams and len(status.namespaces) == 1 else ()
+        screen.paragraph("; ".join([f"there is no GPUQuota {where}", *map(team_limits, teams)]), indent=2)
     quotas = sorted(status.quotas, key=lambda each: each.urgency)
     for quota in quotas[:most]:
         denied = f", {quota.denied} denied{since(quota.denied_since, status.at)}" if quota.denied else ""

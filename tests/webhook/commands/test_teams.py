@@ -168,6 +168,31 @@ def test_quota_of_one_namespace_says_what_its_team_has_left(capsys: pytest.Captu
     assert (found["team"]["name"], found["team"]["free"]) == ("team-vision", {"gpus": "2"})
 
 
+ALONE = "there is no GPUQuota{}; ClusterGPUQuota team-vision limits it: 61 of 64 GPUs used"
+
+
+def test_quota_of_a_namespace_without_one_shows_its_team(capsys: pytest.CaptureFixture[str]) -> None:
+    command.print_text(Screen(), reports(TEAM), NOW)
+    text = capsys.readouterr().out
+
+    assert " ".join(text.split()).startswith(ALONE.format(""))
+    assert "\nteam-vision  Ready, 20 namespaces\n  gpus " in text
+
+
+@cases(
+    ("namespaces", "want"),
+    one=(("vision-web",), ALONE.format(" in vision-web")),
+    several=(("vision-web", "vision-lab"), "there is no GPUQuota in vision-web, vision-lab teams"),
+)
+def test_status_of_a_namespace_without_a_quota_shows_its_team(
+    namespaces: tuple[str, ...], want: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = printed(status(quotas=(), namespaces=namespaces, teams=(TEAM,)), capsys)
+
+    assert f" {want} " in " ".join(text.split())
+    assert "\n  team-vision  Ready, 20 namespaces\n    gpus " in text
+
+
 def test_why_says_what_the_team_has_left() -> None:
     row = QuotaDemand(key="gpus", hard=Fraction(16), used=Fraction(7), requested=Fraction(4))
     fit = QuotaFit(is_held=False, state=QuotaState.READY, rows=(row,), team=SHARE)

@@ -1,6 +1,6 @@
 """Reads the status of a cluster, or of some namespaces. What the caller may not read is left out and named."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -26,6 +26,7 @@ from webhook.controller.document_status import statuses
 from webhook.controller.quota_status import TRUE
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
+from webhook.quota.team_documents import TeamRecord
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import CheckResult
 from webhook.tools.doctor.checks import is_not_installed, run_checks
@@ -48,7 +49,7 @@ from webhook.tools.status.report import (
     quota_totals,
 )
 from webhook.tools.status.summaries import DeniedOwner, PendingOwner, QuotaSummary
-from webhook.tools.status.teams import read_teams, team_summary
+from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
 
 CHECKED_SECONDS = 60.0
 """Between two runs of doctor's checks: they send many requests, and findings change slowly."""
@@ -97,7 +98,8 @@ def read_status(
     if installation is None:
         installation = read_installation(InstalledCluster(api, names, config=config, now=now))
     summaries, until = read_summaries(reader, configuration, shown, records, index, names, now, denials)
-    teams = None if shown else read_teams(reader)
+    alone = [each for each, found in zip(shown, quotas, strict=False) if found == []]
+    teams = _teams(reader, alone) if shown else read_teams(reader)
     capacities = None if nodes is None else capacity_by_class(nodes)
     return ClusterStatus(
         at=now,
@@ -118,6 +120,12 @@ def read_status(
         omitted=tuple(reader.omitted),
         nodes_from=reader.nodes_from,
     )
+
+
+def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
+    """Return the teams of these namespaces."""
+    found = (team_of_namespace(reader, each) for each in namespaces)
+    return list({each.name: each for each in found if each}.values())
 
 
 def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Callable[[], ClusterStatus]:

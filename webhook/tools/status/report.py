@@ -125,7 +125,7 @@ class ClusterStatus(Shown, frozen=True):
     version: of this program. configuration: digest of the documents in force. namespaces: the shown ones, empty for all.
     policies: None where they cannot be read; empty where the built-in policy governs.
     quotas_are_known: whether the quotas of all these namespaces could be read. totals: of all of them. teams: None where they
-    cannot be read, and where some namespaces are shown. figures_until: the last
+    cannot be read; where some namespaces are shown, those that limit one without a GPUQuota. figures_until: the last
     sign of life of the controller that writes their status, if it has none now. classes: with nodes, or in documents.
     denials: most recent first; `denials_from` names their source and its age limit.
     omitted: the missing rights, in the words of `kubectl auth can-i`: `list nodes`.
