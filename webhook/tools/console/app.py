@@ -156,7 +156,9 @@ def create_app(
     @app.route("/teams", defaults={"name": ""})
     @app.route("/teams/<name>")
     def team(name: str) -> flask.Response:
-        return page("team.html", name=name)
+        status, _ = observer.observation()
+        is_known = not name or status is None or views.knows_team(status, name)
+        return page("team.html", code=200 if is_known else 404, name=name)
 
     @app.route("/denials")
     def denials() -> flask.Response:

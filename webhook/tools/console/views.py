@@ -165,6 +165,11 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
     return sorted(rows, key=lambda row: (-row.gpus, row.namespace))
 
 
+def knows_team(status: ClusterStatus, name: str) -> bool:
+    """Whether there is a team of that name, as far as the caller may read."""
+    return any(each.name == name for each in status.teams or ()) or bool(members(status, name))
+
+
 # ---- the part of a list that the query of the URL asks for
 
 ROWS = 50

@@ -152,15 +152,27 @@ def is_short(team: ShareStatus) -> bool:
     return any(team.free.get(key, NOTHING) <= 0 < hard for key, hard in team.hard.items())
 
 
-def team_notes(team: TeamSummary) -> list[str]:
-    """Return what is guaranteed and not used, and whether the quotas of its namespaces grant more than the team."""
+def team_notes(team: TeamSummary, *, in_full: bool = False) -> list[str]:
+    """Return what is guaranteed and not used, and whether the quotas of its namespaces grant more than the team.
+
+    in_full: also what they grant if it is not more.
+    """
     hard = {row.key: row.hard for row in team.rows}
     idle = f"{amounts_in_words(team.guaranteed_idle)} guaranteed and not used" if team.guaranteed_idle else ""
-    return [each for each in (idle, granted_beyond(team.granted, hard)) if each]
+    granted = granted_in_sum(team.granted, hard) if in_full else granted_beyond(team.granted, hard)
+    return [each for each in (idle, granted) if each]
 
 
 def granted_beyond(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
-    """Return that the quotas of the namespaces grant more than the team: `its namespaces are granted 120 of 64 GPUs`."""
-    beyond = [key for key in sorted(hard, key=key_order) if granted.get(key, NOTHING) > hard[key]]
-    amounts = (f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}" for key in beyond)
-    return f"its namespaces are granted {', '.join(amounts)}: first come, first served" if beyond else ""
+    """Return what the quotas of the namespaces grant more than the team has; "" if it is nothing."""
+    return granted_in_sum(
+        {key: amount for key, amount in granted.items() if amount > hard.get(key, amount)}, hard
+    )
+
+
+def granted_in_sum(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
+    """Return what the quotas of the namespaces grant of what the team limits: `its namespaces are granted 40 of 64 GPUs`."""
+    keys = [key for key in sorted(hard, key=key_order) if granted.get(key)]
+    amounts = (f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}" for key in keys)
+    race = ": first come, first served" if any(granted[key] > hard[key] for key in keys) else ""
+    return f"its namespaces are granted {', '.join(amounts)}{race}" if keys else ""

@@ -96,11 +96,12 @@ def shown(
     query: Mapping[str, str],
     found: ClusterStatus | None = None,
     sizes: Observer[SizeReport] | None = None,
+    code: int = 200,
 ) -> str:
     observer: Any = SimpleNamespace(observation=lambda: (found or status(), ""))
     app = create_app(cast(ApiClient, None), observer, History(), cluster="test", home="home", sizes=sizes)
     answer = app.test_client().get(path, query_string=query, base_url="http://127.0.0.1")
-    assert answer.status_code == 200
+    assert answer.status_code == code
     return answer.text
 
 

@@ -97,6 +97,15 @@ def test_a_team_shows_its_namespaces_and_their_holders() -> None:
     assert "4 of 20, those with the most GPUs first" in text
 
 
+def test_a_team_shows_whom_to_ask_and_what_its_namespaces_are_granted() -> None:
+    team = replace(TEAM, granted={"gpus": Fraction(40)}, contact="#vision <leads>")
+    text = shown("/teams/team-vision", {}, seen(team))
+
+    assert '<li class="wrap soft">its namespaces are granted 40 of 64 GPUs</li>' in text
+    assert "contact: #vision &lt;leads&gt;" in text
+    assert "contact:" not in shown("/teams/team-vision", {}, seen(TEAM))
+
+
 def test_a_tenant_sees_the_namespaces_of_the_team_that_he_may_read() -> None:
     text = shown("/teams/team-vision", {}, seen(is_tenant=True))
 
@@ -105,7 +114,7 @@ def test_a_tenant_sees_the_namespaces_of_the_team_that_he_may_read() -> None:
 
 
 def test_a_team_that_nobody_knows() -> None:
-    text = shown("/teams/team-x", {}, seen(TEAM))
+    text = shown("/teams/team-x", {}, seen(TEAM), code=404)
 
     assert "There is no ClusterGPUQuota team-x, or you may not read it." in text
 
