@@ -64,7 +64,10 @@ class TeamSizes:
 
 
 def _size(ledgers: TeamLedgers) -> int:
-    """Return the bytes of the object once every ledger is counted in full, without reservations."""
+    """Return the bytes of the object once every ledger is counted in full, without reservations.
+
+    Holders and stored names take no room from others: one that is too large is written without them.
+    """
     full = {name: _counted_in_full(each, ledgers) for name, each in ledgers.ledgers.items()}
     reserved = sum(each.reservations.size for each in full.values())
     return len(TeamObjects().encode(NO_LEDGER_OBJECT, replace(ledgers, ledgers=full))) - reserved
@@ -73,8 +76,7 @@ def _size(ledgers: TeamLedgers) -> int:
 def _counted_in_full(ledger: QuotaLedger, ledgers: TeamLedgers) -> QuotaLedger:
     granted = ledger.budget.granted if ledger.budget else {}
     used = {**dict.fromkeys((*ledger.hard, *ledgers.team.hard, *granted), NOTHING), **(ledger.used or {})}
+    counted = replace(ledger, used=used, holders={}, stored_names={})
     if not granted:
-        return replace(ledger, used=used)
-    return replace(
-        ledger, used=used, spending=Spending(start=0, end=0, until=0, spent=granted, unknown=granted)
-    )
+        return counted
+    return replace(counted, spending=Spending(start=0, end=0, until=0, spent=granted, unknown=granted))

@@ -102,6 +102,7 @@ def large(**changes: object) -> QuotaLedger:
     no_larger=(SMALL, True),
     more_limits=(large(hard=amounts(gpus=8, another_class=1)), False),
     a_budget=(large(budget=budget(gpus=5)), False),
+    stored_names_go_first=(large(hard=amounts(gpus=9), stored_names={"pods/train-0": {}}), True),
     reservations_have_room_of_their_own=(
         counted({"gpus": 1}, {"gpus": 8}, Reservation("uid", amounts(gpus=1), name="pods/train-0")),
         True,
