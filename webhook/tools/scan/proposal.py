@@ -84,8 +84,12 @@ class Draft:
         quotas: Container[str],
         device_classes: Sequence[DeviceClass] = (),
         labels: Mapping[str, Labels] | None = None,
+        bounds: Mapping[str, Fraction] | None = None,
     ) -> None:
-        """`quotas` are the namespaces that have a quota. `labels` are those of namespaces; None: no team is to be proposed."""
+        """`quotas` are the namespaces that have a quota. `labels` are those of namespaces; None: no team is to be proposed.
+
+        bounds: GPUs that a namespace can have at most by its ClusterGPUQuota, of the namespaces that have one.
+        """
         self._base, self._device_classes = configuration, device_classes
         self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))
         self._label_key = _label_key(nodes, configuration, self._classes)
@@ -96,11 +100,14 @@ class Draft:
         self._relaxed: dict[str, set[str]] = defaultdict(set)
         """By rule, the namespaces where it would refuse pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
-        self._quotas = {
+        needed = {
             use.namespace: Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
             for use in tally.uses()
             if use.gpus and use.namespace not in quotas and use.namespace not in configuration.quotas
         }
+        most = bounds or {}
+        self._quotas = {name: min(gpus, most.get(name, gpus)) for name, gpus in needed.items()}
+        self._bounded = sorted(name for name, gpus in needed.items() if self._quotas[name] < gpus)
         uses = [use for use in tally.uses() if use.gpus]
         held = [HeldGPUs(use.namespace, use.gpus, tally.namespaces[use.namespace].largest) for use in uses]
         self._teams = tuple(proposed_teams(held, labels or {}))
@@ -172,6 +179,8 @@ class Draft:
     def _comments(self, kind: str) -> Iterator[str]:
         if kind == QUOTA:
             yield "The GPUs that are held now, rounded up, and the largest pod once more, so that an update can begin."
+            if self._bounded:
+                yield f"Less in {few(self._bounded)}: no more than their ClusterGPUQuota leaves them."
         elif kind == TEAM:
             yield "What the namespaces with this label hold, rounded up, and the largest pod once more. Does it name teams?"
         elif kind == CLASS:

@@ -3,8 +3,9 @@
 Objects are dropped once evaluated: memory grows with the number of owners, namespaces, and pods with claims, not with all pods.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
-from policies.quota.amounts import Vector
+from policies.quota.amounts import GPUS, Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import QuotaSpec
+from policies.quota.team_spec import Teams
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
@@ -33,6 +35,7 @@ from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.controller.records import PODS, QUOTAS, RecordReader
 from webhook.quota.documents import PLURAL, decode_quota
 from webhook.quota.enforcer import NamespaceQuota
+from webhook.quota.team_documents import TeamRecord
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
 from webhook.serving.evaluator import Evaluator
@@ -45,7 +48,7 @@ from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.teams import read_teams
+from webhook.tools.status.teams import ledger_by_team, read_teams
 from webhook.tools.why.discovery import ServedKinds
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -158,8 +161,12 @@ class Scan:
         facts, stated = self._facts, self._stated
         tally = self._evaluated(enforced(stated) if self._is_enforced else stated)
         nodes = self._gpu_nodes()
-        labels = None if self._namespace or read_teams(self._reader) else facts.labels
-        draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api), labels)
+        teams = read_teams(self._reader) or ()
+        labels = None if self._namespace or teams else facts.labels
+        bounds = self._bounds(teams, tally.namespaces)
+        draft = Draft(
+            stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api), labels, bounds
+        )
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
         counted, labelled = self._remarks()
@@ -183,6 +190,18 @@ class Scan:
             nodes=labelled,
             proposal=draft.proposal(refused),
         )
+
+    def _bounds(self, records: Sequence[TeamRecord], namespaces: Iterable[str]) -> dict[str, Fraction]:
+        """Return the GPUs that a namespace can have at most by its ClusterGPUQuota, of the namespaces that have one."""
+        teams, by_name = Teams(each.match for each in records), {each.name: each for each in records}
+        labels = self._facts.labels if teams.has_selectors else {}
+        bounds: dict[str, Fraction] = {}
+        for namespace in namespaces:
+            match = teams.of(namespace, dict(labels.get(namespace, ())))
+            ledger = ledger_by_team(by_name[match.name], namespace) if match else None
+            if ledger and ledger.share and GPUS in ledger.share.most:
+                bounds[namespace] = ledger.share.most[GPUS]
+        return bounds
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
         read = partial(gpu_node, catalogues=self._stated)
@@ -244,7 +263,7 @@ class Scan:
         def read(raw: msgspec.Raw) -> None:
             record = reader.read_pod(raw)
             used: Vector = {}
-            if record is not None:
+            if record is not None and record.holds_quota:
                 nodes = by.named_nodes()
                 # A node that cannot be read could be of any class, and its pod would count for each.
                 counted = replace(record, node_name="") if nodes is NO_NODES else record

@@ -4,10 +4,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from policies.quota.waiting import GATE
 from tests.builders import gpu_container, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from webhook.configuration.loader import load_directory
+from webhook.quota.team_documents import team_path
 from webhook.tools.scan.scanning import ClusterFacts, Scan
 from webhook.tools.status.permitted import Permitted
 
@@ -45,6 +47,38 @@ def test_what_pods_of_a_namespace_hold(
 
     held = {name: str(amount) for name, amount in use.classes.items()}
     assert (str(use.gpus), held) == (gpus, classes)
+
+
+TEAM = {
+    "metadata": {"name": "team-ml", "uid": "t", "generation": 1},
+    "spec": {
+        "namespaces": {"selector": {"matchLabels": {"team": "ml"}}},
+        "hard": {"gpus": 9},
+        "guaranteed": {"ml-prod": {"gpus": 6}},
+    },
+}
+
+
+@cases(
+    ("labels", "want"),
+    of_a_team_what_it_leaves=({"team": "ml"}, 3),
+    of_no_team_what_it_holds_and_its_largest_pod=({}, 4),
+)
+def test_a_proposal_counts_no_pod_that_waits(tmp_path: Path, labels: dict[str, str], want: int) -> None:
+    waiting = pod("b", schedulingGates=[{"name": GATE}])
+    objects: dict[str, Any] = {
+        "/api": [],
+        "/apis": [],
+        "/api/v1/namespaces/ml": {"metadata": {"name": "ml", "labels": labels}},
+        "/api/v1/namespaces/ml/pods": [pod("a"), waiting],
+        "/api/v1/nodes": [NODE],
+        team_path(): [TEAM],
+    }
+    with ApiServer(tmp_path, answering(objects)) as server:
+        now = datetime(2026, 11, 21, tzinfo=UTC)
+        found = Scan(server.client(), now=now, namespace="ml").report(with_trial=False)
+
+    assert found.proposal.quotas == {"ml": want}
 
 
 T4_NODE = {"metadata": {"name": "a", "uid": "u", "labels": {"accelerator": "nvidia-t4"}}}

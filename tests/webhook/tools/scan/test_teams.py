@@ -108,3 +108,13 @@ def test_a_proposal_without_teams_has_no_file_of_them(labels: dict[str, Labels] 
 
     assert found.teams == {}
     assert "clustergpuquotas.yaml" not in found.files
+
+
+def test_a_quota_in_a_team_grants_no_more_than_the_team_leaves_it() -> None:
+    bounds = {"vision-cv": Fraction(3), "vision-prod": Fraction(64)}
+
+    found = Draft(BUILT_IN, holding("vision-cv", "vision-prod"), (), (), bounds=bounds).proposal(None)
+
+    assert found.quotas == {"vision-cv": 3, "vision-prod": 4}
+    _, said, _ = found.files["gpuquotas.yaml"].split("\n", 2)
+    assert said == "# Less in vision-cv: no more than their ClusterGPUQuota leaves them."
