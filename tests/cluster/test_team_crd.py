@@ -78,10 +78,19 @@ def team(spec: JSON) -> JSON:
     ),
     no_amount=({"hard": {"gpus": "sixteen"}}, f'spec.hard.gpus: Invalid value: "sixteen": {AMOUNT}'),
     negative=({"hard": {"classes": {"nvidia-t4": -1}}}, f"-1: {AMOUNT}"),
-    class_name=({"hard": {"classes": {"NVIDIA T4": 1}}}, "a key must be the name of a class"),
-    resource_name=({"hard": {"resources": {"gpu": 1}}}, "a key must be a resource name"),
+    class_name=(
+        {"hard": {"classes": {"NVIDIA T4": 1, "nvidia-t4": 1}}},
+        "a key must be the name of a class or a family, such as nvidia-a100-80gb or nvidia-a100, not NVIDIA T4",
+    ),
+    resource_name=(
+        {"hard": {"resources": {"cpu": 1, "amd.com/gpu": 1}}},
+        "a key must be a resource name without requests. or limits., such as nvidia.com/mig-1g.10gb, not cpu",
+    ),
     guarantee_of_no_amount=({"guaranteed": {"crd-a": {"gpus": "1/0"}}}, f'"1/0": {AMOUNT}'),
-    guarantee_for_no_namespace=({"guaranteed": {"Crd": {"gpus": 1}}}, "a key must be the name of a namespace"),
+    guarantee_for_no_namespace=(
+        {"guaranteed": {"Crd": {"gpus": 1}, "crd-a": {"gpus": 1}}},
+        "a key must be the name of a namespace, not Crd",
+    ),
     guarantee_of_what_is_unlimited=(
         {"hard": {}, "guaranteed": {"crd-a": {"gpus": 1}}},
         "guaranteed: gpus must be limited by hard.gpus, too",
