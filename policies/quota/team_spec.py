@@ -99,7 +99,13 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def warnings(self) -> Iterator[tuple[str, str]]:
         if self.hard.gpus is None:
-            yield "hard", "does not limit gpus: only its classes and resources limit the team"
+            limited = " and ".join(field for field in ("classes", "resources") if getattr(self.hard, field))
+            message = (
+                f"does not limit gpus: only its {limited} limit the team"
+                if limited
+                else "limits nothing: set gpus, classes or resources"
+            )
+            yield "hard", message
         yield from super().warnings()
 
     def _unreadable_guarantees(self) -> Iterator[tuple[str, str]]:

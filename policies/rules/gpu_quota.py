@@ -1,8 +1,8 @@
-"""Keep a namespace from holding more GPUs than its GPUQuota grants.
+"""Keep a namespace from holding more GPUs than its GPUQuota and its team grant.
 
 Reads:   the demand of the pod or ResourceClaim (policies.quota.demand), and the answer of the quota of its namespace.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
-         `required` also every GPU pod and claim in a namespace without a GPUQuota. And each of them while the budget of GPU-hours
+         `required` also every GPU pod and claim in a namespace without a quota. And each of them while the budget of GPU-hours
          of something that it needs is spent.
 Warns:   in every mode, about a ResourceClaimTemplate whose claims could never fit, and about a workload or autoscaler whose pods
          do not all fit, or whose rolling update could not finish (policies.quota.fit). Where pods wait in line, it says so. And
@@ -238,7 +238,7 @@ def needs_ledger(workload: Workload, mapping: ResourceMapping) -> bool:
 
 RULE = Rule(
     id=RULE_ID,
-    summary="a namespace holds no more GPUs than its GPUQuota grants",
+    summary="a namespace holds no more GPUs than its GPUQuota and its team grant",
     options=GPUQuotaOptions,
     check_claim_template=check_claim_template,
     check_workload=check_workload,

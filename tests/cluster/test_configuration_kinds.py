@@ -258,7 +258,7 @@ def whole_numbers(value: Any) -> Any:
             "spec.exemptions[0].reason: Required value",
             'spec.templates: Unsupported value: "audit"',
         ]),
-    help_of_two_lines=("GPUPolicy", {"help": "a\nb"}, ['spec.help: Invalid value: "a\\nb"']),
+    help_of_two_lines=("GPUPolicy", {"help": "a\nb"}, ["must be one line of at most 256 characters"]),
     long_help=("GPUPolicy", {"help": "a" * 257}, ["spec.help: Too long: may not be more than 256"]),
     text_for_a_number=("GPUClass", {"memoryGiB": "80"}, ["spec.memoryGiB", "must be of type integer"]),
     missing=("GPUResourceMapping", {"resources": [{"pattern": "a/b"}]}, ["measure: Required value"]),

@@ -43,11 +43,17 @@ def namespace(quotas: ControlPlane) -> None:
     boolean=({"hard": {"gpus": True}}, "spec.hard.gpus: Invalid value: "),
     endless_amount=({"hard": {"gpus": "9" * 41}}, "may not be more than 40 bytes"),
     amount_of_a_class=({"hard": {"classes": {"nvidia-t4": "x"}}}, f'"x": {AMOUNT}'),
-    class_name=({"hard": {"classes": {"NVIDIA T4": "1"}}}, "a key must be the name of a class"),
-    resource_name=({"hard": {"resources": {"gpu": "1"}}}, "a key must be a resource name"),
+    class_name=(
+        {"hard": {"classes": {"NVIDIA T4": "1", "nvidia-t4": "1"}}},
+        "a key must be the name of a class or a family, such as nvidia-a100-80gb or nvidia-a100, not NVIDIA T4",
+    ),
+    resource_name=(
+        {"hard": {"resources": {"cpu": "1", "amd.com/gpu": "1"}}},
+        "a key must be a resource name without requests. or limits., such as nvidia.com/mig-1g.10gb, not cpu",
+    ),
     resource_as_in_a_resourcequota=(
         {"hard": {"resources": {"requests.nvidia.com/gpu": "1"}}},
-        "without requests. or limits.",
+        "write the resource name as containers do, without requests. or limits., not requests.nvidia.com/gpu",
     ),
     unpinned_value=({"hard": {}, "unclassifiedPods": "Cheapest"}, "supported values: "),
     no_hard=({}, "spec.hard: Required value"),

@@ -26,6 +26,8 @@ from webhook.quota.team_documents import (
 
 NAME = "team-crd"
 ANY = {"names": ["crd-*"]}
+NOT_A_NAME = "must be the name of a namespace, or a glob of lower case letters, digits, -, * and ?"
+NOT_A_LINE = "must be one line of at most 256 characters"
 WHOLE = {
     "namespaces": {
         "names": ["crd-*", "ocr", "lab-??"],
@@ -65,8 +67,9 @@ def team(spec: JSON) -> JSON:
     no_namespaces=({"namespaces": None}, "spec.namespaces: Required value"),
     neither_names_nor_selector=({"namespaces": {}}, "must have names, selector or both"),
     no_names=({"namespaces": {"names": []}}, "must have names, selector or both"),
-    name_of_no_namespace=({"namespaces": {"names": ["Vision"]}}, "spec.namespaces.names[0]"),
-    glob_of_another_language=({"namespaces": {"names": ["[ab]*"]}}, "spec.namespaces.names[0]"),
+    name_of_no_namespace=({"namespaces": {"names": ["Vision"]}}, f'names[0]: Invalid value: "Vision": {NOT_A_NAME}'),
+    glob_of_another_language=({"namespaces": {"names": ["[ab]*"]}}, f'names[0]: Invalid value: "[ab]*": {NOT_A_NAME}'),
+    no_name=({"namespaces": {"names": [""]}}, f'names[0]: Invalid value: "": {NOT_A_NAME}'),
     a_name_twice=({"namespaces": {"names": ["ocr", "ocr"]}}, 'spec.namespaces.names[1]: Duplicate value: "ocr"'),
     too_many_names=({"namespaces": {"names": [f"n{n}" for n in range(501)]}}, "must have at most 500 items"),
     unknown_operator=(
@@ -75,10 +78,19 @@ def team(spec: JSON) -> JSON:
     ),
     no_amount=({"hard": {"gpus": "sixteen"}}, f'spec.hard.gpus: Invalid value: "sixteen": {AMOUNT}'),
     negative=({"hard": {"classes": {"nvidia-t4": -1}}}, f"-1: {AMOUNT}"),
-    class_name=({"hard": {"classes": {"NVIDIA T4": 1}}}, "a key must be the name of a class"),
-    resource_name=({"hard": {"resources": {"gpu": 1}}}, "a key must be a resource name"),
+    class_name=(
+        {"hard": {"classes": {"NVIDIA T4": 1, "nvidia-t4": 1}}},
+        "a key must be the name of a class or a family, such as nvidia-a100-80gb or nvidia-a100, not NVIDIA T4",
+    ),
+    resource_name=(
+        {"hard": {"resources": {"cpu": 1, "amd.com/gpu": 1}}},
+        "a key must be a resource name without requests. or limits., such as nvidia.com/mig-1g.10gb, not cpu",
+    ),
     guarantee_of_no_amount=({"guaranteed": {"crd-a": {"gpus": "1/0"}}}, f'"1/0": {AMOUNT}'),
-    guarantee_for_no_namespace=({"guaranteed": {"Crd": {"gpus": 1}}}, "a key must be the name of a namespace"),
+    guarantee_for_no_namespace=(
+        {"guaranteed": {"Crd": {"gpus": 1}, "crd-a": {"gpus": 1}}},
+        "a key must be the name of a namespace, not Crd",
+    ),
     guarantee_of_what_is_unlimited=(
         {"hard": {}, "guaranteed": {"crd-a": {"gpus": 1}}},
         "guaranteed: gpus must be limited by hard.gpus, too",
@@ -107,7 +119,8 @@ def team(spec: JSON) -> JSON:
         "guaranteed: must be shorter: at most 131072 characters, of names and 14 for each amount",
     ),
     unclassified=({"unclassifiedPods": "Cheapest"}, "supported values: "),
-    contact_of_two_lines=({"contact": "a\nb"}, "spec.contact"),
+    contact_of_two_lines=({"contact": "a\nb"}, f'spec.contact: Invalid value: "a\\nb": {NOT_A_LINE}'),
+    invisible_contact=({"contact": "a\u2028b"}, NOT_A_LINE),
     endless_contact=({"contact": "a" * 257}, "may not be more than 256 bytes"),
 )  # fmt: skip
 def test_the_api_server_refuses_a_bad_spec(teams: ControlPlane, change: JSON, want: str) -> None:
@@ -115,8 +128,9 @@ def test_the_api_server_refuses_a_bad_spec(teams: ControlPlane, change: JSON, wa
     document = team({key: value for key, value in spec.items() if value is not None})
     status, answer = teams.client().post(team_path(), document, {**STRICT, "dryRun": "All"})
     assert status in {400, 422}, answer
-    if minor_version() < 34 and want.endswith(AMOUNT):  # it reported the type in place of the value
-        want = f'"string": {AMOUNT}'
+    if minor_version() < 34:  # it reported the type in place of the value
+        for sentence in (AMOUNT, NOT_A_NAME, NOT_A_LINE):
+            want = f'"string": {sentence}' if want.endswith(sentence) else want
     assert want in answer["message"]
 
 

@@ -46,7 +46,7 @@ from webhook.tools.check.fixing import Fixes, write
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
-from webhook.tools.check.run_context import CheckedCluster, device_classes
+from webhook.tools.check.run_context import CheckedCluster, device_classes, is_quota
 from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")
@@ -290,13 +290,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
         line = f"{_place(manifest, path)}: {PREFIXES[outcome]}{sentence}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
-        what = f"the {manifest.kind} itself is admitted with a warning; its pods are denied"
-        reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
-        if manifest.group in {"", "apps", "batch"} and not reasons.isdisjoint(VALIDATED):
-            what = f"the API server refuses the {manifest.kind} itself, in its own words"
-        if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
-            what = f"the {manifest.kind} itself is denied (policy: templates: enforce)"
-        screen.paragraph(what, indent=COLUMN)
+        screen.paragraph(_what_becomes_of(result), indent=COLUMN)
     for pod in result.pods:
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
@@ -306,6 +300,19 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
                 what = "; ".join(change.what for change in changes)
                 screen.paragraph(f"{rule}: {what}", indent=COLUMN + 2)
+
+
+def _what_becomes_of(result: ManifestResult) -> str:
+    """Return what happens to a refused object itself when it is applied."""
+    kind = result.manifest.kind
+    if is_quota(result.manifest):
+        return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
+    if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
+        return f"the {kind} itself is denied (policy: templates: enforce)"
+    reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
+    if result.manifest.group in {"", "apps", "batch"} and not reasons.isdisjoint(VALIDATED):
+        return f"the API server refuses the {kind} itself, in its own words"
+    return f"the {kind} itself is admitted with a warning; its pods are denied"
 
 
 def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:

@@ -71,7 +71,7 @@ def test_a_ledger_with_an_unreadable_reservation_is_repaired(
     assert eventually(lambda: ready(team).reason == "Unreadable", seconds=EXPIRY)
     assert ready(team).status == "False"
     assert f"1 line, the first {line!r}: requests are denied until" in ready(team).message
-    assert "NotCounted: every GPU pod is denied" in shown(plane, team)
+    assert "Unreadable: every GPU pod is denied" in shown(plane, team)
     assert READABLE in team.ledger_object().reservations.text
     assert team.ledger_object().reservations.unreadable == (line,)
 
@@ -94,7 +94,7 @@ def test_any_other_field_that_cannot_be_read_waits_for_somebody(plane: ControlPl
     assert "the quota could not be checked: the GPUQuotaLedger cannot be read: " in answer["message"]
     assert "must be an amount such as 16" in answer["message"]
     assert eventually(lambda: ready(team).reason == "Unreadable")
-    assert "NotCounted: every GPU pod is denied" in shown(plane, team)
+    assert "Unreadable: every GPU pod is denied" in shown(plane, team)
 
     damage(team, **before)
     assert eventually(lambda: team.create(gpu_pod("after"))[0] == 201)

@@ -222,8 +222,13 @@ def test_who_shares_namespaces_is_told_whose_they_are(own: TeamMatch, want: list
     ("fields", "want"),
     no_total=(
         {"hard": {"classes": {"nvidia-t4": 1}}},
+        ["hard: does not limit gpus: only its classes limit the team"],
+    ),
+    no_total_but_all_else=(
+        {"hard": {"classes": {"nvidia-t4": 1}, "resources": {"amd.com/gpu": 1}}},
         ["hard: does not limit gpus: only its classes and resources limit the team"],
     ),
+    no_limit=({"hard": {}}, ["hard: limits nothing: set gpus, classes or resources"]),
     total_only=(
         {"hard": {"gpus": 1, "classes": {"nvidia-t4": 1}}, "unclassifiedPods": "TotalOnly"},
         [

@@ -131,7 +131,7 @@ IN_FORCE = tuple(
     what_may_not_be_meant=(
         {"namespaces": {"names": ["vision-prod"]}, "hard": {"classes": {"card": 2}}, "unclassifiedPods": "TotalOnly"},
         [
-            "warning spec.hard: does not limit gpus: only its classes and resources limit the team",
+            "warning spec.hard: does not limit gpus: only its classes limit the team",
             f"warning spec.unclassifiedPods: {NOT_HELD}",
             "warning spec.namespaces.names[0]: overlaps vision-* of ClusterGPUQuota other: a namespace that both match "
             "belongs to team",

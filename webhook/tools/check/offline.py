@@ -89,7 +89,7 @@ Remark = tuple[Outcome | None, str, str]
 
 
 class ManifestResult(msgspec.Struct, frozen=True):
-    """Result for an object and each pod in it; `warnings` are about the object itself, and of a claim also its denial.
+    """Result for an object and each pod in it; `warnings` are about the object itself, and of a claim or quota also its denials.
 
     `unknown` says why it could not be evaluated.
     """
@@ -211,18 +211,21 @@ class Run:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
-        findings = list(quota_findings(manifest, configuration, self._teams)) if is_quota(manifest) else []
+        if is_quota(manifest):
+            said = quota_findings(manifest, configuration, self._teams)
+            decisions.append(Decision.of_findings(policy, said, Mode.ENFORCE))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in configuration.workload_kinds and not decisions[0].violations
         if is_unknown and kind not in ADVISED:
-            findings += unread_gpus(manifest.kind, manifest.data, configuration.resource_mapping)
-        decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
+            unread = unread_gpus(manifest.kind, manifest.data, configuration.resource_mapping)
+            decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         evaluated = (_as_known(each, quota) for decision in decisions for each in decision.violations)
-        shown = {Outcome.WARNED, Outcome.DENIED} if kind == CLAIM else {Outcome.WARNED}
+        is_denied_itself = kind == CLAIM or is_quota(manifest)
+        shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in evaluated if each.outcome in shown)
 
     def _quota(self, manifest: Manifest, key: Key | None = None) -> RunQuota | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.placement.named_nodes import NodeIndex
 from policies.placement.nodes import NodeFacts
-from policies.pods.field_paths import value_at
+from policies.pods.field_paths import path_parts, value_at
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
@@ -30,7 +31,7 @@ from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
-from policies.quota.spec import QuotaSpec
+from policies.quota.spec import LimitsSpec, QuotaSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -45,9 +46,11 @@ from webhook.configuration.documents import (
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
+from webhook.serving.document_reviews import ID as CONFIGURATION
 from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.check.run_teams import RunTeam, run_teams
+from webhook.tools.check.sources import is_placeholder
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, stated_ledger
 from webhook.tools.status.teams import read_teams
@@ -244,20 +247,24 @@ def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
 def quota_findings(
     manifest: Manifest, configuration: Configuration, teams: Iterable[TeamMatch]
 ) -> Iterator[Finding]:
-    """Return a warning for each problem of a GPUQuota or ClusterGPUQuota, which the webhook would refuse or warn of.
+    """Yield what the webhook would say of a GPUQuota or ClusterGPUQuota: a denial for each problem, else its warnings.
 
-    teams: the ClusterGPUQuotas of the run.
+    A problem of a placeholder is a warning: what takes its place is not known. teams: the ClusterGPUQuotas of the run.
     """
     read = _read(manifest)
+    specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]
+    checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
     problems = [(problem.path, problem.message) for problem in read.problems]
-    for spec in (*read.quotas.values(), *read.teams.values()):
-        checked = quota_problems(spec, configuration.classes, configuration.resource_mapping)
-        problems += [(problem.path, problem.message) for problem, _ in checked]
-        if not problems:
-            warnings = limits_warnings(manifest.name, spec, teams)
-            problems += [(f"spec.{path}", message) for path, message in warnings]
+    problems += [(problem.path, problem.message) for problem, _ in chain.from_iterable(checked)]
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
-    return (warning(path=path, message=message) for path, message in problems)
+    denial = partial(Finding, rule=CONFIGURATION, reason=Reason.INVALID_DOCUMENT)
+    for path, message in problems:
+        parts = path_parts(path)
+        is_open = any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
+        yield (warning if is_open else denial)(path=path, message=message)
+    for spec in () if problems else specs:
+        for path, message in limits_warnings(manifest.name, spec, teams):
+            yield warning(path=f"spec.{path}", message=message)
 
 
 def _read(manifest: Manifest) -> DocumentSet:

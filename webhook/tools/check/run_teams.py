@@ -50,9 +50,12 @@ class RunTeam:
 
     def count(self, namespace: str, requested: Vector) -> None:
         """Note what the objects of a namespace request together."""
-        known = self.ledgers.ledgers.get(namespace)
-        used = total(((known and known.used) or {}, requested))
-        self._after = self._after.with_ledger(namespace, holding(self.ledgers.team, used))
+        known, team = self.ledgers.ledgers.get(namespace), self.ledgers.team
+        # Of one that the status does not name, only what is idle of all guarantees may be left of its own.
+        guaranteed = team.guaranteed.get(namespace, {})
+        unnamed = positive_difference(guaranteed, self.record.status.guaranteed_idle)
+        used = (known.used or {}) if known else unnamed
+        self._after = self._after.with_ledger(namespace, holding(team, total((used, requested))))
 
     def share(self, namespace: str, share: TeamShare) -> TeamShare:
         """Return what a namespace sees of the team after what objects in the other namespaces request."""

@@ -100,12 +100,11 @@ SURGE = (
     suspended=(
         [quota(gpus="8"), made("batch/v1", "Job", "a", {"parallelism": 9, "suspend": True, "template": template(1)})],
         {}),
-    a_quota_that_is_not_valid_grants_nothing=([quota(gpus=8.5), deployment("a", 9)],
-        {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"}),
-    a_quota_of_no_amount_grants_nothing=([quota(gpus="x"), deployment("a", 9)],
-        {"default": 'spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x"'}),
-    a_quota_of_no_class=([quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
-        {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"}),
+    a_quota_that_is_rejected_limits_nothing=([quota(gpus="x"), deployment("a", 9)], {}),
+    of_a_placeholder_nothing_is_certain=([quota(gpus="${GPUS}"), deployment("a", 9)],
+        {"default": 'spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "${GPUS}"'}),
+    nor_of_one_in_a_key=([quota(classes={"$CLASS": "8"}), deployment("a", 9)],
+        {"default": "spec.hard.classes.$CLASS: must be a GPU class or family"}),
 )  # fmt: skip
 def test_documents_count_together(documents: list[JSON], want: dict[str, str]) -> None:
     assert found(documents) == want
@@ -160,29 +159,60 @@ def test_a_budget_among_the_documents(documents: list[JSON], is_warned: bool, tm
     assert found_in == ["NoDisruptionBudget"] * is_warned
 
 
+@cases(
+    ("hard", "want"),
+    no_amount=({"gpus": "x"}, 'spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x"'),
+    a_number_that_yaml_reads=(
+        {"gpus": 8.5},
+        "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it",
+    ),
+    no_class=(
+        {"classes": {"nvidia-a1000": "8"}},
+        "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?",
+    ),
+    no_field=({"gpu": 1}, "spec.hard.gpu: unknown field; did you mean gpus?"),
+)
+def test_what_the_api_server_rejects_is_refused(hard: JSON, want: str) -> None:
+    run = check("-f", "-", stdin=json.dumps(quota(**hard)))
+
+    assert run.exit_code == 1
+    assert " ".join(run.stdout.split()) == (
+        f"refused stdin:1 GPUQuota ml/default stdin:1: {want} [configuration] "
+        "the API server rejects the GPUQuota: by its schema, or because the webhook denies it "
+        "1 object: 1 refused, 0 would change, 0 ok"
+    )
+
+
 def team(name: str, **spec: Any) -> JSON:
     return manifest("gpu-admission.dev/v1alpha1", "ClusterGPUQuota", name, {"hard": {"gpus": 8}, **spec})
 
 
 @cases(
-    ("spec", "want"),
-    valid=({"namespaces": {"names": ["ml"]}}, []),
+    ("spec", "verdict", "want"),
+    valid=({"namespaces": {"names": ["ml"]}}, "ok", []),
     invalid=(
         {"namespaces": {}, "hard": {"classes": {"nvidia-t5": 1}}},
+        "refused",
         [
             "spec.namespaces: must have names, selector or both",
             "spec.hard.classes.nvidia-t5: must be a GPU class or family; did you mean nvidia-t4?",
         ],
     ),
-    of_no_kind=({}, ["spec.namespaces: Required value"]),
+    of_no_kind=({}, "refused", ["spec.namespaces: Required value"]),
+    mistyped=(
+        {"namespaces": {"names": ["ml"]}, "guarantee": {"ml": {"gpus": 1}}},
+        "refused",
+        ["spec.guarantee: unknown field; did you mean guaranteed?"],
+    ),
     sharing=(
         {"namespaces": {"names": ["web"]}},
+        "warned",
         [
             "spec.namespaces.names[0]: overlaps web* of ClusterGPUQuota other: a namespace that both match belongs to team"
         ],
     ),
 )
-def test_a_team_is_read_as_the_webhook_does(spec: JSON, want: list[str]) -> None:
+def test_a_team_is_read_as_the_webhook_does(spec: JSON, verdict: str, want: list[str]) -> None:
     written = yaml.safe_dump_all([team("team", **spec), team("other", namespaces={"names": ["web*"]})])
 
     objects = document(stdin=written)["objects"]
@@ -192,3 +222,4 @@ def test_a_team_is_read_as_the_webhook_does(spec: JSON, want: list[str]) -> None
         "it is in no namespace"
     )
     assert [f"{finding['path']}: {finding['message']}" for finding in mine["findings"]] == want
+    assert mine["verdict"] == verdict
