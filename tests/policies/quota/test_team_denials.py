@@ -14,12 +14,12 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.decide import ReservationVerdict, VerdictReason
+from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import exceeded
+from policies.quota.shortage import exceeded, shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload, queued
@@ -185,6 +185,14 @@ def test_a_guarantee_is_marked_and_the_most_said_once() -> None:
     assert found.details == (
         "next largest namespaces of ClusterGPUQuota team-vision, GPUs: vision-lab 17, vision-cv 7",
     )
+
+
+@cases(("limits", "want"), one=(2, "; and 1 more limit"), several=(3, "; and 2 more limits"))
+def test_what_has_no_room_is_counted_in_words(limits: int, want: str) -> None:
+    one, hard = Fraction(1), Fraction(2)
+    found = [Shortfall(f"classes/{number}", one, Fraction(number), one, hard) for number in range(limits)]
+
+    assert shortage_facts(found, NOW).endswith(want)
 
 
 def test_a_class_that_the_team_limits_is_not_offered() -> None:
