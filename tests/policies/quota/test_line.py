@@ -409,7 +409,14 @@ def test_nobody_is_passed_under_strict_fifo(line: InLine) -> None:
         for uid in turn.places
         if uid in turn.ledger.reservations.lifts and uid not in before.reservations.lifts
     ]
-    waiting = [uid for uid, place in turn.places.items() if place.standing in {S.NEXT, S.BEHIND}]
+    # The pods of a gang beyond those that it needs line up once it has started.
+    begun = {uid for uid, each in before.reservations.lifts.items() if each.is_begun_lift}
+    started = {
+        each.gang for each in waiters if each.uid in begun or gangs.get(each.gang, Gang(1, running=1)).running
+    }
+    starting = {each.gang for each in waiters if turn.places[each.uid].standing is S.STARTING}
+    behind = {uid for uid, place in turn.places.items() if place.standing in {S.NEXT, S.BEHIND}}
+    waiting = [each.uid for each in waiters if each.uid in behind and each.gang not in starting - started]
     order = list(turn.places)
     assert all(order.index(one) < order.index(other) for one in new for other in waiting)
     assert [place.number for place in turn.places.values() if place.number] == sorted(
