@@ -137,8 +137,9 @@ def case(seed: int) -> Case:
         for name in ("nvidia-a100", "nvidia-a100-80gb", "nvidia-l4"):
             if random.random() < 0.3:
                 hard[CLASSES + name] = Fraction(random.choice((0, 2, 4)))
+        used = {GPUS: Fraction(random.choice((0, 0, 1)))} if random.random() < 0.5 else None
         counts_as = random.choice(tuple(UnclassifiedPods))
-        ledger = quota_ledger(hard=hard, unclassified_pods=counts_as, used=None)
+        ledger = quota_ledger(hard=hard, unclassified_pods=counts_as, used=used)
     by = Evaluator(
         engine=Engine(in_force),
         now=NOW,
