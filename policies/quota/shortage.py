@@ -185,8 +185,9 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[
         held = f"{format_amount(used)} of {format_amount(hard)} used{' or guaranteed' if guaranteed else ''}"
         facts.append(f"{'' if amount in said else f'requested {amount}, '}{held}{creating}")
         said.add(amount)
-    shown, more = facts[:most], len(facts) - most
-    return "; ".join(shown) + (f"; and {more} more limit{'s' if more > 1 else ''}" if more > 0 else "")
+    left = [key for keys in [*by_figures.values()][most:] for key in keys]
+    more = [f"{unit(left[0])}, too" if len(left) == 1 else f"and {len(left)} more limits"] if left else []
+    return "; ".join([*facts[:most], *more])
 
 
 _LARGEST = "; largest: "

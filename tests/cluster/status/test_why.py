@@ -13,7 +13,7 @@ from tests.controlplane import ControlPlane
 from webhook.commands import main
 
 NO_SLICE = "no 1g.5gb"
-EXCEEDED = "exceeded quota: ml-training/default, requested 4 nvidia-a100, 6 of 8 used; and 1 more limit"
+EXCEEDED = "exceeded quota: ml-training/default, requested 4 nvidia-a100, 6 of 8 used; GPUs, too"
 
 
 def why(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:

@@ -187,10 +187,16 @@ def test_a_guarantee_is_marked_and_the_most_said_once() -> None:
     )
 
 
-@cases(("limits", "want"), one=(2, "; and 1 more limit"), several=(3, "; and 2 more limits"))
-def test_what_has_no_room_is_counted_in_words(limits: int, want: str) -> None:
+@cases(
+    ("limits", "want"),
+    one=(2, "; class-1, too"),
+    several=(3, "; and 2 more limits"),
+)
+def test_what_has_no_room_is_named_or_counted(limits: int, want: str) -> None:
     one, hard = Fraction(1), Fraction(2)
-    found = [Shortfall(f"classes/{number}", one, Fraction(number), one, hard) for number in range(limits)]
+    found = [
+        Shortfall(f"classes/class-{number}", one, Fraction(number), one, hard) for number in range(limits)
+    ]
 
     assert shortage_facts(found, NOW).endswith(want)
 
