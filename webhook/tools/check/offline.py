@@ -26,6 +26,7 @@ from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
+from webhook.configuration.documents import GROUP
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluation import evaluate_autoscaler
 from webhook.serving.evaluator import Evaluator
@@ -163,6 +164,7 @@ class Run:
         )
         self._quota_of = run_quotas(manifests, engine.configuration, cluster, self._by.labels_of)
         self._teams = teams_in(manifests)
+        self._kinds = {each.kind for each in manifests if each.group == GROUP}
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
@@ -212,7 +214,7 @@ class Run:
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
         if is_quota(manifest):
-            said = quota_findings(manifest, configuration, self._teams)
+            said = quota_findings(manifest, configuration, self._teams, self._kinds)
             decisions.append(Decision.of_findings(policy, said, Mode.ENFORCE))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in configuration.workload_kinds and not decisions[0].violations

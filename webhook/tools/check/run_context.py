@@ -5,7 +5,7 @@ not fit is not certain to be denied: it is a warning.
 """
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial, reduce
@@ -245,23 +245,24 @@ def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
 
 
 def quota_findings(
-    manifest: Manifest, configuration: Configuration, teams: Iterable[TeamMatch]
+    manifest: Manifest, configuration: Configuration, teams: Iterable[TeamMatch], kinds: Collection[str]
 ) -> Iterator[Finding]:
     """Yield what the webhook would say of a GPUQuota or ClusterGPUQuota: a denial for each problem, else its warnings.
 
-    A problem of a placeholder is a warning: what takes its place is not known. teams: the ClusterGPUQuotas of the run.
+    Of what is not known a problem is a warning: of what takes the place of a placeholder, and of names that a document of the run
+    may define. teams: the ClusterGPUQuotas of the run. kinds: of its documents.
     """
     read = _read(manifest)
     specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
-    problems = [(problem.path, problem.message) for problem in read.problems]
-    problems += [(problem.path, problem.message) for problem, _ in chain.from_iterable(checked)]
+    problems = [(problem, "") for problem in read.problems]
+    problems += chain.from_iterable(checked)
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     denial = partial(Finding, rule=CONFIGURATION, reason=Reason.INVALID_DOCUMENT)
-    for path, message in problems:
-        parts = path_parts(path)
-        is_open = any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
-        yield (warning if is_open else denial)(path=path, message=message)
+    for problem, kind in problems:
+        parts = path_parts(problem.path)
+        is_open = kind in kinds or any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
+        yield (warning if is_open else denial)(path=problem.path, message=problem.message)
     for spec in () if problems else specs:
         for path, message in limits_warnings(manifest.name, spec, teams):
             yield warning(path=f"spec.{path}", message=message)

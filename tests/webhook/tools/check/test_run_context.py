@@ -183,6 +183,19 @@ def test_what_the_api_server_rejects_is_refused(hard: JSON, want: str) -> None:
     )
 
 
+def test_a_class_that_a_document_defines_is_not_refused() -> None:
+    own = manifest(
+        "gpu-admission.dev/v1alpha1", "GPUClass", "lab-card", {"family": "lab-card", "memoryGiB": 8}
+    )
+
+    of_quota = (
+        [quota(classes={"lab-card": "8"}), {**own, "kind": "GPUPolicy"}],
+        [quota(classes={"lab-card": "8"}), own],
+    )
+
+    assert [check("-f", "-", stdin=yaml.safe_dump_all(each)).exit_code for each in of_quota] == [1, 0]
+
+
 def team(name: str, **spec: Any) -> JSON:
     return manifest("gpu-admission.dev/v1alpha1", "ClusterGPUQuota", name, {"hard": {"gpus": 8}, **spec})
 
