@@ -255,14 +255,14 @@ def quota_findings(
     read = _read(manifest)
     specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
-    problems = [(problem, "") for problem in read.problems]
-    problems += chain.from_iterable(checked)
+    problems = [(problem.path, problem.message, "") for problem in read.problems]
+    problems += [(each.path, each.message, kind) for each, kind in chain.from_iterable(checked)]
     warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     denial = partial(Finding, rule=CONFIGURATION, reason=Reason.INVALID_DOCUMENT)
-    for problem, kind in problems:
-        parts = path_parts(problem.path)
+    for path, message, kind in problems:
+        parts = path_parts(path)
         is_open = kind in kinds or any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
-        yield (warning if is_open else denial)(path=problem.path, message=problem.message)
+        yield (warning if is_open else denial)(path=path, message=message)
     for spec in () if problems else specs:
         for path, message in limits_warnings(manifest.name, spec, teams):
             yield warning(path=f"spec.{path}", message=message)
