@@ -121,7 +121,9 @@ def remove(plane: ControlPlane) -> None:
     client = plane.client()
     client.delete(f"/apis/{OURS}v1alpha1/gpupolicies")
     client.delete(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
-    client.delete(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs")  # its template cannot change
+    # The template of a Job cannot change. By default, the deletion of a Job leaves its pods.
+    jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+    client.delete(jobs, {"propagationPolicy": "Background"})
     for service in client.get(f"/api/v1/namespaces/{NAMESPACE}/services")[1].get("items", []):
         client.delete(
             f"/api/v1/namespaces/{NAMESPACE}/services/{service['metadata']['name']}"
