@@ -131,7 +131,7 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
 
 
 def gpus_by_dimension(nodes: Iterable[GPUNode]) -> Vector:
-    """Return the whole cards of all nodes, of the nodes of each class, and of those of each family."""
+    """Return the whole cards of all nodes, by class, and by family."""
     found: dict[str, Fraction] = defaultdict(Fraction)
     for node in nodes:
         cards = node.cards(node.allocatable)

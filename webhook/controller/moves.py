@@ -146,7 +146,7 @@ class TeamMoves:
         if step is Step.SEND and not self.sizes.fits(
             found.team_ledgers, after, namespace, f"namespace {namespace}"
         ):
-            # Otherwise whoever may write its GPUQuota could make that so large that the namespace stays out of its team.
+            # Otherwise a user could keep the namespace out of its team by a GPUQuota that is large enough.
             denying = replace(own.ledger, used=None)
             if denying != own.ledger:
                 written = self._store.compare_and_swap(namespace, own, denying, CALL_SECONDS)

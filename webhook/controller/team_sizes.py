@@ -23,7 +23,7 @@ THE_SPEC = ""
 
 SPEC_PARTS = 16
 """One of so many equal parts of the room is for changes of that spec: 64 KiB, or four classes more for each of 500 namespaces.
-GPUQuotas may not take it. Else whoever may write them could keep a limit that `hard` gains from being in force."""
+GPUQuotas may not take it. Otherwise their authors could keep a new limit of `hard` out of force."""
 
 
 class TeamSizes:

@@ -173,8 +173,8 @@ class _TeamReferee:
                 Fraction(0),
             )
             if others + own > hard[key]:
-                told = f"{key} of {namespace} grew to {own} beside {others} of {hard[key]}"
-                self.seen.over.append(f"revision {event.revision}, {event.key}, {place}: {told}")
+                breach = f"{key} of {namespace} grew to {own} beside {others} of {hard[key]}"
+                self.seen.over.append(f"revision {event.revision}, {event.key}, {place}: {breach}")
 
     def _promised(self, namespace: str, place: str, key: str) -> Fraction:
         is_member = namespace in self._counts and self._team(namespace) == place

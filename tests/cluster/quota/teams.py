@@ -73,9 +73,9 @@ class Team:
                 return False
             return found.team_ledgers.team.uid == metadata["uid"] and all(map(self.has, expected))
 
-        assert eventually(in_force, seconds=IN_FORCE_WITHIN), self.told()
+        assert eventually(in_force, seconds=IN_FORCE_WITHIN), self.status()
         return time.monotonic()
 
-    def told(self) -> Any:
+    def status(self) -> Any:
         """Return what people see."""
         return self.client.get(f"{TEAMS}/{self.name}")[1].get("status")

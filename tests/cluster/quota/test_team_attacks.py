@@ -1,4 +1,4 @@
-"""Whoever tries to get more GPUs than the team has left is refused, or has nothing of it.
+"""A user who tries to get more GPUs than the team has left is refused, or gains nothing.
 
 The team is full. A tenant has the role `edit` in one namespace of it. A lead has that and `gpu-admission-team-lead` in all. A
 portal may do everything with namespaces and pods, and may not update ClusterGPUQuotas. After each attempt who made it tries to

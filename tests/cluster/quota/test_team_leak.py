@@ -32,7 +32,7 @@ def test_what_others_deny_and_names_that_were_taken(counted: Counting) -> None:
             list(pool.map(lambda index: leaky.create(disputed_pod(index)), range(OBJECTS)))
 
     lost = leaky.ledger_object().reserved.get(GPUS, Fraction(0)) > 0
-    assert eventually(lambda: all(map(is_settled, team.namespaces)), seconds=SETTLED_WITHIN), team.told()
+    assert eventually(lambda: all(map(is_settled, team.namespaces)), seconds=SETTLED_WITHIN), team.status()
     free = HARD - 10 - int(live(leaky))
     assert lost, "nothing was to be given back"
     assert other.create(gpu_pod("too-large", free + 1))[0] == 403

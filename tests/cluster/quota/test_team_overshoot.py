@@ -324,5 +324,5 @@ def joined(seen: TeamReplay, scene: Scene, fault: Fault) -> bool:
 
 
 def shown(scene: Scene) -> Fraction | None:
-    used = (scene.team.told() or {}).get("used", {}).get("gpus")
+    used = (scene.team.status() or {}).get("used", {}).get("gpus")
     return None if used is None else Fraction(used)

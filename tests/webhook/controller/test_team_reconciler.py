@@ -421,7 +421,7 @@ def test_a_spec_that_is_too_large_for_the_object_of_its_team_delays_no_count(
 def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else whoever may write its GPUQuota could keep it out of its team."""
+    """Otherwise a user could keep it out of its team by a large GPUQuota."""
 
     def test(scene: Scene) -> None:
         scene.world.belongs["cv"] = ""
