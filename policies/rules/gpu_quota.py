@@ -30,7 +30,7 @@ from policies.quota.budget_findings import of_reservation, of_workload
 from policies.quota.claims import claim_demand
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
-from policies.quota.ledger.decide import Line, VerdictReason
+from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
@@ -116,8 +116,8 @@ def check_reservation(
     elif would_wait and verdict.must_wait:
         yield queued(namespace, outcome, now)
     elif verdict.reason in _IN_LINE:
-        joins = options.on_exceeded is OnExceeded.QUEUE and request.before is None
-        yield _in_line(namespace, verdict.reason, ledger, joins=joins)
+        found = _in_line(namespace, verdict.reason, ledger, outcome.request, options)
+        yield replace(found, details=tuple(_apart(request, options)))
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
@@ -160,8 +160,14 @@ def _apart(request: QuotaRequest, options: GPUQuotaOptions) -> Iterator[str]:
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
 
 
-def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, joins: bool) -> Finding:
-    """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
+def _in_line(
+    namespace: str,
+    reason: VerdictReason,
+    ledger: QuotaLedger,
+    request: ReservationRequest,
+    options: GPUQuotaOptions,
+) -> Finding:
+    """Return the denial of a request because of the pods that wait in line."""
     found, quota, waiting = partial(Finding, rule=RULE_ID), quota_title(namespace, ledger), ledger.all_waiting
     if reason is VerdictReason.QUEUE_FULL:
         # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
@@ -176,12 +182,16 @@ def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, join
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
         return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    others = ""
-    if not waiting and ledger.share is not None:
+    others, is_apart = "", request.line is Line.APART
+    is_passed = not waiting or (is_apart and ledger.scarce.keys().isdisjoint(request.demand))
+    if is_passed and ledger.share is not None:
         quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
         others = " of other namespaces"
     message = f"{_pods(waiting)}{others} in line for {quota} must start first"
+    joins = options.on_exceeded is OnExceeded.QUEUE and not request.reservation.is_change
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
+    if is_apart:
+        remedy = "try again within a minute, and again until its turn comes: it has a place in line"
     return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import Team
@@ -65,6 +66,8 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    scarce: Mapping[str, bool] = {}
+    marks: Marks = {}
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
@@ -94,7 +97,7 @@ class _Object(Identified, frozen=True):
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
-_LEDGER = msgspec.json.Decoder(_Ledger)
+_LEDGER = msgspec.json.Decoder(_Ledger, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM = msgspec.json.Decoder(Team, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
@@ -148,6 +151,8 @@ def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
         max_waiting=written.max_waiting,
         waiting=written.waiting,
         waiting_for_team=written.waiting_for_team,
+        scarce=written.scarce,
+        marks=written.marks,
         used=None if written.used is None else parse_vector(written.used),
         stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
         reservations=Reservations.parse(written.reservations),
@@ -189,6 +194,8 @@ def _written(ledger: QuotaLedger) -> _Ledger:
         max_waiting=ledger.max_waiting,
         waiting=ledger.waiting,
         waiting_for_team=ledger.waiting_for_team,
+        scarce=ledger.scarce,
+        marks=ledger.marks,
         used=None if ledger.used is None else texts(ledger.used),
         stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
         reservations=ledger.reservations.text,

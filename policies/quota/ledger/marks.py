@@ -1,0 +1,58 @@
+"""Marks: the places in line of objects that never wait under our gate, and were denied because others wait.
+
+Such an object is made again by its owner, and nobody knows when. So a mark stands in line for it, in the ledger: for all objects of
+one owner with the same demand. Once it is its turn, the controller holds its demand as for a pod (`<key>/lift`), and the next such
+object takes that over. The mark goes with it, or once the owner stays away.
+"""
+
+from collections.abc import Mapping
+from hashlib import sha256
+
+import msgspec
+
+from policies.quota.amounts import Vector, texts
+
+MAX_MARKS = 16
+"""Of one namespace. Once they are gone, others get one: all of them are of one tenant, and only the first in line closes anything."""
+SEEN_MS = 10_000
+"""A mark is written so often at most while its objects are denied."""
+AGAIN_MS, LONGEST_MS = 60_000, 1_200_000
+"""How long a mark stays without another attempt: controllers of Kubernetes try again after twice the last pause, and after 1,000 s
+at most. So it stays twice as long as they have tried, within these bounds."""
+_SIZE = 96
+"""Characters of a mark in JSON, besides its demand."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """`since` is when the first of its objects was denied, and `seen` when the last one was, in ms since 1970."""
+
+    demand: Vector
+    since: int
+    seen: int
+
+    @property
+    def size(self) -> int:
+        return _SIZE + sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
+
+    def is_late(self, now: int) -> bool:
+        """Whether its owner has stayed away for too long."""
+        return now - self.seen > min(max(AGAIN_MS, 2 * (self.seen - self.since)), LONGEST_MS)
+
+
+Marks = Mapping[str, Mark]
+"""By `mark_key`."""
+
+
+def mark_key(owner: str, demand: Vector) -> str:
+    """Return the key of the mark of an owner and demand. It is part of the id of what is held, so it has none of their separators."""
+    text = f"{owner} {sorted(texts(demand).items())}"
+    return f"apart-{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def marked(marks: Marks, key: str, demand: Vector, now: int, space: int) -> Marks:
+    """Return the marks with this one, if there is room for it in so many characters, and it is news."""
+    known = marks.get(key)
+    if known is not None:
+        return {**marks, key: Mark(demand, known.since, now)} if now - known.seen > SEEN_MS else marks
+    mark = Mark(demand, now, now)
+    return {**marks, key: mark} if len(marks) < MAX_MARKS and mark.size <= space else marks
