@@ -193,7 +193,7 @@ class _Batch:
             elif self._spent and not self._spent.isdisjoint((*request.demand, *request.will_need)):
                 reason = VerdictReason.BUDGET_SPENT
             elif request.line is Line.APART:
-                reason, shortfalls = self._reserve_apart(reservation, mark_key(request.owner, request.demand))
+                reason, shortfalls = self._reserve_apart(reservation, request.owner)
             else:
                 reason, shortfalls = self._reserve(reservation, request.line)
         return ReservationVerdict(reason, shortfalls, self._reserved)
@@ -216,9 +216,12 @@ class _Batch:
         return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
 
     def _reserve_apart(
-        self, reservation: Reservation, key: str
+        self, reservation: Reservation, owner: str
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Reserve on what the controller holds for the mark, or what nobody lacks. Mark what has to wait for others."""
+        limited = self._ledger.limited.intersection(reservation.demand)
+        needed = {each: reservation.demand[each] for each in limited}
+        key = mark_key(owner, needed)
         held, reserved = self._ledger.reservations.lifts.get(key), self._reserved
         is_held = held is not None and held.id not in self.lifted
         if held is not None and is_held:
@@ -231,7 +234,7 @@ class _Batch:
             return reason, shortfalls
         self._reserved = reserved
         if (is_closed or key in self.marks) and not any(each.can_never_fit for each in shortfalls):
-            self.marks = marked(self.marks, key, reservation.demand, self._now, self._space)
+            self.marks = marked(self.marks, key, needed, self._now, self._space)
         return reason, shortfalls
 
     def _takes_scarce(self, reservation: Reservation) -> bool:

@@ -44,9 +44,9 @@ Marks = Mapping[str, Mark]
 
 
 def mark_key(owner: str, demand: Vector) -> str:
-    """Return the key of the mark of an owner and demand. It is part of the id of what is held, so it has none of their separators."""
+    """Return the key of the mark of an owner and demand. It stands where a pod has its uid, and sorts after any."""
     text = f"{owner} {sorted(texts(demand).items())}"
-    return f"apart-{sha256(text.encode()).hexdigest()[:16]}"
+    return f"mark-{sha256(text.encode()).hexdigest()[:16]}"
 
 
 def marked(marks: Marks, key: str, demand: Vector, now: int, space: int) -> Marks:

@@ -55,6 +55,7 @@ def held(key: str = KEY, amount: int = 1) -> Reservation:
     ("before", "requested", "want"),
     what_the_head_lacks=(ledger(waiting=1, scarce=SHORT), [apart("a")], [R.OTHERS_WAIT]),
     what_the_head_does_not_lack=(ledger(waiting=1, scarce={"classes/a": False}), [apart("a")], [R.RESERVED]),
+    an_unlimited_dimension=(ledger(waiting=1, scarce=SHORT), [apart("a", key="classes/a")], [R.RESERVED]),
     a_head_that_others_may_pass=(ledger(waiting=1), [apart("a")], [R.RESERVED]),
     no_room=(ledger(used=4, waiting=1, scarce=SHORT), [apart("a")], [R.EXCEEDED]),
     its_turn=(ledger(held(), marks=MARKED, scarce=SHORT, used=3), [apart("a")], [R.RESERVED]),
