@@ -145,7 +145,9 @@ class WaitingLine:
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
         stored = self._usage_cache.own.waiting_pods(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
-        is_needed = pods or ledger.marks or ledger.reservations.lifts or (in_team and namespace in self._ended)
+        is_needed = (
+            pods or ledger.marks or ledger.reservations.lifts or (in_team and namespace in self._ended)
+        )
         if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
@@ -171,7 +173,9 @@ class WaitingLine:
             for pod in pods
         ]
         waiters += [
-            Waiter(uid=key, demand=mark.demand, since=timestamp(datetime.fromtimestamp(mark.since / 1000, UTC)))
+            Waiter(
+                uid=key, demand=mark.demand, since=timestamp(datetime.fromtimestamp(mark.since / 1000, UTC))
+            )
             for key, mark in ledger.marks.items()
         ]
         queue = self._queue_of(namespace)

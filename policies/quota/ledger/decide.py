@@ -4,9 +4,9 @@ A request that does not fit is denied and reserves nothing. A later request may 
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
 While pods wait in line, nobody else reserves anything. While they wait for the quota of a team, that is so in all its namespaces,
-but for what is within a guarantee. Objects that never wait under our gate wait only for what the first pod in line lacks, and have
-a mark in line (`policies.quota.ledger.marks`). The controller holds the demand of a pod in line in the ledger. When it removes the gate, the
-pod takes that over. So a removal that comes late is denied.
+but for what is within a guarantee. Objects that never wait under our gate pass, but for what the first pod in line lacks: then a
+mark has a place in line for them (`policies.quota.ledger.marks`). The controller holds the demand of a pod in line in the ledger.
+When it removes the gate, the pod takes that over. So a removal that comes late is denied.
 """
 
 from collections.abc import Sequence
@@ -195,7 +195,9 @@ class _Batch:
             elif request.line is Line.APART:
                 reason, shortfalls = self._reserve_apart(reservation, request.owner)
             else:
-                reason, shortfalls = self._reserve(reservation, request.line)
+                is_behind = request.line is Line.BEHIND
+                is_closed = is_behind and (bool(self._waiting) or self._passes_others(reservation))
+                reason, shortfalls = self._reserve(reservation, request.line, is_closed=is_closed)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
     def _early_reason(self, request: ReservationRequest) -> VerdictReason | None:
@@ -245,7 +247,7 @@ class _Batch:
         return not scarce.isdisjoint(reservation.demand)
 
     def _reserve(
-        self, reservation: Reservation, line: Line, *, is_closed: bool = False
+        self, reservation: Reservation, line: Line, *, is_closed: bool
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         if line is Line.JOINS and self._waiting >= self._ledger.max_waiting:
             return VerdictReason.QUEUE_FULL, ()
@@ -253,9 +255,7 @@ class _Batch:
             return VerdictReason.EXCEEDED, shortfalls
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED, ()
-        if line is Line.BEHIND and (self._waiting or self._passes_others(reservation)):
-            return VerdictReason.OTHERS_WAIT, ()
-        if line is Line.APART and is_closed:
+        if is_closed:
             return VerdictReason.OTHERS_WAIT, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()

@@ -1,7 +1,7 @@
 """Marks: the places in line of objects that never wait under our gate, and were denied because others wait.
 
-Such an object is made again by its owner, and nobody knows when. So a mark stands in line for it, in the ledger: for all objects of
-one owner with the same demand. Once it is its turn, the controller holds its demand as for a pod (`<key>/lift`), and the next such
+Its owner makes such an object again, and nobody knows when. So a mark in the ledger has a place in line for all objects of one
+owner with the same demand. Once it is its turn, the controller holds its demand as for a pod (`<key>/lift`), and the next such
 object takes that over. The mark goes with it, or once the owner stays away.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from policies.quota.amounts import Vector, texts
 
 MAX_MARKS = 16
-"""Of one namespace. Once they are gone, others get one: all of them are of one tenant, and only the first in line closes anything."""
+"""Of one namespace. When one goes, another owner gets one. Only the first in line closes anything, and it is of one namespace."""
 SEEN_MS = 10_000
 """A mark is written so often at most while its objects are denied."""
 AGAIN_MS, LONGEST_MS = 60_000, 1_200_000

@@ -20,9 +20,10 @@ from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.line import POLICY, Line
 from tests.cluster.waiting.team import DENY, Team
 from tests.controlplane import ControlPlane
-from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import install_kinds
 from webhook.quota.team_documents import TEAM_PLURAL
+
+pytestmark = pytest.mark.usefixtures("running")
 
 KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "main"}}
 FORGED = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d0", "controller": True}
@@ -98,7 +99,7 @@ def polling(line: Line, attempt: Attempt, name: str = "poll") -> Iterator[Poll]:
     with_a_label_of_kueue_which_is_not_installed=(with_a_label_of_kueue,),
     with_the_forged_owner_of_a_daemonset=(with_a_forged_owner,),
 )
-def test_a_head_that_needs_all_of_its_namespace_starts(running: Running, plane: ControlPlane, attempt: Attempt) -> None:
+def test_a_head_that_needs_all_of_its_namespace_starts(plane: ControlPlane, attempt: Attempt) -> None:
     line = Line(plane)
     in_force(line, {"gpus": "4"})
     for number in range(4):
@@ -125,9 +126,7 @@ def test_a_head_that_needs_all_of_its_namespace_starts(running: Running, plane: 
     as_a_claim=(as_a_claim,),
     with_a_label_of_kueue_which_is_not_installed=(with_a_label_of_kueue,),
 )
-def test_the_head_of_another_namespace_of_the_team_starts(
-    running: Running, plane: ControlPlane, attempt: Attempt
-) -> None:
+def test_the_head_of_another_namespace_of_the_team_starts(plane: ControlPlane, attempt: Attempt) -> None:
     team = Team(plane, 4, "own", "other")
     own, other = team.lines.values()
     for number in range(4):
@@ -148,9 +147,7 @@ def test_the_head_of_another_namespace_of_the_team_starts(
     team.delete()
 
 
-def test_one_that_keeps_coming_has_its_turn_in_a_line_that_is_never_empty(
-    running: Running, plane: ControlPlane
-) -> None:
+def test_one_that_keeps_coming_has_its_turn_in_a_line_that_is_never_empty(plane: ControlPlane) -> None:
     """It has the place of when it was denied first, also if it needs more than is ever free at one time without a turn."""
     line = Line(plane)
     in_force(line, {"gpus": "2"})
@@ -183,7 +180,7 @@ def test_one_that_keeps_coming_has_its_turn_in_a_line_that_is_never_empty(
 
 
 def test_the_pods_of_a_daemonset_have_their_turn_beside_those_of_another_namespace(
-    running: Running, plane: ControlPlane
+    plane: ControlPlane,
 ) -> None:
     """Also where the namespace denies instead of queueing."""
     team = Team(plane, 2, "own", "agents-denies")
@@ -210,7 +207,7 @@ def test_the_pods_of_a_daemonset_have_their_turn_beside_those_of_another_namespa
     team.delete()
 
 
-def test_a_mark_whose_owner_stays_away_holds_nothing_for_long(running: Running, plane: ControlPlane) -> None:
+def test_a_mark_whose_owner_stays_away_holds_nothing_for_long(plane: ControlPlane) -> None:
     line = Line(plane)
     in_force(line, {"gpus": "1"})
     line.pod("holder")
