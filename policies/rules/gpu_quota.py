@@ -61,8 +61,8 @@ class OnLedgerError(Enum):
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning.
 
-    With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied, unless Kueue has
-    admitted it and `trustKueue` is true.
+    With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied, unless
+    `trustKueue` is true and Kueue has admitted it.
     """
 
     required: bool = False

@@ -17,8 +17,8 @@ MAX_MARKS = 16
 SEEN_MS = 10_000
 """A mark is written so often at most while its objects are denied."""
 AGAIN_MS, LONGEST_MS = 60_000, 1_200_000
-"""How long a mark stays without another attempt: controllers of Kubernetes try again after twice the last pause, and after 1,000 s
-at most. So it stays twice as long as they have tried, within these bounds."""
+"""How long a mark stays without another attempt. Controllers of Kubernetes double their pauses, to 1,000 s at most. So it stays
+twice as long as they have tried, within these bounds."""
 _SIZE = 96
 """Characters of a mark in JSON, besides its demand."""
 

@@ -84,8 +84,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting_for_team` is the part of `waiting` that fits the quota of the namespace, and waits for that of its team.
 
-    `scarce` has the dimensions that the first pod in line lacks, if nobody may pass it, and whether the quota of the team lacks them.
-    `marks` are the places in line of objects that never wait.
+    `scarce` has the dimensions that the first pod in line lacks, if nobody may pass it: true if the quota of the team lacks them.
+    `marks` are the places in line of objects that never wait under our gate.
 
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
 

@@ -23,8 +23,8 @@ class _Sums(msgspec.Struct, frozen=True):
     """What one or more namespaces add to their team.
 
     `taken` and `lacking` have each dimension of `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
-    that wait for the team, or are being created to wait, `scarce` in how many namespaces the first of them lacks a dimension. `lifts_size` and `reserved_size` are the characters of what is held for
-    pods that wait, and of other reservations.
+    that wait for the team, or are being created to wait. `scarce` is in how many namespaces the first of them lacks a dimension.
+    `lifts_size` and `reserved_size` are the characters of what is held for pods that wait, and of the rest.
     """
 
     taken: Vector
