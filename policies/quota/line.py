@@ -16,6 +16,7 @@ Words:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
 
@@ -45,6 +46,13 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     gang: str = ""
     obstacle: "Standing | None" = None
     replaces: bool = False
+
+
+def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
+    """Yield the marks of the ledger as pods that wait since then."""
+    for key, mark in ledger.marks.items():
+        since = datetime.fromtimestamp(mark.since / 1000, UTC).isoformat(timespec="seconds")
+        yield Waiter(uid=key, demand=mark.demand, since=since.replace("+00:00", "Z"))
 
 
 class Gang(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from policies.quota.amounts import Vector, maximum, positive_difference, total
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, take_turn
+from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, mark_waiters, take_turn
 from policies.quota.shortage import KEEPING
 from policies.quota.team_line import TeamTurn, take_team_turn
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
@@ -172,14 +172,12 @@ class WaitingLine:
             )
             for pod in pods
         ]
-        waiters += [
-            Waiter(
-                uid=key, demand=mark.demand, since=timestamp(datetime.fromtimestamp(mark.since / 1000, UTC))
-            )
-            for key, mark in ledger.marks.items()
-        ]
         queue = self._queue_of(namespace)
-        return _Waiting(pods, demands, InLine(waiters, gangs, queue, self._kept(namespace, demand_of)))
+        return _Waiting(
+            pods,
+            demands,
+            InLine([*waiters, *mark_waiters(ledger)], gangs, queue, self._kept(namespace, demand_of)),
+        )
 
     def start(self, namespace: str, uids: Iterable[str]) -> None:
         """Remove the gates of these pods, in other threads."""

@@ -40,7 +40,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 def definition() -> JSON:
     """Return the kind of Workloads, with the versions and the scope of Kueue's own, and without its schema."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    versions = [
+    versions: list[JSON] = [
         {
             "name": name,
             "served": True,
