@@ -157,7 +157,7 @@ inline takes_turn() {
   check_fits()
 }
 
-/* policies/quota/ledger/quota_ledger.py: without_late_marks */
+/* policies/quota/ledger/quota_ledger.py: QuotaLedger.without_late_marks */
 inline late_mark_goes() {
   find(STRANGERS_MARK);
   if
