@@ -81,10 +81,6 @@ def queues(options: RuleOptions) -> bool:
     return isinstance(options, GPUQuotaOptions) and options.on_exceeded is OnExceeded.QUEUE
 
 
-def trusts_kueue(options: RuleOptions) -> bool:
-    return isinstance(options, GPUQuotaOptions) and options.trust_kueue
-
-
 def check_reservation(
     outcome: ReservationOutcome | LedgerError,
     request: QuotaRequest,

@@ -45,7 +45,7 @@ from policies.quota.waiting import GATE, names_kueue, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules import disruption
 from policies.rules.gpu_class import class_pins
-from policies.rules.gpu_quota import check_reservation, needs_ledger, queues, trusts_kueue
+from policies.rules.gpu_quota import check_reservation, needs_ledger, queues
 from policies.rules.host_resources import reads_limit_ranges
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
@@ -329,9 +329,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
         """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
         held = policy.in_force(RULE_ID, self.now)
-        is_believed = held is not None and trusts_kueue(held[0].options) and names_kueue(pod)
-        is_asked = is_believed and self.engine.configuration.resource_mapping.pod_requests_gpus(pod)
-        by_kueue = is_asked and self.has_admitted(policy.namespace, pod)
+        options: Any = held[0].options if held else None
+        may_be_kueues = options and options.trust_kueue and names_kueue(pod)
+        is_asked = may_be_kueues and self.engine.configuration.resource_mapping.pod_requests_gpus(pod)
+        by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
         is_apart = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.APART if is_apart else Line.BEHIND
 

@@ -221,17 +221,15 @@ class _Batch:
         self, reservation: Reservation, owner: str
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Reserve on what the controller holds for the mark, or what nobody lacks. Mark what has to wait for others."""
-        limited = self._ledger.limited.intersection(reservation.demand)
-        needed = {each: reservation.demand[each] for each in limited}
-        key = mark_key(owner, needed)
-        held, reserved = self._ledger.reservations.lifts.get(key), self._reserved
-        is_held = held is not None and held.id not in self.lifted
-        if held is not None and is_held:
-            self._reserved = positive_difference(reserved, held.demand)
-        is_closed = not is_held and self._takes_scarce(reservation)
+        needed = {key: amount for key, amount in reservation.demand.items() if key in self._ledger.limited}
+        key, lifts, reserved = mark_key(owner, needed), self._ledger.reservations.lifts, self._reserved
+        held = {lifts[key].id} - self.lifted if key in lifts else set[str]()
+        if held:
+            self._reserved = positive_difference(reserved, lifts[key].demand)
+        is_closed = not held and self._takes_scarce(reservation)
         reason, shortfalls = self._reserve(reservation, Line.APART, is_closed=is_closed)
         if reason is VerdictReason.RESERVED:
-            self.lifted.update([held.id] if held is not None else [])
+            self.lifted |= held
             self.marks = {each: mark for each, mark in self.marks.items() if each != key}
             return reason, shortfalls
         self._reserved = reserved

@@ -19,8 +19,6 @@ SEEN_MS = 10_000
 AGAIN_MS, LONGEST_MS = 60_000, 1_200_000
 """How long a mark stays without another attempt. Controllers of Kubernetes double their pauses, to 1,000 s at most. So it stays
 twice as long as they have tried, within these bounds."""
-_SIZE = 96
-"""Characters of a mark in JSON, besides its demand."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -32,7 +30,8 @@ class Mark(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return _SIZE + sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
+        """Characters in JSON, with its key."""
+        return 96 + sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
 
     def is_late(self, now: int) -> bool:
         """Whether its owner has stayed away for too long."""
@@ -40,7 +39,6 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 Marks = Mapping[str, Mark]
-"""By `mark_key`."""
 
 
 def mark_key(owner: str, demand: Vector) -> str:
@@ -51,8 +49,8 @@ def mark_key(owner: str, demand: Vector) -> str:
 
 def marked(marks: Marks, key: str, demand: Vector, now: int, space: int) -> Marks:
     """Return the marks with this one, if there is room for it in so many characters, and it is news."""
-    known = marks.get(key)
-    if known is not None:
-        return {**marks, key: Mark(demand, known.since, now)} if now - known.seen > SEEN_MS else marks
-    mark = Mark(demand, now, now)
-    return {**marks, key: mark} if len(marks) < MAX_MARKS and mark.size <= space else marks
+    mark = Mark(demand, marks[key].since if key in marks else now, now)
+    is_kept = (
+        now - marks[key].seen <= SEEN_MS if key in marks else len(marks) >= MAX_MARKS or mark.size > space
+    )
+    return marks if is_kept else {**marks, key: mark}
