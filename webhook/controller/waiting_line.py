@@ -172,12 +172,9 @@ class WaitingLine:
             )
             for pod in pods
         ]
+        waiters += mark_waiters(ledger)
         queue = self._queue_of(namespace)
-        return _Waiting(
-            pods,
-            demands,
-            InLine([*waiters, *mark_waiters(ledger)], gangs, queue, self._kept(namespace, demand_of)),
-        )
+        return _Waiting(pods, demands, InLine(waiters, gangs, queue, self._kept(namespace, demand_of)))
 
     def start(self, namespace: str, uids: Iterable[str]) -> None:
         """Remove the gates of these pods, in other threads."""
