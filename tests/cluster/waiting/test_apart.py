@@ -1,4 +1,4 @@
-"""Objects that never wait under our gate pass nobody on a real API server, and are not passed for ever.
+"""Objects that never wait under our gate pass nobody on a real API server, and nobody passes them without end.
 
 A tenant polls with them, as a controller does that is denied, while what becomes free is too little for the first pod in line.
 """
