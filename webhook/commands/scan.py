@@ -21,7 +21,7 @@ from webhook.commands.options import (
 )
 from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json, progress
 from webhook.configuration.loader import ConfigurationError
-from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.prometheus.client import Prometheus
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (
@@ -99,8 +99,6 @@ def scan(
                 report = msgspec.structs.replace(report, right_size=sizes)
         except ConfigurationError as error:
             end_with(error.problems, "; nothing was scanned")
-        except PrometheusError as error:
-            fail(error)
     if propose is not None:
         try:
             write(report.proposal, propose)
