@@ -11,6 +11,8 @@ from http import HTTPStatus
 import msgspec
 from urllib3 import exceptions as failures
 
+from policies.printable import printable_lines
+
 
 class ApiError(Exception):
     """A call failed."""
@@ -80,7 +82,7 @@ def of_response(code: int, body: bytes) -> ApiError:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
         status = _Status(message=body[:200].decode(errors="replace").strip())
-    message = status.message or f"HTTP {code}"
+    message = printable_lines(status.message) or f"HTTP {code}"
     if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unavailable(message)
     error_type = _BY_CODE.get(code, ApiError)
@@ -112,6 +114,7 @@ _FAILURES: tuple[tuple[type[BaseException], str], ...] = (
     (ValueError, "has an address that cannot be used"),
     (failures.SSLError, "does not agree on TLS"),
     (failures.TimeoutError, "did not answer in time"),
+    (failures.ProtocolError, "cut its answer short"),
     (failures.HTTPError, "sent an answer that cannot be read"),
 )
 """What became of a call: the first row that is among the causes."""

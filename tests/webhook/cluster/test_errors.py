@@ -269,3 +269,10 @@ def test_prometheus_fails_in_the_same_words() -> None:
         pytest.raises(PrometheusError, match=rf"^Prometheus at http://{address} did not answer in time$"),
     ):
         Prometheus(f"http://{address}", timeout=0.2).query("up")
+
+
+def test_what_the_api_server_quotes_obeys_nobody() -> None:
+    """It quotes names of users, and the words of other people's webhooks."""
+    error = errors.of_response(403, b'{"message": "no: \\u001b[2J\\u202ename\\nin two lines", "code": 403}')
+
+    assert str(error) == "no: \ufffd[2J\ufffdname\nin two lines"
