@@ -61,7 +61,10 @@ def listening(then: Callable[[socket.socket], None]) -> Iterator[str]:
                 except OSError:
                     return
                 with connection:
-                    connection.recv(4096)
+                    connection.settimeout(0.05)
+                    with suppress(TimeoutError):  # what stays unread would reset the connection
+                        while connection.recv(4096):
+                            pass
                     then(connection)
 
         thread = threading.Thread(target=serve, daemon=True)
