@@ -104,6 +104,10 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
             default = "no pod's service account, and kubectl's kubeconfig"
             named = f"kubeconfig {kubeconfig}" if kubeconfig else default
             raise AccessError(f"{named}: {_said(error)}") from None
+        if not configuration.host.startswith(("https://", "http://")):
+            raise AccessError(
+                f"kubeconfig {kubeconfig or ''}: the server of the cluster must be an https:// address"
+            )
         return configuration
 
     return Access(load)
