@@ -156,7 +156,11 @@ def test_json_says_it_in_the_message(log: Log) -> None:
 
 
 def test_threads_lose_no_count(log: Log) -> None:
-    threads = [threading.Thread(target=lambda: [gang(log, "ml", 0) for _ in range(500)]) for _ in range(8)]
+    def repeat() -> None:
+        for _ in range(500):
+            gang(log, "ml", 0)
+
+    threads = [threading.Thread(target=repeat) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
