@@ -24,7 +24,7 @@ from certs.issue import issue_authority, issue_server
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer
 from webhook.cluster import errors
-from webhook.cluster.access import load_access
+from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.prometheus.client import Prometheus, PrometheusError
 
@@ -178,13 +178,17 @@ def test_it_does_not_speak_tls(tmp_path: Path) -> None:
     ("server", "want"),
     nobody_listens=("https://127.0.0.1:9", "refused the connection"),
     no_such_name=("https://nowhere.invalid:6443", "has a name that cannot be resolved"),
-    no_host=("https://", "has an address that cannot be used"),
-    another_scheme=("ftp://127.0.0.1", "has an address that cannot be used"),
     no_address=("http://[::1", "has an address that cannot be used"),
     a_port_that_is_too_large=("http://127.0.0.1:99999", "has an address that cannot be used"),
 )
 def test_an_address(tmp_path: Path, server: str, want: str) -> None:
     assert message_of(client_of(tmp_path, server)) == said(want)
+
+
+@cases("server", no_host="https://", another_scheme="ftp://127.0.0.1", none="", no_scheme="127.0.0.1:6443")
+def test_a_server_that_is_none(tmp_path: Path, server: str) -> None:
+    with pytest.raises(AccessError, match="the server of the cluster must be an https:// address"):
+        client_of(tmp_path, server)
 
 
 def test_a_proxy_that_is_away(tmp_path: Path) -> None:
