@@ -315,6 +315,7 @@ def test_each_rule_that_denies_has_a_fix_or_says_why_not() -> None:
     "seeds",
     [
         pytest.param(range(300), id="some"),
+        pytest.param(range(300, 1_000), id="more", marks=pytest.mark.slow),
         pytest.param(range(SEED, SEED + 1_000), id="others", marks=pytest.mark.slow),
         pytest.param(range(1_000, 5_000), id="many", marks=[pytest.mark.slow, longer]),
     ],
