@@ -25,6 +25,7 @@ from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
 from webhook.controller.class_capacity import CapacityWriter
+from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.ledger_changes import LedgerChanges
@@ -54,6 +55,7 @@ from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, decode_quota
+from webhook.quota.epoch import EpochObject
 from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
@@ -169,6 +171,7 @@ class Controller:
         store = ClusterStore(
             api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds), team_objects
         )
+        self._epoch = EpochObject(api, namespace)
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
@@ -182,6 +185,7 @@ class Controller:
             BudgetNotes(api, namespace),
             clock,
             moves,
+            EpochRaiser(self.observed, self._epoch.swap),
         )
         self._team_statuses = TeamStatusWriter(
             api,
@@ -402,8 +406,10 @@ class Controller:
         self._tidied_at = now
         try:
             self.usage_cache.prune(self.observed.ledgers(), is_leader=self._elector.is_leader)
+            if self._elector.is_leader:
+                self._epoch.swap(())
         except errors.ApiError as error:
-            log.warning("the published catalogues: %s", error)
+            log.warning("the published catalogues, or the epoch: %s", error)
 
     def _follow_budgets(self) -> None:
         now = monotonic()

@@ -32,6 +32,7 @@ from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
+from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -101,6 +102,7 @@ class QuotaReconciler:
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
     teams: TeamMoves
+    epoch: EpochRaiser
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
@@ -189,7 +191,7 @@ class QuotaReconciler:
             or not self._has_spec(namespace, ledger_object)
         ):
             return 0.0
-        wait = self.observed.initialization_wait(namespace)
+        wait = self.epoch.wait(namespace)
         return wait + SOON if wait else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
@@ -198,14 +200,14 @@ class QuotaReconciler:
             return POLL_AGAIN
         if not plan.anew:
             return 0.0
-        wait = self.observed.initialization_wait(namespace)
+        wait = self.epoch.wait(namespace)
         if wait:
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
-        since = self.observed.spec_since(namespace)
+        since = self.observed.listed_since(namespace)
         if counter.is_listed(namespace, since):
             return True
         if not counter.pods.is_longer(self.observed.uncounted()):
@@ -235,9 +237,9 @@ class QuotaReconciler:
         return _Plan(ledger, own, target, anew=True)
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
-        """Count from lists that are new enough. The first count needs lists that began after the ledger was first observed."""
+        """Count from lists that are new enough. The first count needs lists that began after the wait for the epoch."""
         ledger, counter = plan.ledger, plan.counter
-        since = self.observed.spec_since(namespace) if plan.anew else AT_ALL
+        since = self.observed.listed_since(namespace) if plan.anew else AT_ALL
         counter.refresh(namespace, since=since, nodes_since=since)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):

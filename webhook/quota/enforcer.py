@@ -1,8 +1,13 @@
-"""The quota of a review. No reservation is removed here: only a list shows whether an object was stored."""
+"""The quota of a review. No reservation is removed here: only a list shows whether an object was stored.
 
-from collections.abc import Callable
+A review that meets a quota which was never counted waits for that, for some 2 s, as a native quota passes at once.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Protocol
 
 import msgspec
@@ -10,7 +15,14 @@ import msgspec
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.batcher import RequestOf, ReservationBatcher
+
+WAITING, WAITING_OF_NAMESPACE = 8, 4
+"""Reviews that wait for a count, each in its thread; of 32 threads, the others are for other reviews."""
+COUNTED_AGAIN = 0.1
+"""Seconds between two reads of a ledger for which reviews wait."""
+
+Decide = Callable[[str, RequestOf, float], ReservationOutcome]
 
 
 class NamespaceQuota(Protocol):
@@ -26,19 +38,43 @@ class NamespaceQuota(Protocol):
         """
 
 
+class CountWaits:
+    """The places of reviews that wait for a count. For any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[str] = []
+
+    @contextmanager
+    def place(self, namespace: str) -> Iterator[bool]:
+        """Take a place, and give it back. False: there is none left."""
+        with self._lock:
+            waiting = self._waiting
+            is_free = len(waiting) < WAITING and waiting.count(namespace) < WAITING_OF_NAMESPACE
+            if is_free:
+                waiting.append(namespace)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                with self._lock:
+                    waiting.remove(namespace)
+
+
 class QuotaEnforcer(msgspec.Struct, frozen=True):
     batcher: ReservationBatcher
     release: Callable[[str, str], None] | None = None
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
     has_controller: Callable[[float], bool] = lambda _seconds: False
     """Whether a controller is alive, asked for at most so many seconds."""
+    waits: CountWaits = msgspec.field(default_factory=CountWaits)
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller)
+        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller, self.waits)
 
 
-class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
+class ReviewQuota(msgspec.Struct, dict=True):
     """A `NamespaceQuota`."""
 
     batcher: ReservationBatcher
@@ -46,13 +82,16 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     deadline: float
     dry_run: bool
     has_controller: Callable[[float], bool]
+    waits: CountWaits
+    found_none: bool = False
+    """Whether an object may be stored because there is no quota."""
 
     def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
         """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
-        if quota_request.is_free or self.batcher.has_no_quota(self.namespace):
+        if quota_request.is_free or self.batcher.no_quota.is_remembered(self.namespace):
             return None
         try:
-            outcome = self.batcher.copy(self.namespace, quota_request.on, self.deadline)
+            outcome = self._counted(self.batcher.copy, quota_request)
         except LedgerError:
             return None  # the review of /validate says what is wrong
         verdict = outcome.verdict
@@ -62,19 +101,37 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         return outcome if is_served else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.batcher.has_no_quota(self.namespace):  # true of most namespaces
+        if self.batcher.no_quota.is_remembered(self.namespace):  # true of most namespaces
+            self.found_none = not self.dry_run and not quota_request.is_free
             self.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
             return ReservationOutcome()
-        decide = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = decide(self.namespace, quota_request.on, self.deadline)
+            outcome = self._counted(
+                self.batcher.try_out if self.dry_run else self.batcher.reserve, quota_request
+            )
         except LedgerError:
             self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
         self.batcher.metrics.decided(decided, dry_run=self.dry_run)
+        self.found_none = outcome.ledger is None and not self.dry_run
+        return outcome
+
+    def still_holds(self) -> bool:
+        """Whether the answer may be written now: no quota counts that the review did not find."""
+        return not self.found_none or self.batcher.no_quota.still_holds(self.namespace)
+
+    def _counted(self, decide: Decide, quota_request: QuotaRequest) -> ReservationOutcome:
+        """Decide, and wait for the first count of the ledger if there is a place. Raises LedgerError."""
+        outcome = decide(self.namespace, quota_request.on, self.deadline)
+        if not _is_uncounted(outcome) or not self.has_controller(self.deadline - monotonic()):
+            return outcome
+        with self.waits.place(self.namespace) as waits:
+            while waits and _is_uncounted(outcome) and monotonic() + 2 * COUNTED_AGAIN < self.deadline:
+                sleep(COUNTED_AGAIN)
+                outcome = decide(self.namespace, quota_request.on, self.deadline)
         return outcome
 
     def ledger(self) -> QuotaLedger | None:
@@ -82,7 +139,7 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _ledger(self) -> QuotaLedger | None:
-        if self.batcher.has_no_quota(self.namespace):
+        if self.batcher.no_quota.is_remembered(self.namespace):
             return None
         try:
             ledger = self.batcher.ledger(self.namespace, self.deadline)
@@ -91,3 +148,7 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         if ledger and ledger.spending and ledger.spending.end <= time() * 1000:
             return msgspec.structs.replace(ledger, spending=None)
         return ledger
+
+
+def _is_uncounted(outcome: ReservationOutcome) -> bool:
+    return outcome.verdict is not None and outcome.verdict.reason is VerdictReason.UNCOUNTED

@@ -28,6 +28,7 @@ from tests.webhook.quota.quota_and_ledger_object import (
 )
 from webhook.cluster.api import ApiClient
 from webhook.controller import reconciler
+from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import POLL_AGAIN, QuotaReconciler
@@ -105,7 +106,7 @@ class Cluster:
             metrics,
             events,
             NO_LINE,
-            *[nothing, self.notes, lambda: self.now, NO_TEAMS],
+            *[nothing, self.notes, lambda: self.now, NO_TEAMS, EpochRaiser(self.observed, set)],
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:

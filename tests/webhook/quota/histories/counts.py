@@ -18,6 +18,7 @@ from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
 from tests.webhook.quota.quota_and_ledger_object import NO_LINE, NO_TEAMS
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
+from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
@@ -248,8 +249,9 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
+    rest = [*[nothing] * 3, NO_TEAMS, EpochRaiser(observed, set)]
     reconciler: Any = QuotaReconciler(
-        nothing, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *[*[nothing] * 3, NO_TEAMS]
+        nothing, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *rest
     )
     reconciler.current, reconciler.swap = current, swap
     return cast(QuotaReconciler, reconciler)
