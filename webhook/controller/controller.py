@@ -54,7 +54,7 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, decode_quota
+from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, has_another_spec
 from webhook.quota.epoch import EpochObject
 from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
@@ -72,7 +72,7 @@ unfinished creations are first observed after its return, and expire EXPIRY_SECO
 LABELS_SECONDS = 2.0
 """Within these seconds the labels of a namespace must be read."""
 TIDY_SECONDS = 60.0
-"""Between removals of published catalogues that no ledger names any more."""
+"""Between removals of published catalogues that no ledger names any more, and looks whether the epoch is there."""
 FOLLOW_SECONDS = 5.0
 """Between two looks at the ledgers with a budget: so soon after its start, a process knows what is held over time."""
 HANG_SECONDS = 120.0
@@ -171,7 +171,6 @@ class Controller:
         store = ClusterStore(
             api, namespace, lambda name, seconds: TeamLookup(api).of(name, seconds), team_objects
         )
-        self._epoch = EpochObject(api, namespace)
         moves = TeamMoves(store, self.observed, metrics, self.teams, self._events)
         self._reconciler = QuotaReconciler(
             store,
@@ -185,7 +184,7 @@ class Controller:
             BudgetNotes(api, namespace),
             clock,
             moves,
-            EpochRaiser(self.observed, self._epoch.swap),
+            EpochRaiser(self.observed, EpochObject(api, namespace).swap),
         )
         self._team_statuses = TeamStatusWriter(
             api,
@@ -337,7 +336,7 @@ class Controller:
             log.error("%s: %s", after.namespace, after.problem)
         if changed := after or before:
             self._statuses.changed(changed.namespace)
-            if _has_another_spec(before, after):
+            if has_another_spec(before, after):
                 self._queue.add(changed.namespace)
 
     def _group_of(self, name: str) -> str:
@@ -357,7 +356,7 @@ class Controller:
     def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
         if changed := after or before:
             self._team_statuses.changed(changed.name)
-            if _has_another_spec(before, after):
+            if has_another_spec(before, after):
                 self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
@@ -390,7 +389,7 @@ class Controller:
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
-            self._remove_old_catalogues()
+            self._tidy()
             self._follow_budgets()
             if not self._leads():
                 stopping.wait(POLL_SECONDS)
@@ -399,7 +398,7 @@ class Controller:
             if item is not None and not stopping.is_set():
                 self._reconcile(item)
 
-    def _remove_old_catalogues(self) -> None:
+    def _tidy(self) -> None:
         now = monotonic()
         if now - self._tidied_at < TIDY_SECONDS or not self.ledger_objects.synced:
             return
@@ -407,7 +406,7 @@ class Controller:
         try:
             self.usage_cache.prune(self.observed.ledgers(), is_leader=self._elector.is_leader)
             if self._elector.is_leader:
-                self._epoch.swap(())
+                self._reconciler.epoch.create()
         except errors.ApiError as error:
             log.warning("the published catalogues, or the epoch: %s", error)
 
@@ -449,8 +448,3 @@ class Controller:
         first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-
-
-def _has_another_spec(before: LimitsRecord | None, after: LimitsRecord | None) -> bool:
-    # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
-    return before is None or after is None or before.generation != after.generation

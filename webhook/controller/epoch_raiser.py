@@ -20,6 +20,10 @@ class EpochRaiser:
         self._due: set[str] = set()
         self._raised_at = -inf
 
+    def create(self) -> None:
+        """Create the object of the epoch if it is missing. Raises `errors.ApiError`."""
+        self._swap(())
+
     def wait(self, namespace: str) -> float:
         """Return the seconds until the ledger may be initialised. Raise the epoch if that was not done since it was first observed.
 

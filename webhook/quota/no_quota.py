@@ -64,7 +64,7 @@ class NoQuota:
 
     def saw_quota(self, namespace: str) -> None:
         self._found.pop(namespace, None)
-        if len(self._seen) >= NAMESPACES_REMEMBERED:
+        if len(self._seen) >= NAMESPACES_REMEMBERED and namespace not in self._seen:
             self._seen.clear()
         self._seen[namespace] = self._clock()
 

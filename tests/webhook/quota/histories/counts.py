@@ -212,8 +212,8 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
     old, listed = around.list(Controller()), monotonic()
     around.be_stored(flight)
     around.replace(vector(gpus=1))
-    since = ObservedLedgers.spec_since if rule else lambda *_: listed
-    with patch.object(ObservedLedgers, "spec_since", since):
+    since = ObservedLedgers.listed_since if rule else lambda *_: listed
+    with patch.object(ObservedLedgers, "listed_since", since):
         reconciler_that_holds(old, listed, around).reconcile(NAMESPACE)
     assert around.read().ledger.used is not None
     around.admit(around.request(gpus=1))
