@@ -368,7 +368,7 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #define UIDS 1
 #endif
 #ifndef EPOCHS
-#define EPOCHS 0             /* without, a replica believes only what it read itself a moment ago */
+#define EPOCHS 0             /* without, a replica believes only what it read itself less than D ago */
 #endif
 #define SPEC_MOVES (GENERATIONS > 1 || UIDS > 1)
 #ifndef COLLECTIONS
@@ -1241,7 +1241,11 @@ inline begins_to_wait(c) {
 }
 
 /* webhook/quota/epoch.py: Epoch.read */
+#if EPOCHS
 #define IS_OLD(at) (IS_AWAITED_BY(0, at) || IS_AWAITED_BY(CONTROLLERS - 1, at))
+#else
+#define IS_OLD(at) (at)
+#endif
 inline begins_get(s) { again[s] = (knows_at[s] == moment); gets_at[s] = moment; gets[s] = epoch }
 inline ends_get(s) {
   knows_at[s] = (EPOCH_FROM_ITS_BEGIN -> gets_at[s] : moment);
@@ -1385,6 +1389,10 @@ end:
   :: d_step { !list[c].listing && !stopped -> begins_list(c) }
   :: d_step { list[c].listing -> ends_list(c) }
 #endif
+#if EPOCHS == 0
+  :: d_step { ledger_uid && IS_SEEN(c) && !waited[c] && (!ledger.counted || UNCOUNTED) &&
+              ((!none_at[0] && !none_at[SERVES - 1]) || !NO_QUOTA_IS_RECENT) -> waited[c] = true; tried[c] = false }
+#else
   :: d_step { ledger_uid && IS_SEEN(c) && !waits_from[c] && (!ledger.counted || UNCOUNTED) -> begins_to_wait(c) }
 #if WAIT_FROM_AFTER_THE_SWAP == 0
   :: d_step { waits_from[c] && !raised[c] -> epoch++; raised[c] = true }
@@ -1394,6 +1402,7 @@ end:
 #endif
   :: d_step { ledger_uid && IS_SEEN(c) && waits_from[c] && !waited[c] && IS_RAISED(c) &&
               ((!MAY_BE_BELIEVED(c, 0) && !MAY_BE_BELIEVED(c, SERVES - 1)) || !NO_QUOTA_IS_RECENT) -> waited[c] = true; tried[c] = false }
+#endif
 #if MOVES
      /* policies/quota/ledger/reconcile.py: begin_transition */
   :: d_step { !stopped && fresh[SERVES + c] && !ledger.moving && !ledger.counted_by_next -> ledger.moving = true; tried[c] = false; written() }

@@ -61,7 +61,9 @@ class EpochObject:
         try:
             return msgspec.structs.replace(_EPOCH.decode(found.ledger), version=version)
         except msgspec.MsgspecError:
-            return Epoch(others=version, version=version)  # as if it was raised for all: nobody believes anything
+            return Epoch(
+                others=version, version=version
+            )  # as if it was raised for all: nobody believes anything
 
     def swap(self, namespaces: Collection[str]) -> None:
         """Raise the epoch for these namespaces. Without any, only create a missing object. Raises `errors.ApiError`."""

@@ -73,7 +73,9 @@ class NoQuota:
         if (found := self._found.get(namespace)) is None or not self._believes(namespace, *found):
             return False
         now = self._clock()
-        return now - found[0] < REMEMBERED_SECONDS and now - self._seen.get(namespace, -inf) > VANISHED_SECONDS
+        return (
+            now - found[0] < REMEMBERED_SECONDS and now - self._seen.get(namespace, -inf) > VANISHED_SECONDS
+        )
 
     def still_holds(self, namespace: str) -> bool:
         """Whether a review may be answered by the last read: it found none, and a quota that appeared later does not count yet."""
@@ -85,4 +87,6 @@ class NoQuota:
         now, (epoch, shown) = self._clock(), self._shown
         if now - begun < NO_QUOTA_SECONDS - LISTED_SECONDS:
             return True
-        return now - shown < NO_QUOTA_SECONDS and epoch.version > 0 and epoch.replaced_for(namespace) < version
+        return (
+            now - shown < NO_QUOTA_SECONDS and epoch.version > 0 and epoch.replaced_for(namespace) < version
+        )

@@ -64,7 +64,11 @@ def test_a_raised_epoch_ends_it_in_its_namespaces_alone() -> None:
     replica.finds_none("cv", "speech", "other")
     replica.object.swap(["cv", "speech"])
     replica.goes_on(OWN_SECONDS + READ_EVERY, reads=True)
-    assert [replica.no_quota.is_remembered(each) for each in ("cv", "speech", "other")] == [False, False, True]
+    assert [replica.no_quota.is_remembered(each) for each in ("cv", "speech", "other")] == [
+        False,
+        False,
+        True,
+    ]
     replica.finds_none("cv")
     replica.goes_on(OWN_SECONDS + READ_EVERY, reads=True)
     assert replica.no_quota.is_remembered("cv"), "it was read in the new epoch"

@@ -54,7 +54,10 @@ class Replica:
     @contextmanager
     def in_its_time(self) -> Iterator[None]:
         modules = observed_ledgers, epoch_raiser
-        with patch.object(modules[0], "monotonic", self._time), patch.object(modules[1], "monotonic", self._time):
+        with (
+            patch.object(modules[0], "monotonic", self._time),
+            patch.object(modules[1], "monotonic", self._time),
+        ):
             yield
 
     def _time(self) -> float:
