@@ -47,6 +47,9 @@ def running(plane: ControlPlane, count: int) -> Iterator[Replicas]:
         replicas.register()
         controller = Command(plane, "controller")
         controller.start()
+        first = Namespace(plane)
+        first.quota({"gpus": 1})
+        assert eventually(first.in_force, seconds=30), "it leads"
         yield replicas
         plane.processes.kill(controller.name)
         replicas.unregister()
@@ -99,7 +102,7 @@ def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlan
         applied = own_plane.kubectl("apply", "-f", "-", stdin=manifest(team.name, 2, "one", "two"))
         assert "pod/two created" in applied.stdout
         assert eventually(team.in_force, seconds=10)
-        assert team.ledger_object().held == {"gpus": 2}
+        assert team.ledger_object().held["gpus"] == 2
 
 
 @pytest.mark.slow
