@@ -4,6 +4,7 @@ Replicas answer by what they read in the newest epoch. So one that is stopped, o
 by an old answer once the quota counts.
 """
 
+import itertools
 import os
 import signal
 import statistics
@@ -27,6 +28,8 @@ from tests.controlplane.webhook import NAMESPACE as SYSTEM
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.team_documents import TEAM_PLURAL, team_path
 
+_numbers = itertools.count(1)
+
 WITHIN = 3.5
 """Seconds from the creation of a quota until a pod is admitted by it."""
 
@@ -45,7 +48,7 @@ def running(plane: ControlPlane, count: int) -> Iterator[Replicas]:
     """Serve by so many replicas, and count by a controller."""
     with Replicas(plane, count, arguments=("--kubeconfig", plane.kubeconfig()), follow=0.2) as replicas:
         replicas.register()
-        controller = Command(plane, "controller")
+        controller = Command(plane, f"controller-of-{count}-{next(_numbers)}")
         controller.start()
         first = Namespace(plane)
         first.quota({"gpus": 1})
