@@ -25,9 +25,9 @@ class EpochRaiser:
         self._swap(())
 
     def wait(self, namespace: str) -> float:
-        """Return the seconds until the ledger may be initialised. Raise the epoch if that was not done since it was first observed.
+        """Return the seconds until the ledger may be initialised.
 
-        Raises `errors.ApiError`.
+        Raise the epoch if that was not done since the ledger was first observed. Raises `errors.ApiError`.
         """
         if (wait := self._observed.initialization_wait(namespace)) < inf:
             return wait

@@ -174,7 +174,7 @@ class ObservedLedgers:
         return max(observed.spec_since, observed.raised + self._no_quota) if observed else inf
 
     def epoch_raised(self, namespaces: Iterable[str], begun: float) -> None:
-        """Note that the epoch is raised for these namespaces, by a swap that began then. A ledger that came later needs another."""
+        """Note that the epoch is raised for these namespaces, by a swap that began then. Later ledgers need another one."""
         ended = monotonic()
         with self._lock:
             for namespace in namespaces:

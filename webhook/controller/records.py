@@ -24,7 +24,6 @@ from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.documents import PLURAL
-from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import (
     EPOCH_OBJECT,
     LedgerObjectError,
@@ -33,6 +32,7 @@ from webhook.quota.ledger_objects import (
     decode_ledger_object,
     is_team_object,
 )
+from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.store import VersionedLedger
 from webhook.workloads.gangs import GangSource, gang_source
 

@@ -1,7 +1,8 @@
 """The epoch: one object, by which a replica knows that no quota appeared where it found none.
 
 Before a controller counts a new ledger, it raises the epoch for the namespace, by compare-and-swap, and then waits for
-NO_QUOTA_SECONDS (`EpochRaiser`). Each replica reads the object more often than that (`NoQuota`). Versions are resourceVersions, which never go back, also if the object is deleted and created again.
+NO_QUOTA_SECONDS (`EpochRaiser`). Each replica reads the object more often than that (`NoQuota`). Versions are resourceVersions,
+which never go back, also if the object is deleted and created again.
 """
 
 import contextlib
@@ -16,11 +17,14 @@ from webhook.quota.ledger_objects import EPOCH_OBJECT, encode_object, ledger_obj
 CALL_SECONDS = 5.0
 ATTEMPTS = 10
 NAMED = 256
-"""Namespaces that the object names: those for which the epoch was raised last. The others share the newest version of the rest."""
+"""Namespaces that the object names: those for which the epoch was raised last. For the others, the newest of theirs counts."""
 
 
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """By namespace, the version that was replaced when the epoch was raised for it. `version`: that of the object, 0 without one."""
+    """By namespace, the version that was replaced when the epoch was raised for it last.
+
+    `version` is that of the object itself, 0 if there is none.
+    """
 
     namespaces: Mapping[str, int] = {}
     others: int = 0
@@ -34,7 +38,9 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
         every = {**self.namespaces, **dict.fromkeys(namespaces, self.version)}
         by_age = sorted(every, key=every.__getitem__)
         dropped, kept = by_age[:-NAMED], by_age[-NAMED:]
-        return Epoch({each: every[each] for each in kept}, max([self.others, *map(every.get, dropped)]))
+        return Epoch(
+            {each: every[each] for each in kept}, max([self.others, *(every[each] for each in dropped)])
+        )
 
 
 class _Object(Identified, frozen=True):
@@ -61,9 +67,7 @@ class EpochObject:
         try:
             return msgspec.structs.replace(_EPOCH.decode(found.ledger), version=version)
         except msgspec.MsgspecError:
-            return Epoch(
-                others=version, version=version
-            )  # as if it was raised for all: nobody believes anything
+            return Epoch(others=version, version=version)  # raised for all: nobody believes anything
 
     def swap(self, namespaces: Collection[str]) -> None:
         """Raise the epoch for these namespaces. Without any, only create a missing object. Raises `errors.ApiError`."""

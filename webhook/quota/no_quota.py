@@ -15,7 +15,7 @@ READ_EVERY = 0.5
 """Seconds between two reads of the epoch."""
 
 REMEMBERED_SECONDS = 4.0
-"""After this time a namespace is read again, although the epoch was not raised. So a GPUQuota denies also while no controller runs."""
+"""After this time a namespace is read again, whatever the epoch. So a GPUQuota denies also while no controller runs."""
 
 VANISHED_SECONDS = 60.0
 """For so long after a quota was seen, "no quota" is not remembered: who deletes a quota mostly creates another one at once, as
@@ -47,7 +47,7 @@ class NoQuota:
             stopping.wait(max(0.0, begun + READ_EVERY - self._clock()))
 
     def read_epoch(self) -> None:
-        """Raises `errors.ApiError`."""
+        """Read the epoch now. Raises `errors.ApiError`."""
         if self._read is not None:
             begun = self._clock()
             self._shown = self._read(NO_QUOTA_SECONDS), begun
@@ -78,7 +78,7 @@ class NoQuota:
         )
 
     def still_holds(self, namespace: str) -> bool:
-        """Whether a review may be answered by the last read: it found none, and a quota that appeared later does not count yet."""
+        """Whether a review may be answered by the last read: it found none, and none that appeared later counts yet."""
         found = self._found.get(namespace)
         return found is not None and self._believes(namespace, *found)
 

@@ -1,9 +1,11 @@
 """Histories of the epoch: a replica remembers "no quota", and a controller is about to count one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import cast
 from unittest.mock import patch
+
+import msgspec
 
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from tests.builders import quota_ledger
@@ -38,7 +40,7 @@ class Replica:
         self.no_quota.found(NAMESPACE, self.now, self.no_quota.version())
 
     def quota_appears(self) -> None:
-        """A controller observes its ledger, and raises the epoch."""
+        """Let a controller observe its ledger, and raise the epoch."""
         with self.in_its_time():
             self.observed.observe(NAMESPACE, VersionedLedger(quota_ledger(hard={}), "1"))
             EpochRaiser(self.observed, self._swap).wait(NAMESPACE)
@@ -68,13 +70,13 @@ class Replica:
         self.during_get()
         return found
 
-    def _swap(self, namespaces: frozenset[str]) -> None:
+    def _swap(self, namespaces: Collection[str]) -> None:
         self.during_swap()
         self.object.swap(namespaces)
 
 
 def a_replica_knows_of_another_epoch(*, rule: bool) -> Replica:
-    """What was read before the epoch is not believed."""
+    """Believe only what was read after the epoch."""
     replica = Replica()
     replica.finds_none()
     replica.quota_appears()
@@ -85,7 +87,7 @@ def a_replica_knows_of_another_epoch(*, rule: bool) -> Replica:
 
 
 def an_epoch_is_raised_during_a_read(*, rule: bool) -> Replica:
-    """The epoch of a belief is the one that was known when its read began."""
+    """Take for the epoch of a belief the one that was known when its read began."""
     replica = Replica()
     replica.no_quota.read_epoch()
     begun, version = replica.now, replica.no_quota.version()
@@ -98,7 +100,7 @@ def an_epoch_is_raised_during_a_read(*, rule: bool) -> Replica:
 
 
 def a_get_of_the_epoch_takes_long(*, rule: bool) -> Replica:
-    """It counts from its begin."""
+    """Count the age of a GET from its begin."""
     replica = Replica()
     replica.finds_none()
 
@@ -115,7 +117,7 @@ def a_get_of_the_epoch_takes_long(*, rule: bool) -> Replica:
 
 
 def an_epoch_is_raised_slowly(*, rule: bool) -> Replica:
-    """The wait counts from after the swap."""
+    """Wait from after the swap."""
     replica = Replica()
     replica.finds_none()
 
@@ -128,12 +130,12 @@ def an_epoch_is_raised_slowly(*, rule: bool) -> Replica:
     replica.quota_appears()
     if not rule:
         observation = replica.observed._observed[NAMESPACE]
-        replica.observed._observed[NAMESPACE] = observed_ledgers.replace(observation, raised=began)
+        replica.observed._observed[NAMESPACE] = msgspec.structs.replace(observation, raised=began)
     return replica.answers()
 
 
 def a_replica_is_stopped_before_its_answer(*, rule: bool) -> Replica:
-    """What is believed is checked again right before the answer."""
+    """Check what is believed again, right before the answer."""
     replica = Replica()
     replica.finds_none()
     believed = replica.no_quota.still_holds(NAMESPACE)

@@ -11,9 +11,9 @@ from webhook.controller.quota_status import UNREADABLE
 from webhook.controller.records import QUOTAS, LedgerReader, ledger_of
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import LimitsRecord, QuotaRecord, decode_quota
+from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
