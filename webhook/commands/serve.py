@@ -30,7 +30,6 @@ from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.epoch import EpochObject
 from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.no_quota import NoQuota
@@ -237,9 +236,9 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
         return QuotaEnforcer(ReservationBatcher(memory, metrics), release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
-    no_quota = NoQuota(EpochObject(api, installation).read)
-    threading.Thread(target=no_quota.run, args=[threading.Event()], name="epoch", daemon=True).start()
-    store = ClusterStore(api, installation, TeamLookup(api, version=no_quota.version).of)
+    no_quota = NoQuota(ClusterStore(api, installation).epoch)
+    threading.Thread(target=no_quota.run, name="epoch", daemon=True).start()
+    store = ClusterStore(api, installation, TeamLookup(api, epoch=no_quota.epoch).of)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by, no_quota=no_quota)
     return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)
 

@@ -25,7 +25,6 @@ from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
 from webhook.controller.class_capacity import CapacityWriter
-from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.ledger_changes import LedgerChanges
@@ -54,8 +53,7 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, has_another_spec
-from webhook.quota.epoch import EpochObject
+from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
@@ -72,7 +70,7 @@ unfinished creations are first observed after its return, and expire EXPIRY_SECO
 LABELS_SECONDS = 2.0
 """Within these seconds the labels of a namespace must be read."""
 TIDY_SECONDS = 60.0
-"""Between removals of published catalogues that no ledger names any more, and looks whether the epoch is there."""
+"""Between removals of published catalogues that no ledger names any more."""
 FOLLOW_SECONDS = 5.0
 """Between two looks at the ledgers with a budget: so soon after its start, a process knows what is held over time."""
 HANG_SECONDS = 120.0
@@ -184,7 +182,6 @@ class Controller:
             BudgetNotes(api, namespace),
             clock,
             moves,
-            EpochRaiser(self.observed, EpochObject(api, namespace).swap),
         )
         self._team_statuses = TeamStatusWriter(
             api,
@@ -336,7 +333,7 @@ class Controller:
             log.error("%s: %s", after.namespace, after.problem)
         if changed := after or before:
             self._statuses.changed(changed.namespace)
-            if has_another_spec(before, after):
+            if _has_another_spec(before, after):
                 self._queue.add(changed.namespace)
 
     def _group_of(self, name: str) -> str:
@@ -356,7 +353,7 @@ class Controller:
     def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
         if changed := after or before:
             self._team_statuses.changed(changed.name)
-            if has_another_spec(before, after):
+            if _has_another_spec(before, after):
                 self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
@@ -389,7 +386,7 @@ class Controller:
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
-            self._tidy()
+            self._remove_old_catalogues()
             self._follow_budgets()
             if not self._leads():
                 stopping.wait(POLL_SECONDS)
@@ -398,17 +395,15 @@ class Controller:
             if item is not None and not stopping.is_set():
                 self._reconcile(item)
 
-    def _tidy(self) -> None:
+    def _remove_old_catalogues(self) -> None:
         now = monotonic()
         if now - self._tidied_at < TIDY_SECONDS or not self.ledger_objects.synced:
             return
         self._tidied_at = now
         try:
             self.usage_cache.prune(self.observed.ledgers(), is_leader=self._elector.is_leader)
-            if self._elector.is_leader:
-                self._reconciler.epoch.create()
         except errors.ApiError as error:
-            log.warning("the published catalogues, or the epoch: %s", error)
+            log.warning("the published catalogues: %s", error)
 
     def _follow_budgets(self) -> None:
         now = monotonic()
@@ -448,3 +443,8 @@ class Controller:
         first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def _has_another_spec(before: LimitsRecord | None, after: LimitsRecord | None) -> bool:
+    # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
+    return before is None or after is None or before.generation != after.generation

@@ -8,12 +8,11 @@ whole numbers. So the newest object that has a ledger is where it is. What was o
 """
 
 import threading
-from collections.abc import Iterable
+from collections import deque
 from math import inf
 from time import monotonic
 
 import msgspec
-from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.ledger.team import Team
@@ -36,8 +35,6 @@ class _Observation(msgspec.Struct, frozen=True):
     since: float
     spec_since: float
     reservations: dict[str, float]
-    raised: float = inf
-    """When this process had raised the epoch for the ledger; inf: not yet."""
 
 
 class ObservedLedgers:
@@ -46,6 +43,8 @@ class ObservedLedgers:
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
         self._expiry = expiry
         self._no_quota = no_quota
+        self.raised: deque[tuple[float, float]] = deque(maxlen=16)
+        """When this process raised the epoch: begin and end of each swap."""
         self._lock = threading.Lock()
         self._observed: dict[str, _Observation] = {}
         self._teams: dict[str, VersionedTeamLedgers] = {}
@@ -148,7 +147,6 @@ class ObservedLedgers:
             before.since,
             before.spec_since if is_same else now,
             {each: before.reservations.get(each, now) for each in ledger.reservations.expiring_ids},
-            before.raised,
         )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:
@@ -168,24 +166,15 @@ class ObservedLedgers:
         observed = self._observed.get(namespace)
         return observed.spec_since if observed else monotonic()
 
-    def listed_since(self, namespace: str) -> float:
-        """Return when lists must begin that initialise the ledger: then nobody believes an earlier "no quota" any more."""
-        observed = self._observed.get(namespace)
-        return max(observed.spec_since, observed.raised + self._no_quota) if observed else inf
-
-    def epoch_raised(self, namespaces: Iterable[str], begun: float) -> None:
-        """Note that the epoch is raised for these namespaces, by a swap that began then. Later ledgers need another one."""
-        ended = monotonic()
-        with self._lock:
-            for namespace in namespaces:
-                observed = self._observed.get(namespace)
-                if observed is not None and observed.since <= begun:
-                    self._observed[namespace] = replace(observed, raised=min(observed.raised, ended))
-
     def initialization_wait(self, namespace: str) -> float:
-        """Return the seconds until the ledger may be initialised; inf: the epoch must be raised first."""
+        """Return the seconds until the quota may be initialised; inf: the epoch must be raised first.
+
+        After that, replicas answer by an earlier "no quota" for so long.
+        """
         observed = self._observed.get(namespace)
-        return max(0.0, observed.raised + self._no_quota - monotonic()) if observed else inf
+        since = observed.since if observed else inf
+        ended = next((ended for begun, ended in tuple(self.raised) if begun >= since), inf)
+        return max(0.0, ended + self._no_quota - monotonic())
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
         """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS."""

@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from time import monotonic, sleep, time
 
 import msgspec
@@ -32,7 +33,6 @@ from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
-from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -51,6 +51,8 @@ log = logging.getLogger("gpu_admission.controller")
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
+RAISE_EVERY = 1.0
+"""Seconds between two raises of the epoch at least: each makes all replicas read the namespaces without a quota again."""
 POLL_AGAIN = 0.3
 """Seconds until the next look for lists that another thread is reading."""
 GONE_BACK = (
@@ -102,11 +104,10 @@ class QuotaReconciler:
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
     teams: TeamMoves
-    epoch: EpochRaiser
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
-        self._listing = threading.Lock()
+        self._listing, self._raising = threading.Lock(), threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
         """Update the ledger. Return the seconds until the next time, or None. Raises LedgerError, `errors.ApiError`."""
@@ -191,7 +192,7 @@ class QuotaReconciler:
             or not self._has_spec(namespace, ledger_object)
         ):
             return 0.0
-        wait = self.epoch.wait(namespace)
+        wait = self._initialization_wait(namespace)
         return wait + SOON if wait else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
@@ -200,14 +201,24 @@ class QuotaReconciler:
             return POLL_AGAIN
         if not plan.anew:
             return 0.0
-        wait = self.epoch.wait(namespace)
+        wait = self._initialization_wait(namespace)
         if wait:
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
+    def _initialization_wait(self, namespace: str) -> float:
+        """Return when to look again, 0 if the ledger may be initialised now. Raise the epoch if it must be, for many at once."""
+        with self._raising:
+            begun, raised = monotonic(), self.observed.raised
+            is_due = not raised or raised[-1][0] + RAISE_EVERY <= begun
+            if is_due and self.observed.initialization_wait(namespace) == inf:
+                self.store.raise_epoch(CALL_SECONDS)
+                raised.append((begun, monotonic()))
+        return min(self.observed.initialization_wait(namespace), RAISE_EVERY)
+
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
-        since = self.observed.listed_since(namespace)
+        since = self.observed.spec_since(namespace)
         if counter.is_listed(namespace, since):
             return True
         if not counter.pods.is_longer(self.observed.uncounted()):
@@ -237,9 +248,9 @@ class QuotaReconciler:
         return _Plan(ledger, own, target, anew=True)
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
-        """Count from lists that are new enough. The first count needs lists that began after the wait for the epoch."""
+        """Count from lists that are new enough. The first count needs lists that began after the ledger was first observed."""
         ledger, counter = plan.ledger, plan.counter
-        since = self.observed.listed_since(namespace) if plan.anew else AT_ALL
+        since = self.observed.spec_since(namespace) if plan.anew else AT_ALL
         counter.refresh(namespace, since=since, nodes_since=since)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):

@@ -125,7 +125,7 @@ class ReservationBatcher:
 
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
-        if self.no_quota.is_remembered(namespace):
+        if self.no_quota.holds(namespace):
             return NO_QUOTA
         requests: dict[DemandKey, ReservationRequest] = {}
         known, _ = self._known.get(self._store.place(namespace), (None, 0.0))
@@ -185,7 +185,7 @@ class ReservationBatcher:
 
         Where there is not room for NEARLY_FULL such requests, the ledger is read: another replica may have reserved the rest.
         """
-        if self.no_quota.is_remembered(namespace):
+        if self.no_quota.holds(namespace):
             return NO_QUOTA
         known, read_at = self._copies.get(self._store.place(namespace), (None, float("-inf")))
         found = known and known.of(namespace)
@@ -315,12 +315,12 @@ class ReservationBatcher:
         is_usable = not fresh and not self._has_rivals(place) and self._clock() < until
         if known is not None and is_usable and self._decide_on(place, known, batch, deadline):
             return
-        begun, version, namespace = self._clock(), self.no_quota.version(), batch[0].namespace
+        begun, epoch, namespace = self._clock(), self.no_quota.epoch(), batch[0].namespace
         before = self._store.read(namespace, self._seconds_until(deadline))
         of_namespace = [waiting for waiting in batch if waiting.namespace == namespace]
         if before is None:
             self._forget(namespace)
-            self.no_quota.found(namespace, begun, version)
+            self.no_quota.found(namespace, begun, epoch)
             for waiting in of_namespace:
                 waiting.finish(NO_QUOTA)
             return
@@ -373,7 +373,6 @@ class ReservationBatcher:
         for namespace in dict.fromkeys(waiting.namespace for waiting in batch):
             if (own := after.of(namespace)) is None:
                 continue
-            self.no_quota.saw_quota(namespace)
             ledger = own.ledger
             key, of_namespace = ledger.demand_key, [each for each in batch if each.namespace == namespace]
             for waiting in of_namespace:

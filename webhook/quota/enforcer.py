@@ -1,11 +1,9 @@
 """The quota of a review. No reservation is removed here: only a list shows whether an object was stored.
 
-A review that meets a quota which was never counted waits for that, for some 2 s, as a native quota passes at once.
+A review that meets a quota which was never counted waits for that, some 2 s, if few others do.
 """
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cached_property
 from time import monotonic, sleep, time
 from typing import Protocol
@@ -18,11 +16,9 @@ from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationO
 from webhook.quota.batcher import RequestOf, ReservationBatcher
 
 WAITING, WAITING_OF_NAMESPACE = 8, 4
-"""Reviews that wait for a count, each in its thread; of 32 threads, the others are for other reviews."""
+"""Reviews that wait for a count, each in a thread. Of 32 threads, the others are for other reviews."""
 COUNTED_AGAIN = 0.1
-"""Seconds between two reads of a ledger for which reviews wait."""
-
-Decide = Callable[[str, RequestOf, float], ReservationOutcome]
+"""Seconds between two reads of a ledger for which a review waits."""
 
 
 class NamespaceQuota(Protocol):
@@ -38,40 +34,18 @@ class NamespaceQuota(Protocol):
         """
 
 
-class CountWaits:
-    """The places of reviews that wait for a count. For any number of threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[str] = []
-
-    @contextmanager
-    def place(self, namespace: str) -> Iterator[bool]:
-        """Take a place, and give it back. False: there is none left."""
-        with self._lock:
-            waiting = self._waiting
-            is_free = len(waiting) < WAITING and waiting.count(namespace) < WAITING_OF_NAMESPACE
-            if is_free:
-                waiting.append(namespace)
-        try:
-            yield is_free
-        finally:
-            if is_free:
-                with self._lock:
-                    waiting.remove(namespace)
-
-
 class QuotaEnforcer(msgspec.Struct, frozen=True):
     batcher: ReservationBatcher
     release: Callable[[str, str], None] | None = None
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
     has_controller: Callable[[float], bool] = lambda _seconds: False
     """Whether a controller is alive, asked for at most so many seconds."""
-    waits: CountWaits = msgspec.field(default_factory=CountWaits)
+    waiting: list[str] = []
+    """The namespaces of the reviews that wait for a count."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller, self.waits)
+        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller, self.waiting)
 
 
 class ReviewQuota(msgspec.Struct, dict=True):
@@ -82,13 +56,13 @@ class ReviewQuota(msgspec.Struct, dict=True):
     deadline: float
     dry_run: bool
     has_controller: Callable[[float], bool]
-    waits: CountWaits
+    waiting: list[str]
     found_none: bool = False
     """Whether an object may be stored because there is no quota."""
 
     def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
         """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
-        if quota_request.is_free or self.batcher.no_quota.is_remembered(self.namespace):
+        if quota_request.is_free or self.batcher.no_quota.holds(self.namespace):
             return None
         try:
             outcome = self._counted(self.batcher.copy, quota_request)
@@ -101,16 +75,15 @@ class ReviewQuota(msgspec.Struct, dict=True):
         return outcome if is_served else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.batcher.no_quota.is_remembered(self.namespace):  # true of most namespaces
-            self.found_none = not self.dry_run and not quota_request.is_free
+        if self.batcher.no_quota.holds(self.namespace):  # true of most namespaces
+            self.found_none = not (self.dry_run or quota_request.is_free)
             self.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
             return ReservationOutcome()
+        decide = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = self._counted(
-                self.batcher.try_out if self.dry_run else self.batcher.reserve, quota_request
-            )
+            outcome = self._counted(decide, quota_request)
         except LedgerError:
             self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
@@ -121,17 +94,23 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
     def still_holds(self) -> bool:
         """Whether the answer may be written now: no quota counts that the review did not find."""
-        return not self.found_none or self.batcher.no_quota.still_holds(self.namespace)
+        return not self.found_none or self.batcher.no_quota.holds(self.namespace)
 
-    def _counted(self, decide: Decide, quota_request: QuotaRequest) -> ReservationOutcome:
-        """Decide, and wait for the first count of the ledger if there is a place. Raises LedgerError."""
+    def _counted(
+        self, decide: Callable[[str, RequestOf, float], ReservationOutcome], quota_request: QuotaRequest
+    ) -> ReservationOutcome:
+        """Decide, at first or once the quota is counted. Raises LedgerError."""
         outcome = decide(self.namespace, quota_request.on, self.deadline)
-        if not _is_uncounted(outcome) or not self.has_controller(self.deadline - monotonic()):
+        is_full = len(self.waiting) >= WAITING or self.waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
+        if not _is_uncounted(outcome) or is_full or not self.has_controller(self.deadline - monotonic()):
             return outcome
-        with self.waits.place(self.namespace) as waits:
-            while waits and _is_uncounted(outcome) and monotonic() + 2 * COUNTED_AGAIN < self.deadline:
+        self.waiting.append(self.namespace)
+        try:
+            while _is_uncounted(outcome) and monotonic() + 2 * COUNTED_AGAIN < self.deadline:
                 sleep(COUNTED_AGAIN)
                 outcome = decide(self.namespace, quota_request.on, self.deadline)
+        finally:
+            self.waiting.remove(self.namespace)
         return outcome
 
     def ledger(self) -> QuotaLedger | None:
@@ -139,7 +118,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
     @cached_property
     def _ledger(self) -> QuotaLedger | None:
-        if self.batcher.no_quota.is_remembered(self.namespace):
+        if self.batcher.no_quota.holds(self.namespace):
             return None
         try:
             ledger = self.batcher.ledger(self.namespace, self.deadline)

@@ -10,7 +10,7 @@ fields. An unreadable ledger raises `LedgerObjectError`, because it must not cou
 from collections.abc import Mapping
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
@@ -28,9 +28,8 @@ PLURAL = "gpuquotaledgers"
 KIND = "GPUQuotaLedger"
 
 TEAM_OBJECT = "clustergpuquota."
-
 EPOCH_OBJECT = "epoch.gpuquotas"
-"""Name of the object that has the epoch (`webhook.quota.epoch`), and no ledger: no namespace has a dot in its name."""
+"""The object whose version is the epoch: it has no ledger, and no namespace has a dot in its name."""
 
 NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
@@ -112,7 +111,7 @@ cannot be written never frees quota."""
 
 
 def team_object_name(team: str) -> str:
-    """Return the name of the object with the ledgers of a team; no namespace has a dot in its name."""
+    """Return the name of the object with the ledgers of a team: no namespace has a dot in its name."""
     return f"{TEAM_OBJECT}{team}"
 
 
@@ -142,26 +141,15 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
 
 
 def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
-    return QuotaLedger(
-        ledger_uid=ledger_uid,
-        quota_uid=written.quota_uid,
-        generation=written.generation,
-        hard=parse_vector(written.hard),
-        unclassified_pods=written.unclassified_pods,
-        max_waiting=written.max_waiting,
-        waiting=written.waiting,
-        waiting_for_team=written.waiting_for_team,
-        used=None if written.used is None else parse_vector(written.used),
-        stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
-        reservations=Reservations.parse(written.reservations),
-        revisions=msgspec.convert(written.revisions, Revisions, strict=False),
-        class_catalogue=written.class_catalogue,
-        next_catalogue=written.next_catalogue,
-        holders=written.holders,
-        budget=written.budget,
-        spending=written.spending,
-        moved_to=written.moved_to,
-    )
+    parsed = {
+        "ledger_uid": ledger_uid,
+        "hard": parse_vector(written.hard),
+        "used": None if written.used is None else parse_vector(written.used),
+        "stored_names": {name: parse_vector(stored) for name, stored in written.stored_names.items()},
+        "reservations": Reservations.parse(written.reservations),
+        "revisions": msgspec.convert(written.revisions, Revisions, strict=False),
+    }
+    return QuotaLedger(**{**asdict(written), **parsed})
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> Identity:
@@ -177,40 +165,34 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 
     Beyond LONGEST_BODY it goes without holders.
     """
-    body = encode_object(namespace, version, _written(ledger))
+    body = _body(namespace, version, _written(ledger))
     if len(body) > LONGEST_BODY and ledger.holders:
-        return encode_object(namespace, version, _written(replace(ledger, holders={})))
+        return _body(namespace, version, _written(replace(ledger, holders={})))
     return body
 
 
+def encode_epoch(version: str) -> bytes:
+    """Return the body that replaces this version of the epoch. The text only has to differ from that of before."""
+    return _body(EPOCH_OBJECT, version, version)
+
+
 def _written(ledger: QuotaLedger) -> _Ledger:
-    return _Ledger(
-        quota_uid=ledger.quota_uid,
-        generation=ledger.generation,
-        hard=texts(ledger.hard),
-        unclassified_pods=ledger.unclassified_pods,
-        max_waiting=ledger.max_waiting,
-        waiting=ledger.waiting,
-        waiting_for_team=ledger.waiting_for_team,
-        used=None if ledger.used is None else texts(ledger.used),
-        stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
-        reservations=ledger.reservations.text,
-        revisions={key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
-        class_catalogue=ledger.class_catalogue,
-        next_catalogue=ledger.next_catalogue,
-        holders=ledger.holders,
-        budget=ledger.budget,
-        spending=ledger.spending,
-        moved_to=ledger.moved_to,
-    )
+    as_text = {
+        "ledger_uid": "",
+        "hard": texts(ledger.hard),
+        "used": None if ledger.used is None else texts(ledger.used),
+        "stored_names": {name: texts(stored) for name, stored in ledger.stored_names.items()},
+        "reservations": ledger.reservations.text,
+        "revisions": {key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
+    }
+    return _Ledger(**{name: getattr(ledger, name) for name in _Ledger.__struct_fields__} | as_text)
 
 
-def encode_object(name: str, version: str, content: msgspec.Struct) -> bytes:
-    """Return the body that replaces this version of an object; one without a version creates it."""
+def _body(name: str, version: str, written: _Ledger | _TeamLedgers | str) -> bytes:
     # An empty entry removes the managed fields. If an object has none, the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": name, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
-    text = _ENCODER.encode(content).decode()
+    text = _ENCODER.encode(written).decode()
     return _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "ledger": text})
 
 
@@ -300,4 +282,4 @@ def _team_body(
     name: str, version: str, team: bytes, ledgers: Mapping[str, bytes], leaving: frozenset[str]
 ) -> bytes:
     raw = {namespace: msgspec.Raw(text) for namespace, text in ledgers.items()}
-    return encode_object(name, version, _TeamLedgers(msgspec.Raw(team), raw, tuple(sorted(leaving))))
+    return _body(name, version, _TeamLedgers(msgspec.Raw(team), raw, tuple(sorted(leaving))))

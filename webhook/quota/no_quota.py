@@ -1,92 +1,61 @@
-"""The namespaces in which a replica found no quota, and for how long it believes that."""
+"""The namespaces in which a replica found no quota, and for how long it answers by that.
+
+Before a controller counts a new ledger, it raises the epoch (`ClusterStore.raise_epoch`), and waits for NO_QUOTA_SECONDS. A replica
+reads the epoch more often than that. So nobody answers by a "no quota" of before any more once the quota counts.
+"""
 
 import contextlib
-import threading
 from collections.abc import Callable
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
-from webhook.cluster import errors
-from webhook.quota.epoch import Epoch
+from policies.quota.quota_request import LedgerError
 from webhook.quota.team_lookup import LISTED_SECONDS
 
 READ_EVERY = 0.5
 """Seconds between two reads of the epoch."""
-
 REMEMBERED_SECONDS = 4.0
 """After this time a namespace is read again, whatever the epoch. So a GPUQuota denies also while no controller runs."""
-
-VANISHED_SECONDS = 60.0
-"""For so long after a quota was seen, "no quota" is not remembered: who deletes a quota mostly creates another one at once, as
-`kubectl replace --force` does, and an old answer would admit everything meanwhile."""
-
 NAMESPACES_REMEMBERED = 4096
 
 
 class NoQuota:
-    """For any number of threads. Without a `read` of the epoch, only a read of the quota of a moment ago is believed."""
+    """For any number of threads. `read_epoch` returns the version of the epoch, read within so many seconds."""
 
     def __init__(
-        self, read: Callable[[float], Epoch] | None = None, clock: Callable[[], float] = monotonic
+        self, read_epoch: Callable[[float], int] = lambda _seconds: 0, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._read, self._clock = read, clock
-        self._shown: tuple[Epoch, float] = Epoch(), -inf
-        """What the last GET of the epoch showed, and when it began."""
-        self._found: dict[str, tuple[float, int]] = {}
-        """By namespace, when the read that found no quota began, and the version of the epoch that was known then."""
-        self._seen: dict[str, float] = {}
-        """By namespace, when a quota was seen."""
+        self._read_epoch, self._clock = read_epoch, clock
+        self._shown = 0, -inf  # the epoch that its last read showed, and when that began
+        self._found: dict[str, tuple[float, int]] = {}  # when the read began, and the epoch known then
 
-    def run(self, stopping: threading.Event) -> None:
-        """Read the epoch every READ_EVERY seconds. Body of a thread."""
-        while not stopping.is_set():
-            begun = self._clock()
-            with contextlib.suppress(errors.ApiError):
-                self.read_epoch()
-            stopping.wait(max(0.0, begun + READ_EVERY - self._clock()))
+    def run(self) -> None:
+        """Read the epoch for as long as the process lives. Body of a thread."""
+        while True:
+            with contextlib.suppress(LedgerError):
+                self.read()
+            sleep(READ_EVERY)
 
-    def read_epoch(self) -> None:
-        """Read the epoch now. Raises `errors.ApiError`."""
-        if self._read is not None:
-            begun = self._clock()
-            self._shown = self._read(NO_QUOTA_SECONDS), begun
+    def read(self) -> None:
+        """Read the epoch. Raises LedgerError."""
+        begun = self._clock()
+        self._shown = self._read_epoch(NO_QUOTA_SECONDS), begun
 
-    def version(self) -> int:
-        """Return the version of the epoch that is known now."""
-        return self._shown[0].version
+    def epoch(self) -> int:
+        """Return the version of the epoch that is known."""
+        return self._shown[0]
 
-    def found(self, namespace: str, begun: float, version: int) -> None:
-        """Note that a read found none, when it began, and the version that was known then."""
+    def found(self, namespace: str, begun: float, epoch: int) -> None:
+        """Note that a read found no quota, when it began, and the epoch that was known then."""
         if len(self._found) >= NAMESPACES_REMEMBERED:
             self._found.clear()
-        self._found[namespace] = begun, version
+        self._found[namespace] = begun, epoch
 
-    def saw_quota(self, namespace: str) -> None:
-        self._found.pop(namespace, None)
-        if len(self._seen) >= NAMESPACES_REMEMBERED and namespace not in self._seen:
-            self._seen.clear()
-        self._seen[namespace] = self._clock()
-
-    def is_remembered(self, namespace: str) -> bool:
-        """Whether a review needs no read of its own. Cheap, and true of most namespaces."""
-        if (found := self._found.get(namespace)) is None or not self._believes(namespace, *found):
-            return False
-        now = self._clock()
-        return (
-            now - found[0] < REMEMBERED_SECONDS and now - self._seen.get(namespace, -inf) > VANISHED_SECONDS
-        )
-
-    def still_holds(self, namespace: str) -> bool:
-        """Whether a review may be answered by the last read: it found none, and none that appeared later counts yet."""
-        found = self._found.get(namespace)
-        return found is not None and self._believes(namespace, *found)
-
-    def _believes(self, namespace: str, begun: float, version: int) -> bool:
-        # The read looked at a list of ClusterGPUQuotas that was up to LISTED_SECONDS old, of that version or a later one.
-        now, (epoch, shown) = self._clock(), self._shown
-        if now - begun < NO_QUOTA_SECONDS - LISTED_SECONDS:
-            return True
-        return (
-            now - shown < NO_QUOTA_SECONDS and epoch.version > 0 and epoch.replaced_for(namespace) < version
-        )
+    def holds(self, namespace: str) -> bool:
+        """Whether a review may be answered by the last read: it found no quota, and none that appeared later counts yet."""
+        begun, epoch = self._found.get(namespace, (-inf, 0))
+        now, (shown, shown_at) = self._clock(), self._shown
+        is_shown = epoch == shown and now - shown_at < NO_QUOTA_SECONDS
+        # The read looked at a list of ClusterGPUQuotas that was up to LISTED_SECONDS old, of that epoch or a later one.
+        return now - begun < (REMEMBERED_SECONDS if is_shown else NO_QUOTA_SECONDS - LISTED_SECONDS)

@@ -16,7 +16,7 @@ from webhook.cluster.objects import decode_metadata
 from webhook.quota.team_documents import decode_team, team_path
 
 LISTED_SECONDS = 0.5
-"""A list is at most so old."""
+"""A list is at most so old, and of the epoch that is known (`NoQuota.version`)."""
 
 _PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 
@@ -26,22 +26,16 @@ log = logging.getLogger("gpu_admission.quota")
 class TeamLookup:
     """All ClusterGPUQuotas, from a list that began at most LISTED_SECONDS ago. Any number of threads may call it.
 
-    `version` returns that of the epoch which is known now. A list of before an epoch is not used any more.
-
     Labels are read only if a ClusterGPUQuota has a selector, and none has a name for the namespace. While the API server does not
     serve the kind, no namespace has a team.
     """
 
     def __init__(
-        self,
-        api: ApiClient,
-        clock: Callable[[], float] = monotonic,
-        *,
-        version: Callable[[], int] = lambda: 0,
+        self, api: ApiClient, clock: Callable[[], float] = monotonic, epoch: Callable[[], int] = lambda: 0
     ) -> None:
-        self._api, self._clock, self._version = api, clock, version
+        self._api, self._clock, self._epoch = api, clock, epoch
         self._listing = threading.Lock()
-        self._teams, self._listed_at, self._listed_of = Teams(), float("-inf"), 0
+        self._teams, self._listed_at, self._listed_in = Teams(), float("-inf"), 0
 
     def of(self, namespace: str, seconds: float) -> TeamMatch | None:
         """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
@@ -59,22 +53,22 @@ class TeamLookup:
 
     def _listed(self, seconds: float) -> Teams:
         # One thread lists, and the others wait for it: they may not decide by an older list.
-        version = self._version()
-        if self._is_due(version) and self._listing.acquire(timeout=seconds):
+        if self._is_due and self._listing.acquire(timeout=seconds):
             try:
-                if self._is_due(version):
+                if self._is_due:
                     self._list(seconds)
             finally:
                 self._listing.release()
-        if self._is_due(version):
+        if self._is_due:
             raise errors.Unreachable("the list took too long")
         return self._teams
 
-    def _is_due(self, version: int) -> bool:
-        return self._clock() - self._listed_at >= LISTED_SECONDS or self._listed_of < version
+    @property
+    def _is_due(self) -> bool:
+        return self._clock() - self._listed_at >= LISTED_SECONDS or self._listed_in != self._epoch()
 
     def _list(self, seconds: float) -> None:
-        begun, version = self._clock(), self._version()
+        begun, epoch = self._clock(), self._epoch()
         try:
             listed = _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ()
         except errors.NotFound:
@@ -83,7 +77,7 @@ class TeamLookup:
             _warn_once()
             listed = ()
         self._teams = Teams(decode_team(each).match for each in listed)
-        self._listed_at, self._listed_of = begun, version
+        self._listed_at, self._listed_in = begun, epoch
 
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:
         path = api_path("/api/v1", "namespaces", namespace)

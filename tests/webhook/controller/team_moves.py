@@ -23,7 +23,6 @@ from tests.policies.quota.ledger.test_decide import creation
 from tests.webhook.quota.ledger_api import INSTALLATION, LEDGERS, LedgerApi
 from tests.webhook.quota.quota_and_ledger_object import NO_LINE
 from webhook.cluster.api import ApiClient
-from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -250,7 +249,6 @@ class Controller:
             notes,
             nothing,
             self.moves,
-            EpochRaiser(self.observed, set),
         )
         quotas.count, quotas.written, quotas.next = self._count, lambda *_: None, lambda *_: None
         self.quotas = quotas

@@ -132,10 +132,10 @@ def test_old_catalogues_are_removed_once_a_minute(
     monkeypatch.setattr(controller, "ledger_objects", listed)
     for age, listed.synced in ((61, False), (59, True), (61, True), (0, True)):
         controller._tidied_at = monotonic() - age if age else controller._tidied_at
-        controller._tidy()
+        controller._remove_old_catalogues()
 
     assert tidied == [({"full", "roomy"}, False)]
-    assert caplog.messages == ["the published catalogues, or the epoch: away"]
+    assert caplog.messages == ["the published catalogues: away"]
 
 
 def test_a_worker_that_hangs_is_unhealthy(controller: Controller) -> None:

@@ -98,7 +98,7 @@ def test_a_changed_spec_is_observed_from_its_change_on(
     ledger_objects: ObservedLedgers, clock: Clock, changed: dict[str, Any], rest: float
 ) -> None:
     ledger_objects.observe("team", ledger_object())
-    ledger_objects.epoch_raised(["team"], clock.now)
+    ledger_objects.raised.append((clock.now, clock.now))
     clock.now += 1
     ledger_objects.observe("team", ledger_object(**changed))
 

@@ -88,7 +88,7 @@ def test_the_newest_object_that_has_a_ledger_is_where_it_is(
 def test_what_is_known_of_reservations_survives_a_move(observed: ObservedLedgers, clock: Clock) -> None:
     observe(observed, own(1))
     seen = clock.now
-    observed.epoch_raised(["cv"], seen)
+    observed.raised.append((seen, seen))
     clock.now += 6
     observe(observed, own(2, moved_to=PLACE), of_team(3))
     clock.now += 1
@@ -101,7 +101,7 @@ def test_what_is_known_of_reservations_survives_a_move(observed: ObservedLedgers
 def test_that_the_epoch_was_raised_counts_on_its_way(observed: ObservedLedgers, clock: Clock) -> None:
     """Else a controller that starts between two steps would wait forever."""
     observe(observed, own(2, moved_to=PLACE, used=None))
-    observed.epoch_raised(["cv"], clock.now)
+    observed.raised.append((clock.now, clock.now))
     clock.now += 5
 
     assert observed.initialization_wait("cv") == 0.0

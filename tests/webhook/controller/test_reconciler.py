@@ -28,7 +28,6 @@ from tests.webhook.quota.quota_and_ledger_object import (
 )
 from webhook.cluster.api import ApiClient
 from webhook.controller import reconciler
-from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import POLL_AGAIN, QuotaReconciler
@@ -62,6 +61,7 @@ class Cluster:
         self.warned: list[str] = []
         self.registry = CollectorRegistry()
         self.refreshed: list[float] = []
+        self.raised: list[float] = []
         self.notes: Any = None
         self.now = 0
         counts = iter(revisions)
@@ -99,14 +99,14 @@ class Cluster:
         metrics = ControllerMetrics(self.registry)
         nothing: Any = None
         made: Any = QuotaReconciler(
-            nothing,
+            cast(ClusterStore, SimpleNamespace(raise_epoch=self.raised.append)),
             lambda _: self.watched,
             self.usage_cache,
             self.observed,
             metrics,
             events,
             NO_LINE,
-            *[nothing, self.notes, lambda: self.now, NO_TEAMS, EpochRaiser(self.observed, set)],
+            *[nothing, self.notes, lambda: self.now, NO_TEAMS],
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:

@@ -15,7 +15,6 @@ from policies.quota.team_line import TeamTurn
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, ApiClient, api_path
 from webhook.configuration.documents import GROUP
-from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.quota import documents, ledger_objects
@@ -159,8 +158,7 @@ def keeper(
 ) -> QuotaReconciler:
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
-    rest = [*[nothing] * 6, NO_TEAMS, EpochRaiser(observed, set)]
-    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *rest)
+    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS])
 
 
 class Keeping:

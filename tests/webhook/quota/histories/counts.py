@@ -18,7 +18,6 @@ from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
 from tests.webhook.quota.quota_and_ledger_object import NO_LINE, NO_TEAMS
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
-from webhook.controller.epoch_raiser import EpochRaiser
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
@@ -212,8 +211,8 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
     old, listed = around.list(Controller()), monotonic()
     around.be_stored(flight)
     around.replace(vector(gpus=1))
-    since = ObservedLedgers.listed_since if rule else lambda *_: listed
-    with patch.object(ObservedLedgers, "listed_since", since):
+    since = ObservedLedgers.spec_since if rule else lambda *_: listed
+    with patch.object(ObservedLedgers, "spec_since", since):
         reconciler_that_holds(old, listed, around).reconcile(NAMESPACE)
     assert around.read().ledger.used is not None
     around.admit(around.request(gpus=1))
@@ -249,10 +248,9 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
-    rest = [*[nothing] * 3, NO_TEAMS, EpochRaiser(observed, set)]
-    reconciler: Any = QuotaReconciler(
-        nothing, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *rest
-    )
+    rest = [*[nothing] * 3, NO_TEAMS]
+    store: Any = SimpleNamespace(raise_epoch=lambda _seconds: None)
+    reconciler: Any = QuotaReconciler(store, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *rest)
     reconciler.current, reconciler.swap = current, swap
     return cast(QuotaReconciler, reconciler)
 
