@@ -823,7 +823,7 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
-/* webhook/quota/epoch.py: Epoch.believes */
+/* webhook/quota/no_quota.py: NoQuota.holds */
 #define REMEMBERS(s) (none[s] && (none_at[s] || (knows[s] && none_of[s] && (none_of[s] == knows[s] || !BELIEF_IS_OF_THE_EPOCH))))
 
 /* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
@@ -1228,7 +1228,8 @@ inline settle(c) {
 #define IS_AWAITED_BY(c, at) (waits_from[c] && !waited[c] && (at) && (at) < waits_from[c])
 #define MAY_BE_BELIEVED(c, s) (IS_AWAITED_BY(c, none_at[s]) || IS_AWAITED_BY(c, knows_at[s]) || (EPOCH_FROM_ITS_BEGIN && IS_AWAITED_BY(c, gets_at[s])))
 
-/* webhook/controller/epoch_raiser.py: EpochRaiser.wait */
+/* webhook/controller/reconciler.py: QuotaReconciler._initialization_wait */
+/* webhook/controller/observed_ledgers.py: ObservedLedgers.initialization_wait */
 inline begins_to_wait(c) {
   moment++;
   again[0] = false;
@@ -1240,7 +1241,7 @@ inline begins_to_wait(c) {
 #endif
 }
 
-/* webhook/quota/epoch.py: Epoch.read */
+/* webhook/quota/no_quota.py: NoQuota.read */
 #if EPOCHS
 #define IS_OLD(at) (IS_AWAITED_BY(0, at) || IS_AWAITED_BY(CONTROLLERS - 1, at))
 #else

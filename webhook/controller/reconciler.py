@@ -207,14 +207,15 @@ class QuotaReconciler:
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
     def _initialization_wait(self, namespace: str) -> float:
-        """Return when to look again, 0 if the ledger may be initialised now. Raise the epoch if it must be, for many at once."""
+        """Return the seconds until the ledger may be initialised. Raise the epoch if it must be, for many at once."""
         with self._raising:
             begun, raised = monotonic(), self.observed.raised
             is_due = not raised or raised[-1][0] + RAISE_EVERY <= begun
             if is_due and self.observed.initialization_wait(namespace) == inf:
                 self.store.raise_epoch(CALL_SECONDS)
                 raised.append((begun, monotonic()))
-        return min(self.observed.initialization_wait(namespace), RAISE_EVERY)
+        wait = self.observed.initialization_wait(namespace)
+        return wait if wait < inf else RAISE_EVERY
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
