@@ -51,7 +51,7 @@ log = logging.getLogger("gpu_admission.controller")
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
-RAISE_EVERY = 1.0
+RAISE_EVERY = 0.5
 """Seconds between two raises of the epoch at least: each makes all replicas read the namespaces without a quota again."""
 POLL_AGAIN = 0.3
 """Seconds until the next look for lists that another thread is reading."""
