@@ -248,9 +248,20 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
-    rest = [*[nothing] * 3, NO_TEAMS]
     store: Any = SimpleNamespace(raise_epoch=lambda _seconds: None)
-    reconciler: Any = QuotaReconciler(store, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *rest)
+    reconciler: Any = QuotaReconciler(
+        store,
+        nothing,
+        usage_cache,
+        observed,
+        metrics,
+        nothing,
+        NO_LINE,
+        nothing,
+        nothing,
+        lambda: 0,
+        NO_TEAMS,
+    )
     reconciler.current, reconciler.swap = current, swap
     return cast(QuotaReconciler, reconciler)
 
