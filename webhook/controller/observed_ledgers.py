@@ -8,6 +8,8 @@ whole numbers. So the newest object that has a ledger is where it is. What was o
 """
 
 import threading
+from collections import deque
+from math import inf
 from time import monotonic
 
 import msgspec
@@ -41,6 +43,8 @@ class ObservedLedgers:
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
         self._expiry = expiry
         self._no_quota = no_quota
+        self.raised: deque[tuple[float, float]] = deque(maxlen=16)
+        """When this process raised the epoch: begin and end of each swap."""
         self._lock = threading.Lock()
         self._observed: dict[str, _Observation] = {}
         self._teams: dict[str, VersionedTeamLedgers] = {}
@@ -163,9 +167,14 @@ class ObservedLedgers:
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
-        """Return the seconds until the quota may be initialised: replicas believe an earlier "no quota" so long."""
+        """Return the seconds until the quota may be initialised; inf: the epoch must be raised first.
+
+        After that, replicas answer by an earlier "no quota" for so long.
+        """
         observed = self._observed.get(namespace)
-        return max(0.0, observed.since + self._no_quota - monotonic()) if observed else self._no_quota
+        since = observed.since if observed else inf
+        ended = next((ended for begun, ended in tuple(self.raised) if begun >= since), inf)
+        return max(0.0, ended + self._no_quota - monotonic())
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
         """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS."""

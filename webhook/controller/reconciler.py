@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from time import monotonic, sleep, time
 
 import msgspec
@@ -50,6 +51,8 @@ log = logging.getLogger("gpu_admission.controller")
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
+RAISE_EVERY = 0.5
+"""Seconds between two raises of the epoch at least: each makes all replicas read the namespaces without a quota again."""
 POLL_AGAIN = 0.3
 """Seconds until the next look for lists that another thread is reading."""
 GONE_BACK = (
@@ -104,7 +107,7 @@ class QuotaReconciler:
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
-        self._listing = threading.Lock()
+        self._listing, self._raising = threading.Lock(), threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
         """Update the ledger. Return the seconds until the next time, or None. Raises LedgerError, `errors.ApiError`."""
@@ -189,7 +192,7 @@ class QuotaReconciler:
             or not self._has_spec(namespace, ledger_object)
         ):
             return 0.0
-        wait = self.observed.initialization_wait(namespace)
+        wait = self._initialization_wait(namespace)
         return wait + SOON if wait else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
@@ -198,10 +201,21 @@ class QuotaReconciler:
             return POLL_AGAIN
         if not plan.anew:
             return 0.0
-        wait = self.observed.initialization_wait(namespace)
+        wait = self._initialization_wait(namespace)
         if wait:
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
+
+    def _initialization_wait(self, namespace: str) -> float:
+        """Return the seconds until the ledger may be initialised. Raise the epoch if it must be, for many at once."""
+        with self._raising:
+            begun, raised = monotonic(), self.observed.raised
+            is_due = not raised or raised[-1][0] + RAISE_EVERY <= begun
+            if is_due and self.observed.initialization_wait(namespace) == inf:
+                self.store.raise_epoch(CALL_SECONDS)
+                raised.append((begun, monotonic()))
+        wait = self.observed.initialization_wait(namespace)
+        return wait if wait < inf else RAISE_EVERY
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""

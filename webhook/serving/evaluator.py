@@ -83,6 +83,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
+    answer_holds: Callable[[], bool] = lambda: True
+    """Whether the answer may be written now. If not, it must be found again."""
     """The quota of a namespace; None if it is not to be asked."""
     has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
     """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""

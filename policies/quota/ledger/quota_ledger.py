@@ -26,9 +26,10 @@ CREATION_SECONDS = 34.0
 EXPIRY_SECONDS = CREATION_SECONDS + 6.0
 """A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin."""
 
-NO_QUOTA_SECONDS = 5.0
-"""D: a replica believes "this namespace has no quota" for at most this long. A controller waits as long after it first saw a
-quota before it initialises it. So no pod is admitted without a reservation once the quota counts."""
+NO_QUOTA_SECONDS = 2.0
+"""D: a replica answers "this namespace has no quota" at most this long after a read began that shows it, of the quota itself or
+of the epoch. A controller raises the epoch after it saw a new ledger, and waits as long before it initialises that. So no pod is
+admitted without a reservation once the quota counts."""
 
 COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with

@@ -133,8 +133,8 @@ def initialise(
     If the catalogue of the ledger is lost, it is counted by another catalogue version. The ledger then has no catalogue version,
     and denies, until all reservations without the mark of the new one are removed.
 
-    `waited`: whether this process has known this ledger object for NO_QUOTA_SECONDS. The lists must have begun after this process
-    first observed the ledger object with its present spec.
+    `waited`: whether this process raised the epoch NO_QUOTA_SECONDS ago, after it first observed this ledger object. The lists
+    must have begun after it first observed the ledger object with its present spec.
     """
     if not waited:
         return Refused.TOO_EARLY

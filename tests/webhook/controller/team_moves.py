@@ -6,6 +6,7 @@ A controller may end at any call, before or after it is done; then another one c
 import random
 import threading
 from collections.abc import Callable
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -226,6 +227,7 @@ class Controller:
 
     def __init__(self, world: World, *, crashes: bool = True) -> None:
         self._world, self.observed = world, ObservedLedgers(no_quota=0.0)
+        self.observed.raised.append((inf, -inf))  # the epoch is raised for all that appears
         store, nothing = world.store(crashes=crashes), cast(Any, None)
         metrics = ControllerMetrics(CollectorRegistry())
         membership: Any = SimpleNamespace(

@@ -61,6 +61,7 @@ class Cluster:
         self.warned: list[str] = []
         self.registry = CollectorRegistry()
         self.refreshed: list[float] = []
+        self.raised: list[float] = []
         self.notes: Any = None
         self.now = 0
         counts = iter(revisions)
@@ -98,7 +99,7 @@ class Cluster:
         metrics = ControllerMetrics(self.registry)
         nothing: Any = None
         made: Any = QuotaReconciler(
-            nothing,
+            cast(ClusterStore, SimpleNamespace(raise_epoch=self.raised.append)),
             lambda _: self.watched,
             self.usage_cache,
             self.observed,

@@ -3,6 +3,7 @@
 from time import monotonic
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.quota.quota_request import LedgerError
@@ -15,6 +16,7 @@ from webhook.configuration.loader import load_objects
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
+from webhook.quota.no_quota import NoQuota
 from webhook.quota.store import MemoryStore, VersionedLedger
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -274,3 +276,13 @@ def test_a_dry_run_is_decided_and_counts_nothing_of_what_users_create() -> None:
         "gpu_admission_findings_total",
         "gpu_admission_quota_decisions_total",
     }
+
+
+def test_an_answer_that_does_not_hold_any_more_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a replica that was stopped after it looked, while a quota appeared and was counted."""
+    served, believed = Served(), [True, False]
+    monkeypatch.setattr(NoQuota, "holds", lambda *_: bool(believed and believed.pop(0)))
+
+    assert served.validate(gpu_pod("one")).allowed
+    assert served.held() == [uid("one")]
+    assert believed == []

@@ -11,9 +11,9 @@ from webhook.controller.quota_status import UNREADABLE
 from webhook.controller.records import QUOTAS, LedgerReader, ledger_of
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import LimitsRecord, QuotaRecord, decode_quota
+from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.quota.ledger_objects import is_team_object, ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
@@ -141,7 +141,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
     records = cluster.decoded(ledger_objects_path(installation), LedgerReader().read)
-    ledgers = {record.namespace: record for record in records}
+    ledgers = {record.namespace: record for record in records if record.namespace != EPOCH_OBJECT}
     # In the object of a team are ledgers of namespaces whose own objects say so.
     left = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
