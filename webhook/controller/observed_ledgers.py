@@ -12,7 +12,12 @@ from time import monotonic
 
 import msgspec
 
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.ledger.quota_ledger import (
+    EXPIRY_SECONDS,
+    JOINING_SECONDS,
+    NO_QUOTA_SECONDS,
+    QuotaLedger,
+)
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
@@ -20,7 +25,7 @@ from webhook.quota.store import VersionedLedger
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """A ledger. The times say since when the ledger, its present spec and each of its reservations are known.
+    """A ledger. The times say since when the ledger and its present spec are known, and when each reservation expires.
 
     `place` is the name of the object that has it. `version` is that of the object in which it was last seen changed. `team` is
     the spec of its team there.
@@ -131,7 +136,8 @@ class ObservedLedgers:
     def _record(
         self, namespace: str, ledger: QuotaLedger, place: str, version: int, team: Team | None = None
     ) -> None:
-        now, before = monotonic(), self._observed.get(namespace)
+        now, before, joining = monotonic(), self._observed.get(namespace), ledger.reservations.joining
+        soon = now + min(JOINING_SECONDS, self._expiry)
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
             before = _Observation(ledger, place, version, team, now, now, {})
         is_same = before.team == team and before.ledger.spec == ledger.spec
@@ -142,7 +148,10 @@ class ObservedLedgers:
             team,
             before.since,
             before.spec_since if is_same else now,
-            {each: before.reservations.get(each, now) for each in ledger.reservations.expiring_ids},
+            {
+                each: before.reservations.get(each, soon if each in joining else now + self._expiry)
+                for each in ledger.reservations.expiring_ids
+            },
         )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:
@@ -168,17 +177,20 @@ class ObservedLedgers:
         return max(0.0, observed.since + self._no_quota - monotonic()) if observed else self._no_quota
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
-        """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS."""
+        """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS.
+
+        Those that demand nothing expire after JOINING_SECONDS.
+        """
         observed = self._observed.get(namespace)
         reservations = observed.reservations if observed else {}
-        return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)
+        return frozenset(each for each, until in reservations.items() if until <= when)
 
     def next_expiry(self, namespace: str) -> float | None:
-        """Return the seconds until the oldest reservation has been observed for EXPIRY_SECONDS."""
+        """Return the seconds until the first reservation expires."""
         observed = self._observed.get(namespace)
         if observed is None or not observed.reservations:
             return None
-        return min(observed.reservations.values()) + self._expiry - monotonic()
+        return min(observed.reservations.values()) - monotonic()
 
 
 def _is_uncounted(observed: _Observation) -> bool:

@@ -264,9 +264,9 @@ class QuotaReconciler:
             return Refused.OLDER
         expired = self.observed.expired(namespace, counted.list_started)
         if not plan.anew:
-            return reconcile(plan.ledger, counted.listing, expired)
+            return reconcile(plan.ledger, counted.listing, expired, now=self.clock())
         waited = not self.observed.initialization_wait(namespace)
-        return initialise(plan.ledger, counted.listing, expired, waited=waited)
+        return initialise(plan.ledger, counted.listing, expired, waited=waited, now=self.clock())
 
     def _write(self, namespace: str, versioned: VersionedLedger, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger in force."""

@@ -65,6 +65,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    unstored_until: int = 0
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
@@ -148,6 +149,7 @@ def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
         max_waiting=written.max_waiting,
         waiting=written.waiting,
         waiting_for_team=written.waiting_for_team,
+        unstored_until=written.unstored_until,
         used=None if written.used is None else parse_vector(written.used),
         stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
         reservations=Reservations.parse(written.reservations),
@@ -189,6 +191,7 @@ def _written(ledger: QuotaLedger) -> _Ledger:
         max_waiting=ledger.max_waiting,
         waiting=ledger.waiting,
         waiting_for_team=ledger.waiting_for_team,
+        unstored_until=ledger.unstored_until,
         used=None if ledger.used is None else texts(ledger.used),
         stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
         reservations=ledger.reservations.text,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     ClaimName,
@@ -26,7 +27,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
-from policies.pods.patch import PodPatch
+from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
@@ -40,7 +41,7 @@ from policies.quota.quota_request import (
     quota_request_for_pod,
 )
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
-from policies.quota.waiting import GATE, never_waits, waits
+from policies.quota.waiting import GATE, never_waits, waits, without_gate
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules import disruption
 from policies.rules.gpu_class import class_pins
@@ -336,6 +337,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         held = policy.in_force(RULE_ID, self.now)
         return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)
 
+    def has_no_line(self, policy: EffectivePolicy) -> bool:
+        """Whether pods that exceed the quota are denied."""
+        held = policy.in_force(RULE_ID, self.now)
+        return held is not None and held[1] is Mode.ENFORCE and not queues(held[0].options)
+
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
         policy, outcome = decision.policy, None
@@ -375,6 +381,26 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ledger of the namespace, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
         return quota.ledger() if quota is not None else None
+
+
+def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
+    """Return the decision on a new pod with our gate where pods do not wait in line: its gate goes, and it is denied with it."""
+    found = Finding(
+        rule=RULE_ID,
+        reason=Reason.UNWANTED_GATE,
+        path="spec.schedulingGates",
+        value=GATE,
+        message="pods of this namespace do not wait in line for quota",
+    )
+    if phase is Phase.VALIDATE:
+        return decision.with_findings([replace(found, remedy="create it without this gate")], Mode.ENFORCE)
+    rest = without_gate(pod).spec.scheduling_gates or ()
+    removal = Change(
+        f"no schedulingGate {GATE}", (Operation("replace", "/spec/schedulingGates", rest),), RULE_ID
+    )
+    warning = replace(found, severity=Severity.WARNING, message=f"the gate is removed: {found.message}")
+    changed = replace(decision, changes=(*decision.changes, removal))
+    return changed.with_findings([warning], Mode.WARN)
 
 
 def _gated(decision: Decision, pod: Pod) -> Decision:

@@ -3,8 +3,8 @@
 A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
-While pods wait in line, nobody else reserves anything. While they wait for the quota of a team, that is so in all its namespaces,
-but for what is within a guarantee. The controller holds the demand of a pod in line in the ledger. When it removes the gate, the
+While pods wait in line, nobody else reserves anything. While they wait for the quota of a team, as the last turn found, that is so
+in all its namespaces, but for what is within a guarantee. The controller holds the demand of a pod in line in the ledger. When it removes the gate, the
 pod takes that over. So a removal that comes late is denied.
 """
 
@@ -18,6 +18,7 @@ from policies.finding import Finding
 from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
+from policies.quota.ledger.team import TeamShare
 
 
 class Line(Enum):
@@ -25,6 +26,8 @@ class Line(Enum):
 
     BEHIND = "behind"
     """It is denied while pods wait."""
+    BEHIND_OWN = "behind those of its namespace"
+    """The same, while no controller is alive that would start the others of its team."""
     JOINS = "joins"
     """The creation of a pod under our gate."""
     LIFTS = "lifts"
@@ -70,6 +73,8 @@ class VerdictReason(Enum):
     """A key of its demand is spent in the present period, so waiting for room does not help."""
     FULL = "full"
     OTHERS_WAIT = "others wait"
+    NOT_STORED = "not stored"
+    """What was admitted in its namespace lately was never stored, so it may hold less of its team."""
     QUEUE_FULL = "queue full"
     NOT_HELD = "not held"
     """The controller removes a gate, and holds less for the pod than it needs."""
@@ -133,7 +138,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
         can_fit = self.reason is VerdictReason.EXCEEDED and not any(
             each.can_never_fit for each in self.shortfalls
         )
-        return can_fit or self.reason is VerdictReason.OTHERS_WAIT
+        return can_fit or self.reason in {VerdictReason.OTHERS_WAIT, VerdictReason.NOT_STORED}
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -165,12 +170,12 @@ class _Batch:
     """The ledger while requests are added to it."""
 
     def __init__(self, ledger: QuotaLedger, limit: int, now: int) -> None:
-        self._ledger = ledger
+        self._ledger, self._now = ledger, now
         self._spent = ledger.spent_keys(now)
         self._reserved = ledger.reserved
         self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
-        self._waiting = ledger.all_waiting
+        self._joining = set(ledger.joining)
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
         """Ids of what was held for pods whose gates are removed."""
@@ -208,18 +213,23 @@ class _Batch:
         return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
 
     def _reserve(self, reservation: Reservation, line: Line) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
-        if line is Line.JOINS and self._waiting >= self._ledger.max_waiting:
+        waiting, name = self._ledger.waiting + len(self._joining), reservation.name or reservation.id
+        is_one_more = line is Line.JOINS and name not in {*self._joining, *self._ledger.stored_names}
+        if is_one_more and waiting >= self._ledger.max_waiting:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED, ()
-        if line is Line.BEHIND and (self._waiting or self._passes_others(reservation)):
+        is_behind = line in {Line.BEHIND, Line.BEHIND_OWN}
+        if (is_behind and waiting) or (line is Line.BEHIND and self._passes_others(reservation)):
             return VerdictReason.OTHERS_WAIT, ()
+        if self._leaves_too_little(reservation):
+            return VerdictReason.NOT_STORED, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
         self._add(reservation)
-        self._waiting += line is Line.JOINS
+        self._joining.update([name] if is_one_more else [])
         return VerdictReason.RESERVED, ()
 
     def _lift(self, reservation: Reservation) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
@@ -241,10 +251,26 @@ class _Batch:
     def _passes_others(self, reservation: Reservation) -> bool:
         """Whether it takes from the team what pods of other namespaces wait for, and not only what its own is guaranteed."""
         share = self._ledger.share
-        if share is None or not share.waiting:
-            return False
+        return share is not None and share.waiting > 0 and not self._is_guaranteed(reservation, share)
+
+    def _is_guaranteed(self, reservation: Reservation, share: TeamShare) -> bool:
         held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))
-        return not share.is_guaranteed(held, reservation.demand)
+        return share.is_guaranteed(held, reservation.demand)
+
+    def _leaves_too_little(self, reservation: Reservation) -> bool:
+        """Whether a namespace whose creations are not stored would have more of its team in flight than it leaves free."""
+        share = self._ledger.share
+        if (
+            share is None
+            or self._now >= self._ledger.unstored_until
+            or self._is_guaranteed(reservation, share)
+        ):
+            return False
+        reserved = total((self._reserved, self._growth(reservation)))
+        lifts = total(each.demand for each in self._ledger.reservations.lifts.values())
+        in_flight, held = positive_difference(reserved, lifts), total((self._ledger.used or {}, reserved))
+        limited = reservation.demand.keys() & share.team.hard
+        return any(in_flight.get(key, NOTHING) > share.free(key, held[key]) for key in limited)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether another namespace of the team has a ledger without one of its dimensions."""

@@ -29,6 +29,13 @@ NO_QUOTA_SECONDS = 5.0
 """D: a replica believes "this namespace has no quota" for at most this long. A controller waits as long after it first saw a
 quota before it initialises it. So no pod is admitted without a reservation once the quota counts."""
 
+JOINING_SECONDS = 2.0
+"""A creation under our scheduling gate, which demands nothing, is dropped so soon: a count takes some 1.2 s. If its object is
+stored later, a count finds it. Until then others may pass it: a fault of order, never of amount."""
+
+UNSTORED_SECONDS = 600.0
+"""For so long after a reservation expired because nothing was stored, the namespace has less of its team in flight."""
+
 COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
 the writes of creations more often: one in three does where pods come one by one. This is not a bound."""
@@ -81,7 +88,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `waiting` is the number of stored pods that wait under our scheduling gate; with those in flight they are at most
     `max_waiting`.
 
-    `waiting_for_team` is the part of `waiting` that fits the quota of the namespace, and waits for that of its team.
+    `waiting_for_team` is what the last turn found: the pods that lack only the quota of the team, and that nobody may pass.
+
+    `unstored_until`, in ms since 1970: until then the namespace is bound by what was admitted and never stored.
 
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
 
@@ -97,6 +106,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    unstored_until: int = 0
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -206,7 +216,12 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def all_waiting(self) -> int:
         """The pods that wait, with those that are being created. While there are any, nobody else gets quota."""
-        return self.waiting + self.reservations.waiting
+        return self.waiting + len(self.joining)
+
+    @property
+    def joining(self) -> frozenset[str]:
+        """The names of pods that are being created to wait. Of a name that is stored, no other is stored now."""
+        return frozenset(self.reservations.joining.values()).difference(self.stored_names)
 
     @property
     def pods_before(self) -> int:

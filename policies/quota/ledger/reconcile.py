@@ -19,11 +19,12 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import NOTHING, Vector, positive_difference
 from policies.quota.budget import Spending
-from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import UNSTORED_SECONDS, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
+UNSTORED_MS = int(UNSTORED_SECONDS * 1000)
 STORED_NAMES_LIMIT = 64 * 1024
 """`QuotaLedger.stored_names` has at most so many characters: some 600 names of 63 characters with three dimensions."""
 
@@ -105,11 +106,13 @@ def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
     return ledger.class_catalogue
 
 
-def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
+def reconcile(
+    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], *, now: int = 0
+) -> Reconciled | Refused:
     """Count an initialised ledger by its own catalogue version, or by the next one, which then becomes its own.
 
     `expired`: the ids that this process had observed in the ledger for EXPIRY_SECONDS when the first list began, by a monotonic
-    clock.
+    clock. `now` is in ms since 1970.
 
     A count by the next catalogue version returns UNMARKED while reservations without its mark are left: under that version, their
     objects may have more demand than they reserve. Until then, count by the ledger's own catalogue version
@@ -119,14 +122,14 @@ def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) ->
         return Refused.UNCOUNTED
     if listing.catalogue not in ledger.catalogue_versions:
         return Refused.OTHER_CATALOGUE
-    counted = _count(ledger, listing, expired)
+    counted = _count(ledger, listing, expired, now)
     if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
         return Refused.UNMARKED
     return counted
 
 
 def initialise(
-    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], *, waited: bool
+    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], *, waited: bool, now: int = 0
 ) -> Reconciled | Refused:
     """Count a ledger for the first time, or again because `hard` gained a dimension.
 
@@ -138,10 +141,10 @@ def initialise(
     """
     if not waited:
         return Refused.TOO_EARLY
-    return _count(ledger, listing, expired)
+    return _count(ledger, listing, expired, now)
 
 
-def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
+def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str], now: int) -> Reconciled | Refused:
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
@@ -154,8 +157,10 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         ledger,
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         waiting=listing.waiting,
-        # Until a turn says who of them waits for the team, all may.
-        waiting_for_team=listing.waiting if ledger.share else 0,
+        waiting_for_team=0,  # until a turn says who waits for the team
+        unstored_until=now + UNSTORED_MS
+        if _is_unstored(ledger, listing, all_expired)
+        else ledger.unstored_until,
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
@@ -181,19 +186,30 @@ def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[s
 def _stored_names(
     reservations: Reservations, listing: Listing, dimensions: tuple[str, ...]
 ) -> dict[str, Vector]:
-    """Return how much of `used` the stored objects have whose names are also those of creations in flight, by name.
+    """Return how much of `used` the stored objects have whose names are also those of creations in flight, by name; also nothing.
 
     A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
     """
     wanted = frozenset(each.name for each in reservations if each.name)
-    objects = (each for each in listing.objects.values() if each.name in wanted and not each.terminal)
+    objects = (each for each in listing.objects.values() if each.name in wanted)
     demand_by_name, space = {}, STORED_NAMES_LIMIT
     for stored in sorted(objects, key=attrgetter("name")):
         demand = {key: amount for key, amount in stored.demand.items() if key in dimensions}
         space -= len(stored.name) + sum(len(key) + len(str(amount)) for key, amount in demand.items())
-        if demand and space >= 0:
+        if space >= 0:
             demand_by_name[stored.name] = demand
     return demand_by_name
+
+
+def _is_unstored(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> bool:
+    """Whether demand was reserved that nothing stored has: neither the object that was reviewed, nor another one of its name."""
+    stored = {each.name: each.demand for each in listing.objects.values()}
+    return any(
+        each.id in expired
+        and not each.is_begun_lift
+        and positive_difference(each.demand, stored.get(each.name, {}))
+        for each in ledger.reservations
+    )
 
 
 def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:

@@ -23,8 +23,8 @@ class _Sums(msgspec.Struct, frozen=True):
     """What one or more namespaces add to their team.
 
     `taken` and `lacking` have each dimension of `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
-    that wait for the team, or are being created to wait. `lifts_size` and `reserved_size` are the characters of what is held for
-    pods that wait, and of other reservations.
+    that wait for the team, as turns found. `lifts_size` and `reserved_size` are the characters of what is held for pods that
+    wait, and of other reservations.
     """
 
     taken: Vector
@@ -157,7 +157,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         return _Sums(
             taken,
             {key: ledger.used is not None and key not in ledger.used for key in hard},
-            ledger.waiting_for_team + ledger.reservations.waiting,
+            ledger.waiting_for_team,
             ledger.reservations.lifts_size,
             ledger.reservations.size - ledger.reservations.lifts_size,
         )
