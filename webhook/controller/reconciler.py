@@ -266,7 +266,7 @@ class QuotaReconciler:
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired, now=self.clock())
         waited = not self.observed.initialization_wait(namespace)
-        return initialise(plan.ledger, counted.listing, expired, waited=waited, now=self.clock())
+        return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger in force."""

@@ -3,9 +3,9 @@
 A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
-While pods wait in line, nobody else reserves anything. While they wait for the quota of a team, as the last turn found, that is so
-in all its namespaces, but for what is within a guarantee. The controller holds the demand of a pod in line in the ledger. When it removes the gate, the
-pod takes that over. So a removal that comes late is denied.
+While pods wait in line, nobody else reserves anything. While some wait for the quota of a team, as the last turn found, that is
+so in all its namespaces, but for what is within a guarantee. The controller holds the demand of a pod in line in the ledger. When
+it removes the gate, the pod takes that over. So a removal that comes late is denied.
 """
 
 from collections.abc import Sequence
@@ -213,24 +213,32 @@ class _Batch:
         return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
 
     def _reserve(self, reservation: Reservation, line: Line) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
-        waiting, name = self._ledger.waiting + len(self._joining), reservation.name or reservation.id
-        is_one_more = line is Line.JOINS and name not in {*self._joining, *self._ledger.stored_names}
-        if is_one_more and waiting >= self._ledger.max_waiting:
+        name = reservation.name or reservation.id
+        joins = line is Line.JOINS and name not in {*self._joining, *self._ledger.stored_names}
+        if joins and self._waiting >= self._ledger.max_waiting:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
-        if self._has_uncounted(reservation):
-            return VerdictReason.UNCOUNTED, ()
-        is_behind = line in {Line.BEHIND, Line.BEHIND_OWN}
-        if (is_behind and waiting) or (line is Line.BEHIND and self._passes_others(reservation)):
-            return VerdictReason.OTHERS_WAIT, ()
-        if self._leaves_too_little(reservation):
-            return VerdictReason.NOT_STORED, ()
+        if (reason := self._closed(reservation, line)) is not None:
+            return reason, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
         self._add(reservation)
-        self._joining.update([name] if is_one_more else [])
+        self._joining.update([name] if joins else [])
         return VerdictReason.RESERVED, ()
+
+    @property
+    def _waiting(self) -> int:
+        return self._ledger.waiting + len(self._joining)
+
+    def _closed(self, reservation: Reservation, line: Line) -> VerdictReason | None:
+        """Return why it may not have what is free."""
+        if self._has_uncounted(reservation):
+            return VerdictReason.UNCOUNTED
+        is_behind = line is Line.BEHIND and (self._waiting or self._passes_others(reservation))
+        if is_behind or (line is Line.BEHIND_OWN and self._waiting):
+            return VerdictReason.OTHERS_WAIT
+        return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 
     def _lift(self, reservation: Reservation) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile."""

@@ -129,7 +129,7 @@ def reconcile(
 
 
 def initialise(
-    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], *, waited: bool, now: int = 0
+    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], *, waited: bool
 ) -> Reconciled | Refused:
     """Count a ledger for the first time, or again because `hard` gained a dimension.
 
@@ -141,10 +141,12 @@ def initialise(
     """
     if not waited:
         return Refused.TOO_EARLY
-    return _count(ledger, listing, expired, now)
+    return _count(ledger, listing, expired)
 
 
-def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str], now: int) -> Reconciled | Refused:
+def _count(
+    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], now: int = 0
+) -> Reconciled | Refused:
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
@@ -158,9 +160,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str], now: 
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         waiting=listing.waiting,
         waiting_for_team=0,  # until a turn says who waits for the team
-        unstored_until=now + UNSTORED_MS
-        if _is_unstored(ledger, listing, all_expired)
-        else ledger.unstored_until,
+        unstored_until=_unstored_until(ledger, listing, all_expired, now),
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
@@ -201,15 +201,15 @@ def _stored_names(
     return demand_by_name
 
 
-def _is_unstored(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> bool:
-    """Whether demand was reserved that nothing stored has: neither the object that was reviewed, nor another one of its name."""
+def _unstored_until(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...], now: int) -> int:
+    """Return later if demand was reserved that nothing stored has: neither the object, nor another one of its name."""
     stored = {each.name: each.demand for each in listing.objects.values()}
-    return any(
-        each.id in expired
-        and not each.is_begun_lift
-        and positive_difference(each.demand, stored.get(each.name, {}))
+    is_unstored = any(
+        positive_difference(each.demand, stored.get(each.name, {}))
         for each in ledger.reservations
+        if each.id in expired and not each.is_begun_lift
     )
+    return max(ledger.unstored_until, now + UNSTORED_MS) if is_unstored else ledger.unstored_until
 
 
 def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:
