@@ -148,7 +148,7 @@ class Namespace(World):
         waits = self.team.waits_in_others(self.name) and not is_guaranteed
         is_bound = bool(before.unstored_until) and not is_guaranteed
         leaves_as_much = not is_bound or all(
-            self.in_flight(before, key) + amount
+            self.in_creation(before, key) + amount
             <= self.team.hard[key] - self.team.held_by_others(self.name, key) - held[key]
             for key, amount in demand.items()
         )
@@ -157,7 +157,7 @@ class Namespace(World):
         return is_admitted
 
     @staticmethod
-    def in_flight(ledger: QuotaLedger, key: str) -> Fraction:
+    def in_creation(ledger: QuotaLedger, key: str) -> Fraction:
         """Return what is reserved, but for what is held for pods that wait."""
         lifts = ledger.reservations.lifts.values()
         return ledger.reserved.get(key, NOTHING) - sum(each.demand.get(key, NOTHING) for each in lifts)
