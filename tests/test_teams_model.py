@@ -42,6 +42,7 @@ def test_the_code_decides_as_the_model_does(instance: str, tmp_path: Path) -> No
             break
 
     assert any("team=1" in line for line in lines)
+    assert any("holds=" in line for line in lines) == (instance == "CLOSED")
     for line in lines:
         (replay_decision if line.startswith("decide") else replay_turn)(line)
 
