@@ -12,12 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.quota.ledger.quota_ledger import (
-    EXPIRY_SECONDS,
-    JOINING_SECONDS,
-    NO_QUOTA_SECONDS,
-    QuotaLedger,
-)
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, JOINING_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
@@ -25,7 +20,7 @@ from webhook.quota.store import VersionedLedger
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """A ledger. The times say since when the ledger and its present spec are known, and when each reservation expires.
+    """A ledger. The times say since when the ledger, its present spec and each of its reservations are known.
 
     `place` is the name of the object that has it. `version` is that of the object in which it was last seen changed. `team` is
     the spec of its team there.
@@ -137,7 +132,9 @@ class ObservedLedgers:
         self, namespace: str, ledger: QuotaLedger, place: str, version: int, team: Team | None = None
     ) -> None:
         now, before, joining = monotonic(), self._observed.get(namespace), ledger.reservations.joining
-        soon = now + min(JOINING_SECONDS, self._expiry)
+        early = now - max(
+            0.0, self._expiry - JOINING_SECONDS
+        )  # of those that demand nothing, which go sooner
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
             before = _Observation(ledger, place, version, team, now, now, {})
         is_same = before.team == team and before.ledger.spec == ledger.spec
@@ -149,7 +146,7 @@ class ObservedLedgers:
             before.since,
             before.spec_since if is_same else now,
             {
-                each: before.reservations.get(each, soon if each in joining else now + self._expiry)
+                each: before.reservations.get(each, early if each in joining else now)
                 for each in ledger.reservations.expiring_ids
             },
         )
@@ -177,20 +174,17 @@ class ObservedLedgers:
         return max(0.0, observed.since + self._no_quota - monotonic()) if observed else self._no_quota
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
-        """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS.
-
-        Those that demand nothing expire after JOINING_SECONDS.
-        """
+        """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS."""
         observed = self._observed.get(namespace)
         reservations = observed.reservations if observed else {}
-        return frozenset(each for each, until in reservations.items() if until <= when)
+        return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)
 
     def next_expiry(self, namespace: str) -> float | None:
-        """Return the seconds until the first reservation expires."""
+        """Return the seconds until the oldest reservation has been observed for EXPIRY_SECONDS."""
         observed = self._observed.get(namespace)
         if observed is None or not observed.reservations:
             return None
-        return min(observed.reservations.values()) - monotonic()
+        return min(observed.reservations.values()) + self._expiry - monotonic()
 
 
 def _is_uncounted(observed: _Observation) -> bool:

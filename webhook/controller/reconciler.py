@@ -264,7 +264,7 @@ class QuotaReconciler:
             return Refused.OLDER
         expired = self.observed.expired(namespace, counted.list_started)
         if not plan.anew:
-            return reconcile(plan.ledger, counted.listing, expired, now=self.clock())
+            return reconcile(plan.ledger, counted.listing, expired)
         waited = not self.observed.initialization_wait(namespace)
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 

@@ -70,21 +70,16 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         decide = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
             outcome = decide(self.namespace, quota_request.on, self.deadline)
-            if self._is_behind(outcome) and not self.has_controller(self.deadline - monotonic()):
-                alone = msgspec.structs.replace(quota_request, line=Line.BEHIND_OWN)
-                outcome = decide(self.namespace, alone.on, self.deadline)
+            is_behind = outcome.verdict is not None and outcome.verdict.reason is VerdictReason.OTHERS_WAIT
+            if is_behind and not self.has_controller(self.deadline - monotonic()):
+                request = msgspec.structs.replace(quota_request, line=Line.BEHIND_OWN)
+                outcome = decide(self.namespace, request.on, self.deadline)
         except LedgerError:
             self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
         self.batcher.metrics.decided(decided, dry_run=self.dry_run)
         return outcome
-
-    def _is_behind(self, outcome: ReservationOutcome) -> bool:
-        """Whether it is denied because of pods that wait in other namespaces of the team."""
-        ledger, verdict = outcome.ledger, outcome.verdict
-        is_behind = verdict is not None and verdict.reason is VerdictReason.OTHERS_WAIT
-        return is_behind and ledger is not None and not ledger.all_waiting
 
     def ledger(self) -> QuotaLedger | None:
         return self._ledger

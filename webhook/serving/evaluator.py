@@ -337,7 +337,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         held = policy.in_force(RULE_ID, self.now)
         return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)
 
-    def has_no_line(self, policy: EffectivePolicy) -> bool:
+    def denies(self, policy: EffectivePolicy) -> bool:
         """Whether pods that exceed the quota are denied."""
         held = policy.in_force(RULE_ID, self.now)
         return held is not None and held[1] is Mode.ENFORCE and not queues(held[0].options)
@@ -384,23 +384,18 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
-    """Return the decision on a new pod with our gate where pods do not wait in line: its gate goes, and it is denied with it."""
-    found = Finding(
-        rule=RULE_ID,
-        reason=Reason.UNWANTED_GATE,
-        path="spec.schedulingGates",
-        value=GATE,
-        message="pods of this namespace do not wait in line for quota",
+    """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
+    found = partial(
+        Finding, rule=RULE_ID, reason=Reason.UNWANTED_GATE, path="spec.schedulingGates", value=GATE
     )
     if phase is Phase.VALIDATE:
-        return decision.with_findings([replace(found, remedy="create it without this gate")], Mode.ENFORCE)
-    rest = without_gate(pod).spec.scheduling_gates or ()
-    removal = Change(
-        f"no schedulingGate {GATE}", (Operation("replace", "/spec/schedulingGates", rest),), RULE_ID
-    )
-    warning = replace(found, severity=Severity.WARNING, message=f"the gate is removed: {found.message}")
-    changed = replace(decision, changes=(*decision.changes, removal))
-    return changed.with_findings([warning], Mode.WARN)
+        denial = found(message="must go: pods of this namespace do not wait in line for quota")
+        return decision.with_findings([denial], Mode.ENFORCE)
+    removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
+    change = Change(f"no schedulingGate {GATE}", (removal,), RULE_ID)
+    message = "is removed: pods of this namespace do not wait in line for quota"
+    changed = replace(decision, changes=(*decision.changes, change))
+    return changed.with_findings([found(message=message, severity=Severity.WARNING)], Mode.WARN)
 
 
 def _gated(decision: Decision, pod: Pod) -> Decision:

@@ -175,7 +175,7 @@ class _Batch:
         self._reserved = ledger.reserved
         self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
-        self._joining = set(ledger.joining)
+        self._joining = ledger.joining
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
         """Ids of what was held for pods whose gates are removed."""
@@ -213,9 +213,9 @@ class _Batch:
         return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
 
     def _reserve(self, reservation: Reservation, line: Line) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
-        name = reservation.name or reservation.id
+        name, waiting = reservation.name or reservation.id, self._ledger.waiting + len(self._joining)
         joins = line is Line.JOINS and name not in {*self._joining, *self._ledger.stored_names}
-        if joins and self._waiting >= self._ledger.max_waiting:
+        if joins and waiting >= self._ledger.max_waiting:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
@@ -227,16 +227,13 @@ class _Batch:
         self._joining.update([name] if joins else [])
         return VerdictReason.RESERVED, ()
 
-    @property
-    def _waiting(self) -> int:
-        return self._ledger.waiting + len(self._joining)
-
     def _closed(self, reservation: Reservation, line: Line) -> VerdictReason | None:
         """Return why it may not have what is free."""
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED
-        is_behind = line is Line.BEHIND and (self._waiting or self._passes_others(reservation))
-        if is_behind or (line is Line.BEHIND_OWN and self._waiting):
+        own = self._ledger.waiting + len(self._joining)
+        is_behind = line is Line.BEHIND and (own or self._passes_others(reservation))
+        if is_behind or (line is Line.BEHIND_OWN and own):
             return VerdictReason.OTHERS_WAIT
         return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 
@@ -267,12 +264,8 @@ class _Batch:
 
     def _leaves_too_little(self, reservation: Reservation) -> bool:
         """Whether a namespace whose creations are not stored would have more of its team in flight than it leaves free."""
-        share = self._ledger.share
-        if (
-            share is None
-            or self._now >= self._ledger.unstored_until
-            or self._is_guaranteed(reservation, share)
-        ):
+        share, is_free = self._ledger.share, self._now >= self._ledger.unstored_until
+        if share is None or is_free or self._is_guaranteed(reservation, share):
             return False
         reserved = total((self._reserved, self._growth(reservation)))
         lifts = total(each.demand for each in self._ledger.reservations.lifts.values())

@@ -25,16 +25,15 @@ CREATION_SECONDS = 34.0
 EXPIRY_SECONDS = CREATION_SECONDS + 6.0
 """A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin."""
 
+JOINING_SECONDS = 2.0
+"""The same for a creation under our gate, which demands nothing. One that is stored later may be passed until it is counted."""
+
 NO_QUOTA_SECONDS = 5.0
 """D: a replica believes "this namespace has no quota" for at most this long. A controller waits as long after it first saw a
 quota before it initialises it. So no pod is admitted without a reservation once the quota counts."""
 
-JOINING_SECONDS = 2.0
-"""A creation under our scheduling gate, which demands nothing, is dropped so soon: a count takes some 1.2 s. If its object is
-stored later, a count finds it. Until then others may pass it: a fault of order, never of amount."""
-
-UNSTORED_SECONDS = 600.0
-"""For so long after a reservation expired because nothing was stored, the namespace has less of its team in flight."""
+UNSTORED_MS = 600_000
+"""For so long after a reservation expired, the namespace may hold less of its team for creations."""
 
 COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
@@ -90,7 +89,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting_for_team` is what the last turn found: the pods that lack only the quota of the team, and that nobody may pass.
 
-    `unstored_until`, in ms since 1970: until then the namespace is bound by what was admitted and never stored.
+    `unstored_until`, in ms since 1970: until then it may hold less for creations, because some were never stored.
 
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
 
@@ -219,9 +218,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return self.waiting + len(self.joining)
 
     @property
-    def joining(self) -> frozenset[str]:
-        """The names of pods that are being created to wait. Of a name that is stored, no other is stored now."""
-        return frozenset(self.reservations.joining.values()).difference(self.stored_names)
+    def joining(self) -> set[str]:
+        """The names of pods that are being created to wait. Of a name that is stored, no other can be."""
+        return {*self.reservations.joining.values()}.difference(self.stored_names)
 
     @property
     def pods_before(self) -> int:

@@ -21,10 +21,9 @@ import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, positive_difference
 from policies.quota.budget import Spending
-from policies.quota.ledger.quota_ledger import UNSTORED_SECONDS, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import UNSTORED_MS, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
-UNSTORED_MS = int(UNSTORED_SECONDS * 1000)
 STORED_NAMES_LIMIT = 64 * 1024
 """`QuotaLedger.stored_names` has at most so many characters: some 600 names of 63 characters with three dimensions."""
 
@@ -50,7 +49,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     uid. A reservation whose object is missing there stays until a later count.
 
     `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). `spending` is that of the ledger, advanced
-    to the moment of the count.
+    to the moment of the count, which is `at` in ms since 1970.
     """
 
     used: Vector
@@ -60,6 +59,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     catalogue: str
     holders: Mapping[str, tuple[Holder, ...]] = {}
     spending: Spending | None = None
+    at: int = 0
 
 
 class Refused(Enum):
@@ -106,13 +106,11 @@ def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
     return ledger.class_catalogue
 
 
-def reconcile(
-    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], *, now: int = 0
-) -> Reconciled | Refused:
+def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
     """Count an initialised ledger by its own catalogue version, or by the next one, which then becomes its own.
 
     `expired`: the ids that this process had observed in the ledger for EXPIRY_SECONDS when the first list began, by a monotonic
-    clock. `now` is in ms since 1970.
+    clock.
 
     A count by the next catalogue version returns UNMARKED while reservations without its mark are left: under that version, their
     objects may have more demand than they reserve. Until then, count by the ledger's own catalogue version
@@ -122,7 +120,7 @@ def reconcile(
         return Refused.UNCOUNTED
     if listing.catalogue not in ledger.catalogue_versions:
         return Refused.OTHER_CATALOGUE
-    counted = _count(ledger, listing, expired, now)
+    counted = _count(ledger, listing, expired)
     if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
         return Refused.UNMARKED
     return counted
@@ -144,9 +142,7 @@ def initialise(
     return _count(ledger, listing, expired)
 
 
-def _count(
-    ledger: QuotaLedger, listing: Listing, expired: frozenset[str], now: int = 0
-) -> Reconciled | Refused:
+def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
@@ -160,7 +156,7 @@ def _count(
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         waiting=listing.waiting,
         waiting_for_team=0,  # until a turn says who waits for the team
-        unstored_until=_unstored_until(ledger, listing, all_expired, now),
+        unstored_until=_unstored_until(ledger, listing, all_expired),
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
@@ -201,15 +197,12 @@ def _stored_names(
     return demand_by_name
 
 
-def _unstored_until(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...], now: int) -> int:
+def _unstored_until(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> int:
     """Return later if demand was reserved that nothing stored has: neither the object, nor another one of its name."""
     stored = {each.name: each.demand for each in listing.objects.values()}
-    is_unstored = any(
-        positive_difference(each.demand, stored.get(each.name, {}))
-        for each in ledger.reservations
-        if each.id in expired and not each.is_begun_lift
-    )
-    return max(ledger.unstored_until, now + UNSTORED_MS) if is_unstored else ledger.unstored_until
+    gone = (each for each in ledger.reservations if each.id in expired and not each.is_begun_lift)
+    is_unstored = any(positive_difference(each.demand, stored.get(each.name, {})) for each in gone)
+    return max(ledger.unstored_until, is_unstored * (listing.at + UNSTORED_MS))
 
 
 def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:
