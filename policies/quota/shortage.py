@@ -133,8 +133,8 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     ),
     VerdictReason.NOT_STORED: (
         Reason.NOT_STORED,
-        "holds too much for pods that were never stored: its namespace may have in creation what it leaves free of its team",
-        "find out what refuses them, such as a ResourceQuota or a name that is taken; this takes 10 min to pass",
+        "admitted pods of this namespace in the last 10 min that were never stored: it may have half of what is free in creation",
+        "request less, and find out what refuses them, such as a name that is taken, or a ResourceQuota",
         "see `gpu-admission doctor`",
     ),
 }
