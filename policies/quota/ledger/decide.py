@@ -264,8 +264,8 @@ class _Batch:
 
     def _leaves_too_little(self, reservation: Reservation) -> bool:
         """Whether a namespace whose creations are not stored would have more of its team in flight than it leaves free."""
-        share, is_free = self._ledger.share, self._now >= self._ledger.unstored_until
-        if share is None or is_free or self._is_guaranteed(reservation, share):
+        share = self._ledger.share
+        if share is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, share):
             return False
         reserved = total((self._reserved, self._growth(reservation)))
         lifts = total(each.demand for each in self._ledger.reservations.lifts.values())

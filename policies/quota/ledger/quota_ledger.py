@@ -32,8 +32,9 @@ NO_QUOTA_SECONDS = 5.0
 """D: a replica believes "this namespace has no quota" for at most this long. A controller waits as long after it first saw a
 quota before it initialises it. So no pod is admitted without a reservation once the quota counts."""
 
-UNSTORED_MS = 600_000
-"""For so long after a reservation expired, the namespace may hold less of its team for creations."""
+UNSTORED_MS, AGAIN_MS = 600_000, 20_000
+"""For so long after a reservation expired, the namespace may hold less of its team for creations, if another one expired so long
+before: a replica of serve that is killed loses creations once."""
 
 COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
@@ -89,7 +90,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting_for_team` is what the last turn found: the pods that lack only the quota of the team, and that nobody may pass.
 
-    `unstored_until`, in ms since 1970: until then it may hold less for creations, because some were never stored.
+    `unstored` is when a creation was first found that was never stored, and when the last one was, in ms since 1970.
 
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
 
@@ -105,7 +106,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
-    unstored_until: int = 0
+    unstored: tuple[int, int] = (0, 0)
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -153,6 +154,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         if self.budget is None or self.spending is None or now >= self.spending.end:
             return frozenset()
         return reached(self.budget, self.spending)
+
+    def is_bound(self, now: int) -> bool:
+        """Whether the namespace may hold less of its team for creations, since some were never stored, again and again."""
+        first, last = self.unstored
+        return last - first >= AGAIN_MS and now < last + UNSTORED_MS
 
     @property
     def reserved(self) -> Vector:

@@ -156,7 +156,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         waiting=listing.waiting,
         waiting_for_team=0,  # until a turn says who waits for the team
-        unstored_until=_unstored_until(ledger, listing, all_expired),
+        unstored=_unstored(ledger, listing, all_expired),
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
@@ -197,12 +197,14 @@ def _stored_names(
     return demand_by_name
 
 
-def _unstored_until(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> int:
-    """Return later if demand was reserved that nothing stored has: neither the object, nor another one of its name."""
+def _unstored(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> tuple[int, int]:
+    """Return when demand was reserved that nothing stored has: neither the object, nor another one of its name."""
     stored = {each.name: each.demand for each in listing.objects.values()}
     gone = (each for each in ledger.reservations if each.id in expired and not each.is_begun_lift)
-    is_unstored = any(positive_difference(each.demand, stored.get(each.name, {})) for each in gone)
-    return max(ledger.unstored_until, is_unstored * (listing.at + UNSTORED_MS))
+    if not any(positive_difference(each.demand, stored.get(each.name, {})) for each in gone):
+        return ledger.unstored
+    first, last = ledger.unstored
+    return first if listing.at < last + UNSTORED_MS else listing.at, listing.at
 
 
 def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:

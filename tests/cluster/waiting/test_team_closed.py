@@ -183,7 +183,8 @@ def test_creations_that_are_never_stored_leave_a_part_of_the_team(team: Team, pl
     rogue.start()
     try:
         _, before = denied(team.lines["denies"], 8.0)
-        assert eventually(lambda: team.lines["rogue-denies"].ledger_object().unstored_until, seconds=20)
+        ledger = team.lines["rogue-denies"].ledger_object
+        assert eventually(lambda: ledger().is_bound(int(time.time() * 1000)), seconds=60)
         time.sleep(SECONDS)
         _, denials = denied(team.lines["denies"], 2 * SECONDS)
         status, answer = attempt(0)

@@ -6,7 +6,6 @@ into the team and out of it, step by step. After every step:
   - what is admitted fits the quota of its namespace and that of the team, beside what others hold or are guaranteed;
   - what is within the guarantee of its namespace is admitted, as far as the team has room;
   - nobody comes without the gate beyond a guarantee while somebody waits for the team;
-  - a namespace of which something was never stored has in flight what it leaves free of the team;
   - quota is held for those pods for which the referee says so, which knows docs/queue.md only;
   - each of the laws of one namespace holds: gangs are held whole, and keep it once they have started.
 
@@ -146,21 +145,9 @@ class Namespace(World):
             for key, amount in held.items()
         )
         waits = self.team.waits_in_others(self.name) and not is_guaranteed
-        is_bound = bool(before.unstored_until) and not is_guaranteed
-        leaves_as_much = not is_bound or all(
-            self.in_creation(before, key) + amount
-            <= self.team.hard[key] - self.team.held_by_others(self.name, key) - held[key]
-            for key, amount in demand.items()
-        )
-        assert is_admitted == (own and team and not waits and not before.all_waiting and leaves_as_much)
+        assert is_admitted == (own and team and not waits and not before.all_waiting)
         assert not is_admitted or self.team.fits(self.name, demand), "what is admitted fits the team"
         return is_admitted
-
-    @staticmethod
-    def in_creation(ledger: QuotaLedger, key: str) -> Fraction:
-        """Return what is reserved, but for what is held for pods that wait."""
-        lifts = ledger.reservations.lifts.values()
-        return ledger.reserved.get(key, NOTHING) - sum(each.demand.get(key, NOTHING) for each in lifts)
 
 
 class TeamWorld:

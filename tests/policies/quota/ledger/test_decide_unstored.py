@@ -5,7 +5,7 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
-from policies.quota.ledger.quota_ledger import UNSTORED_MS, QuotaLedger
+from policies.quota.ledger.quota_ledger import AGAIN_MS, UNSTORED_MS, QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
@@ -70,7 +70,7 @@ def test_without_a_controller_the_pods_of_the_own_namespace_close_it() -> None:
 
 
 def bound(*reservations: Reservation, used: int = 0) -> QuotaLedger:
-    return ledger(*reservations, hard=9, used=used, unstored_until=NOW + 1)
+    return ledger(*reservations, hard=9, used=used, unstored=(NOW - AGAIN_MS, NOW))
 
 
 IN_CREATION = Reservation("b", gpus(1), name="pods/b")
@@ -83,7 +83,8 @@ IN_CREATION = Reservation("b", gpus(1), name="pods/b")
     beside_what_is_in_creation=(in_team(bound(IN_CREATION)), 2, NOW, R.NOT_STORED),
     what_is_held_for_the_line_is_stored=(in_team(bound(Reservation(lift_id("b"), gpus(2)))), 1, NOW, R.RESERVED),
     what_it_uses_is_stored=(in_team(bound(used=2)), 1, NOW, R.RESERVED),
-    once_it_is_over=(in_team(bound()), 3, NOW + 1, R.RESERVED),
+    if_it_was_only_once=(in_team(ledger(hard=9, unstored=(NOW, NOW))), 3, NOW, R.RESERVED),
+    once_it_is_over=(in_team(bound()), 3, NOW + UNSTORED_MS, R.RESERVED),
     within_its_guarantee=(in_team(bound(), guaranteed=3), 3, NOW, R.RESERVED),
     partly_beyond_it=(in_team(bound(), guaranteed=2), 3, NOW, R.NOT_STORED),
     more_than_the_team_has=(in_team(bound()), 5, NOW, R.EXCEEDED),
@@ -98,29 +99,44 @@ def test_what_a_namespace_may_have_in_creation_while_its_pods_are_not_stored(
     assert verdict.must_wait == (want is R.NOT_STORED)
 
 
+NEVER = (0, 0)
 GONE = Reservation("gone", gpus(2), name="pods/train")
 LATE = {"gone"}
 
 
 @cases(
     ("before", "objects", "expired", "want"),
-    never_stored=(GONE, {}, LATE, NOW + UNSTORED_MS),
-    not_yet=(GONE, {}, set(), 0),
-    stored=(GONE, {"gone": StoredObject(gpus(2), name="pods/train")}, LATE, 0),
-    another_of_its_name_needs_as_much=(GONE, {"new": StoredObject(gpus(2), name="pods/train")}, LATE, 0),
-    another_of_its_name_needs_less=(GONE, {"new": StoredObject({}, name="pods/train")}, LATE, NOW + UNSTORED_MS),
-    a_change=(Reservation("gone/r", gpus(1), 7), {}, {"gone/r"}, NOW + UNSTORED_MS),
-    a_pod_that_would_have_waited=(Reservation("gone", {}, name="pods/train"), {}, LATE, 0),
-    a_gate_whose_removal_failed=(Reservation(lift_id("gone", "r"), gpus(1), 7), {}, {lift_id("gone", "r")}, 0),
+    never_stored=(GONE, {}, LATE, (NOW, NOW)),
+    not_yet=(GONE, {}, set(), NEVER),
+    stored=(GONE, {"gone": StoredObject(gpus(2), name="pods/train")}, LATE, NEVER),
+    another_of_its_name_needs_as_much=(GONE, {"new": StoredObject(gpus(2), name="pods/train")}, LATE, NEVER),
+    another_of_its_name_needs_less=(GONE, {"new": StoredObject({}, name="pods/train")}, LATE, (NOW, NOW)),
+    a_change=(Reservation("gone/r", gpus(1), 7), {}, {"gone/r"}, (NOW, NOW)),
+    a_pod_that_would_have_waited=(Reservation("gone", {}, name="pods/train"), {}, LATE, NEVER),
+    a_gate_whose_removal_failed=(Reservation(lift_id("gone", "r"), gpus(1), 7), {}, {lift_id("gone", "r")}, NEVER),
 )  # fmt: skip
 def test_a_count_says_whether_something_was_never_stored(
-    before: Reservation, objects: dict[str, StoredObject], expired: set[str], want: int
+    before: Reservation, objects: dict[str, StoredObject], expired: set[str], want: tuple[int, int]
 ) -> None:
     spec = quota_ledger(before, hard=gpus(9), used=gpus(9), class_catalogue="c")
     counted = reconcile(spec, listing(objects, catalogue="c", at=NOW), frozenset(expired))
 
     assert isinstance(counted, Reconciled)
-    assert counted.ledger.unstored_until == want
+    assert counted.ledger.unstored == want
+
+
+@cases(
+    ("before", "want"),
+    the_first=(NEVER, (NOW, NOW)),
+    another=((NOW - 30_000, NOW - 20_000), (NOW - 30_000, NOW)),
+    long_after_the_last=((NOW - UNSTORED_MS - 9, NOW - UNSTORED_MS), (NOW, NOW)),
+)
+def test_since_when_creations_are_not_stored(before: tuple[int, int], want: tuple[int, int]) -> None:
+    spec = quota_ledger(GONE, hard=gpus(9), used=gpus(9), class_catalogue="c", unstored=before)
+    counted = reconcile(spec, listing({}, catalogue="c", at=NOW), frozenset(LATE))
+
+    assert isinstance(counted, Reconciled)
+    assert counted.ledger.unstored == want
 
 
 def test_a_count_closes_nobody_before_a_turn() -> None:

@@ -163,7 +163,7 @@ def test_which_object_is_deleted_if_a_ledger_cannot_be_read(
 )
 def test_creations_that_are_never_stored(until: int, want: list[str], tmp_path: Path) -> None:
     spec = {key: MOVED[key] for key in ("quotaUid", "generation", "hard", "unclassifiedPods")}
-    of_team = {**EMPTY, "ledgers": {"team": {**spec, "unstoredUntil": until}}}
+    of_team = {**EMPTY, "ledgers": {"team": {**spec, "unstored": [until - 60_000, until]}}}
     objects = {**published("here"), LEDGERS: [ledger_object(of_team, "clustergpuquota.vision")]}
 
     assert_found("ledgers", objects, want, tmp_path)

@@ -162,10 +162,10 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
             remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
             yield warning("catalogue-not-published", where, message, remedy)
-    now = cluster.now.timestamp() * 1000
+    now = int(cluster.now.timestamp() * 1000)
     for team in filter(None, (each.team for each in records)):
         for namespace, ledger in sorted(team.team_ledgers.ledgers.items()):
-            if ledger.unstored_until > now:
+            if ledger.is_bound(now):
                 message = "were admitted lately and never stored, so the namespace may have less of its team in creation"
                 remedy = "find out what refuses them: a name that is taken, a ResourceQuota, another webhook"
                 yield warning("creations-not-stored", f"pods in {namespace}", message, remedy)
