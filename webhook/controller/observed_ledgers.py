@@ -14,7 +14,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, JOINING_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
@@ -135,7 +135,10 @@ class ObservedLedgers:
     def _record(
         self, namespace: str, ledger: QuotaLedger, place: str, version: int, team: Team | None = None
     ) -> None:
-        now, before = monotonic(), self._observed.get(namespace)
+        now, before, joining = monotonic(), self._observed.get(namespace), ledger.reservations.joining
+        early = now - max(
+            0.0, self._expiry - JOINING_SECONDS
+        )  # of those that demand nothing, which go sooner
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
             before = _Observation(ledger, place, version, team, now, now, {})
         is_same = before.team == team and before.ledger.spec == ledger.spec
@@ -146,7 +149,10 @@ class ObservedLedgers:
             team,
             before.since,
             before.spec_since if is_same else now,
-            {each: before.reservations.get(each, now) for each in ledger.reservations.expiring_ids},
+            {
+                each: before.reservations.get(each, early if each in joining else now)
+                for each in ledger.reservations.expiring_ids
+            },
         )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:

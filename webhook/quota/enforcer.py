@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.ledger.decide import VerdictReason
+from policies.quota.ledger.decide import Line, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import RequestOf, ReservationBatcher
@@ -84,6 +84,10 @@ class ReviewQuota(msgspec.Struct, dict=True):
         decide = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
             outcome = self._counted(decide, quota_request)
+            is_behind = outcome.verdict is not None and outcome.verdict.reason is VerdictReason.OTHERS_WAIT
+            if is_behind and not self.has_controller(self.deadline - monotonic()):
+                request = msgspec.structs.replace(quota_request, line=Line.BEHIND_OWN)
+                outcome = decide(self.namespace, request.on, self.deadline)
         except LedgerError:
             self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise

@@ -68,6 +68,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    unstored: tuple[int, int] = (0, 0)
     scarce: Mapping[str, bool] = {}
     marks: Marks = {}
     used: dict[str, str] | None = None

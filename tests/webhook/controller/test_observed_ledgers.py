@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from policies.quota.ledger.quota_ledger import JOINING_SECONDS
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import quota_ledger
 from tests.cases import cases
@@ -45,6 +46,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def ledger_objects(clock: Clock) -> ObservedLedgers:  # noqa: ARG001 - it goes by that clock
     return ObservedLedgers(expiry=EXPIRY, no_quota=NO_QUOTA)
+
+
+def test_a_creation_of_a_pod_that_will_wait_expires_sooner(
+    ledger_objects: ObservedLedgers, clock: Clock
+) -> None:
+    ledger_objects.observe("team", ledger_object(lines="waiting | pod:pods/train\ngpus=1 | other"))
+
+    assert ledger_objects.expired("team", clock.now + JOINING_SECONDS - 0.1) == frozenset()
+    assert ledger_objects.expired("team", clock.now + JOINING_SECONDS) == {"pod"}
+    assert ledger_objects.next_expiry("team") == JOINING_SECONDS
 
 
 @cases(

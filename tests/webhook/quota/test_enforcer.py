@@ -124,6 +124,32 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
 
 
 @cases(
+    ("own", "has_controller", "want"),
+    others_of_the_team_wait=(0, True, "others wait"),
+    and_nobody_would_start_them=(0, False, "reserved"),
+    its_own_pods_wait=(1, False, "others wait"),
+)
+def test_who_waits_in_other_namespaces_closes_this_one_while_a_controller_lives(
+    own: int, has_controller: bool, want: str
+) -> None:
+    bench, ledger = Bench(gpus=8), team_ledger(USED, own={"gpus": 100}, waiting=3)
+    before = bench.ledger.store.read(NAMESPACE, 1.0)
+    assert before is not None
+    catalogue = before.ledger.class_catalogue
+    in_line = msgspec.structs.replace(ledger, waiting=own, class_catalogue=catalogue)
+    found = msgspec.structs.replace(before, ledger=in_line)
+    bench.store.read = lambda namespace, seconds: found  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
+    enforcer = QuotaEnforcer(bench.batches, has_controller=lambda _seconds: has_controller)
+    asked = view(pod(gpu_container()))
+    request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
+
+    outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=True).reserve(request)
+
+    assert outcome.verdict is not None
+    assert outcome.verdict.reason.value == want
+
+
+@cases(
     ("used", "has_controller", "want"),
     room=(7, True, None),
     full=(8, True, "exceeded"),

@@ -159,6 +159,19 @@ def test_which_object_is_deleted_if_a_ledger_cannot_be_read(
 
 
 @cases(
+    ("until", "want"),
+    lately=(4_000_000_000_000, ["creations-not-stored: were admitted lately and never stored"]),
+    long_ago=(1_000_000_000_000, []),
+)
+def test_creations_that_are_never_stored(until: int, want: list[str], tmp_path: Path) -> None:
+    spec = {key: MOVED[key] for key in ("quotaUid", "generation", "hard", "unclassifiedPods")}
+    of_team = {**EMPTY, "ledgers": {"team": {**spec, "unstored": [until - 60_000, until]}}}
+    objects = {**published("here"), LEDGERS: [ledger_object(of_team, "clustergpuquota.vision")]}
+
+    assert_found("ledgers", objects, want, tmp_path)
+
+
+@cases(
     ("reason", "patience"),
     not_counted=("NotCounted", "wait ten seconds;"),
     unreadable_until_the_bound=("Unreadable", "wait a minute;"),

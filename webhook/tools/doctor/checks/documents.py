@@ -140,7 +140,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    records = cluster.decoded(ledger_objects_path(installation), LedgerReader().read)
+    records = list(cluster.decoded(ledger_objects_path(installation), LedgerReader().read))
     ledgers = {record.namespace: record for record in records if record.namespace != EPOCH_OBJECT}
     # In the object of a team are ledgers of namespaces whose own objects say so.
     left = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}
@@ -162,6 +162,13 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
             remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
             yield warning("catalogue-not-published", where, message, remedy)
+    now = int(cluster.now.timestamp() * 1000)
+    for team in filter(None, (each.team for each in records)):
+        for namespace, ledger in sorted(team.team_ledgers.ledgers.items()):
+            if ledger.is_bound(now):
+                message = "were admitted lately and never stored, so the namespace may have less of its team in creation"
+                remedy = "find out what refuses them: a name that is taken, a ResourceQuota, another webhook"
+                yield warning("creations-not-stored", f"pods in {namespace}", message, remedy)
     for namespace in sorted(left):
         message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"
         where = f"{LEDGER}/{namespace} in {installation}"
