@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -11,7 +12,7 @@ from policies.quota.amounts import exceeds, total
 from policies.quota.demand import RULE_ID
 from policies.quota.waiting import STARVED_SECONDS, waits
 from policies.rule import Mode
-from webhook.cluster.objects import CONTROLLER, decode_metadata
+from webhook.cluster.objects import CONTROLLER, decode_metadata, service_account
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PlaceInLine, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
@@ -19,6 +20,7 @@ from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
+OURS = {"labelSelector": "app.kubernetes.io/name=gpu-admission"}
 STARTED_WITHIN = timedelta(minutes=2)
 """A pod that nothing makes wait has started within this time, or nobody starts it."""
 
@@ -62,6 +64,37 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         yield from _in_namespace(cluster, namespace, pods, quotas.get(namespace))
 
 
+@doctor_check(
+    "controller-user",
+    "The webhook knows the controller as the one that starts pods in line",
+    Permission("list", "deployments", "apps"),
+)
+def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
+    found = cluster.api.list("/apis/apps/v1/deployments", msgspec.json.decode, query=OURS).items
+    by_part = {part: [each for each in found if _part(each) == part] for part in ("webhook", "controller")}
+    namespaces = [each["metadata"]["namespace"] for each in by_part["webhook"]] or [cluster.names.namespace]
+    expected = [service_account(namespace, CONTROLLER) for namespace in namespaces]
+    for each in by_part["controller"]:
+        name, namespace, spec = (
+            each["metadata"]["name"],
+            each["metadata"]["namespace"],
+            each["spec"]["template"]["spec"],
+        )
+        user = service_account(namespace, spec.get("serviceAccountName") or "default")
+        flags = [flag for container in spec["containers"] for flag in container.get("args") or ()]
+        if any(flag.startswith("--kubeconfig") for flag in flags):
+            user = "the user of its --kubeconfig"
+        if user not in expected:
+            message = f"runs as {user}, and the webhook puts the gates of pods that wait back for all but {', '.join(expected)}"
+            remedy = f"run it in the namespace of the webhook with serviceAccountName: {CONTROLLER}, without --kubeconfig"
+            yield failure("controller-user", f"Deployment/{name} in {namespace}", message, remedy)
+
+
+def _part(deployment: dict[str, Any]) -> str | None:
+    part: str | None = deployment["metadata"]["labels"].get("app.kubernetes.io/component")
+    return part
+
+
 def _in_namespace(
     cluster: InstalledCluster, namespace: str, pods: list[_Waiting], quota: QuotaRecord | None
 ) -> Iterator[Observation]:
@@ -100,4 +133,4 @@ def _age(cluster: InstalledCluster, since: str | None) -> timedelta:
     return cluster.now - datetime.fromisoformat(since) if since else timedelta()
 
 
-CHECKS = (_waiting_pods,)
+CHECKS = (_waiting_pods, _controller_user)
