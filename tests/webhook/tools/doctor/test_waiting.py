@@ -124,49 +124,42 @@ def test_a_resource_quota_that_counts_them(objects: JSON, want: list[str], tmp_p
     assert_found("resource-quotas", objects, want, tmp_path)
 
 
-def deployment(part: str, namespace: str = "gpu-admission", account: str | None = None, *flags: str) -> JSON:
-    labels = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/component": part}
-    spec = {
-        "serviceAccountName": f"gpu-admission-{part}" if account is None else account,
-        "containers": [{"name": part, "args": [part, *flags]}],
+def controller(
+    namespace: str = "gpu-admission", account: str = "gpu-admission-controller", *flags: str
+) -> JSON:
+    spec = {"serviceAccountName": account, "containers": [{"name": "controller", "args": list(flags)}]}
+    return {
+        "metadata": {"name": "controller", "namespace": namespace},
+        "spec": {"template": {"spec": spec}},
     }
-    metadata = {"name": f"gpu-admission-{part}", "namespace": namespace, "labels": labels}
-    return {"metadata": metadata, "spec": {"template": {"spec": spec}}}
 
 
-SERVE = deployment("webhook")
-KNOWN = "and the webhook puts the gates of pods that wait back for all but system:serviceaccount:gpu-admission:gpu-admission-controller"
+USER = "system:serviceaccount:{}:{}"
+FOUND = (
+    "controller-user: Deployment/controller in {} runs as {}, and the webhook puts the gates of pods that wait back for all but "
+    "system:serviceaccount:gpu-admission:gpu-admission-controller"
+)
 
 
 @cases(
     ("deployments", "want"),
-    as_installed=([SERVE, deployment("controller")], []),
-    two_installations=(
-        [SERVE, deployment("webhook", "b"), deployment("controller"), deployment("controller", "b")],
-        [],
-    ),
+    as_installed=([controller()], []),
     none_is_a_deployment=([], []),
     without_an_account=(
-        [SERVE, deployment("controller", account="")],
-        [f"controller-user: runs as system:serviceaccount:gpu-admission:default, {KNOWN}"],
+        [controller(account="")],
+        [FOUND.format("gpu-admission", USER.format("gpu-admission", "default"))],
     ),
     another_account=(
-        [SERVE, deployment("controller", account="gpu-admission-webhook")],
-        ["controller-user: runs as system:serviceaccount:gpu-admission:gpu-admission-webhook, and"],
+        [controller(account="builder")],
+        [FOUND.format("gpu-admission", USER.format("gpu-admission", "builder"))],
     ),
     in_another_namespace=(
-        [SERVE, deployment("controller", "b")],
-        [
-            "controller-user: Deployment/gpu-admission-controller in b runs as system:serviceaccount:b:gpu-admission-controller"
-        ],
-    ),
-    the_webhook_is_elsewhere=(
-        [deployment("webhook", "b"), deployment("controller")],
-        ["controller-user: for all but system:serviceaccount:b:gpu-admission-controller"],
+        [controller("b"), controller()],
+        [FOUND.format("b", USER.format("b", "gpu-admission-controller"))],
     ),
     by_a_kubeconfig=(
-        [SERVE, deployment("controller", "gpu-admission", None, "--kubeconfig=/admin")],
-        [f"controller-user: runs as the user of its --kubeconfig, {KNOWN}"],
+        [controller("gpu-admission", "gpu-admission-controller", "--kubeconfig=/admin")],
+        [FOUND.format("gpu-admission", "the user of its --kubeconfig")],
     ),
 )
 def test_whom_the_webhook_lets_start_pods(deployments: list[JSON], want: list[str], tmp_path: Path) -> None:

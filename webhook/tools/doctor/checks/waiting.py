@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
-OURS = {"labelSelector": "app.kubernetes.io/name=gpu-admission"}
+CONTROLLERS = {"labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"}
 STARTED_WITHIN = timedelta(minutes=2)
 """A pod that nothing makes wait has started within this time, or nobody starts it."""
 
@@ -70,29 +69,18 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     Permission("list", "deployments", "apps"),
 )
 def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
-    found = cluster.api.list("/apis/apps/v1/deployments", msgspec.json.decode, query=OURS).items
-    by_part = {part: [each for each in found if _part(each) == part] for part in ("webhook", "controller")}
-    namespaces = [each["metadata"]["namespace"] for each in by_part["webhook"]] or [cluster.names.namespace]
-    expected = [service_account(namespace, CONTROLLER) for namespace in namespaces]
-    for each in by_part["controller"]:
-        name, namespace, spec = (
-            each["metadata"]["name"],
-            each["metadata"]["namespace"],
-            each["spec"]["template"]["spec"],
-        )
+    own = cluster.names.namespace
+    expected = service_account(own, CONTROLLER)
+    for each in cluster.api.list("/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLERS).items:
+        name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
+        spec = each["spec"]["template"]["spec"]
         user = service_account(namespace, spec.get("serviceAccountName") or "default")
-        flags = [flag for container in spec["containers"] for flag in container.get("args") or ()]
-        if any(flag.startswith("--kubeconfig") for flag in flags):
+        if any(flag.startswith("--kubeconfig") for it in spec["containers"] for flag in it.get("args") or ()):
             user = "the user of its --kubeconfig"
-        if user not in expected:
-            message = f"runs as {user}, and the webhook puts the gates of pods that wait back for all but {', '.join(expected)}"
-            remedy = f"run it in the namespace of the webhook with serviceAccountName: {CONTROLLER}, without --kubeconfig"
+        if user != expected:
+            message = f"runs as {user}, and the webhook puts the gates of pods that wait back for all but {expected}"
+            remedy = f"run it in {own} with serviceAccountName: {CONTROLLER}, without --kubeconfig"
             yield failure("controller-user", f"Deployment/{name} in {namespace}", message, remedy)
-
-
-def _part(deployment: dict[str, Any]) -> str | None:
-    part: str | None = deployment["metadata"]["labels"].get("app.kubernetes.io/component")
-    return part
 
 
 def _in_namespace(
