@@ -179,8 +179,8 @@ class WaitingLine:
         queue = self._queue_of(namespace)
         return _Waiting(pods, demands, InLine(waiters, gangs, queue, self._kept(namespace, demand_of)))
 
-    def start(self, namespace: str, uids: Iterable[str]) -> None:
-        """Remove the gates of these pods, in other threads."""
+    def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = lambda: True) -> None:
+        """Remove the gates of these pods, in other threads, as long as `while_` is true."""
         pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
         for uid in uids:
             pod = pods.get(uid)
@@ -188,11 +188,11 @@ class WaitingLine:
                 if pod is None or uid in self._lifting:
                     continue
                 self._lifting.add(uid)
-            self._pool.submit(self._lift, pod)
+            self._pool.submit(self._lift, pod, while_)
 
-    def start_all(self, namespace: str) -> None:
+    def start_all(self, namespace: str, while_: Callable[[], bool]) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)])
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], while_)
 
     def has_waiting(self, namespace: str) -> bool:
         return self._usage_cache.own.has_waiting(namespace)
@@ -322,9 +322,11 @@ class WaitingLine:
         self._again(pod.namespace, aside.until - now)  # another event may have come before
         return Standing.DENIED
 
-    def _lift(self, pod: PodRecord) -> None:
+    def _lift(self, pod: PodRecord, while_: Callable[[], bool] = lambda: True) -> None:
         """Remove the gate of the pod, if it is the version that we know. The body of a thread of the pool."""
         try:
+            if not while_():
+                return
             at = f"/spec/schedulingGates/{pod.waiting.gate if pod.waiting else 0}"
             patch = [
                 {"op": "test", "path": "/metadata/uid", "value": pod.uid},

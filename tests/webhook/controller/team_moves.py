@@ -249,6 +249,7 @@ class Controller:
             notes,
             nothing,
             self.moves,
+            deleted_seconds=0.0,
         )
         quotas.count, quotas.written, quotas.next = self._count, lambda *_: None, lambda *_: None
         self.quotas = quotas

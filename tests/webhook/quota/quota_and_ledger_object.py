@@ -144,7 +144,7 @@ NO_LINE: Any = SimpleNamespace(
     take_team_turn=lambda team_ledgers, _: TeamTurn(team_ledgers, {}),
     has_waiting=lambda _: False,
     start=lambda *_: None,
-    start_all=lambda _: None,
+    start_all=lambda *_: None,
 )
 """A line in which nobody waits."""
 
@@ -158,7 +158,9 @@ def keeper(
 ) -> QuotaReconciler:
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
-    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS])
+    return QuotaReconciler(
+        store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS, 0.0]
+    )
 
 
 class Keeping:
@@ -173,9 +175,11 @@ class Keeping:
     def keep(self) -> VersionedLedger | None:
         """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
-            return self._keeper.current(NAMESPACE, fresh=True)
+            found = self._keeper.current(NAMESPACE, fresh=True)
         except LedgerConflict:
             return None
+        assert not isinstance(found, float)
+        return found
 
     def desired(self) -> QuotaLedger | None:
         return self.store.read_desired(NAMESPACE, 1.0)
