@@ -126,6 +126,7 @@ class TeamMembership:
                 return
             del self._records[record.name]
             self._is_stale = True
+            self._refresh()  # nobody may ask for an idle team
         self._changed(record, None)
 
     def _refresh(self) -> None:

@@ -29,7 +29,7 @@ def policy(**options: str) -> dict[str, Any]:
 
 
 def lease(renewed: str) -> dict[str, Any]:
-    spec = {"holderIdentity": "a", "renewTime": f"2027-01-31T{renewed}.000000Z", "leaseDurationSeconds": 15}
+    spec = {"holderIdentity": "a", "renewTime": f"2027-01-31T{renewed}.000000Z", "leaseDurationSeconds": 5}
     return {LEASE: {"metadata": {"name": "gpu-admission-controller"}, "spec": spec}}
 
 
