@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cluster.controllers import Running, eventually, uses
@@ -15,7 +16,7 @@ from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import install_kinds
 from webhook.configuration.documents import API_VERSION, TEAM
 from webhook.controller.teams import DELETED_SECONDS
-from webhook.quota.team_documents import TEAM_PLURAL, team_path
+from webhook.quota.team_documents import TEAM_PLURAL, TeamStatus, decode_team, team_path
 
 APART = pytest.mark.parametrize("seconds", [0.0, 0.5, 2.0])
 """Between the deletion and the creation."""
@@ -88,6 +89,9 @@ class Team:
 
     def delete(self) -> None:
         accepted(self._line.client.delete(self._path))
+
+    def status(self) -> TeamStatus:
+        return decode_team(msgspec.json.encode(self._line.client.get(self._path)[1])).status
 
     def _counts(self) -> bool:
         found = self._line.store.read_team(self._line.name, 10)
