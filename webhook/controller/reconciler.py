@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic, sleep, time
 
 import msgspec
@@ -36,7 +36,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
-from webhook.controller.teams import DELETED_SECONDS, desired_ledger
+from webhook.controller.teams import DeletedQuotas, desired_ledger
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
@@ -101,12 +101,11 @@ class QuotaReconciler:
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
     teams: TeamMoves
-    deleted_seconds: float = DELETED_SECONDS
+    deleted: DeletedQuotas = field(default_factory=DeletedQuotas)
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
         self._listing = threading.Lock()
-        self._deleted_at: dict[str, float] = {}
 
     def reconcile(self, namespace: str) -> float | None:
         """Update the ledger. Return the seconds until the next time, or None. Raises LedgerError, `errors.ApiError`."""
@@ -330,14 +329,6 @@ class QuotaReconciler:
             listing = self._counted(namespace, plan).listing if plan.counter.synced else None
             self.notes.put(namespace, (listing and listing.spending) or ledger.spending)
 
-    def deleted_wait(self, namespace: str, ledger: QuotaLedger, desired: QuotaLedger | None) -> float:
-        """Return the seconds until it is certain that the GPUQuota of a ledger stays deleted. `desired` was read after it."""
-        if not ledger.has_quota or (desired is not None and desired.has_quota):
-            self._deleted_at.pop(namespace, None)
-            return 0.0
-        at = self._deleted_at.setdefault(namespace, monotonic())
-        return max(0.0, at + self.deleted_seconds - monotonic())
-
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | float | None:
         """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
 
@@ -415,7 +406,7 @@ class QuotaReconciler:
         Both are looked for after the ledger was read.
         """
         desired, ledger = self._read_desired(namespace), ledger_object.ledger
-        if (wait := self.deleted_wait(namespace, ledger, desired)) > 0:
+        if (wait := self.deleted.wait(namespace, ledger, desired)) > 0:
             return wait
         if desired is None:
             if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
@@ -423,7 +414,7 @@ class QuotaReconciler:
             self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
-            self._deleted_at.pop(namespace, None)
+            self.deleted.forget(namespace)
             return None
         updated = ledger.with_spec_of(desired)
         if not desired.has_quota or self.teams.is_beyond(namespace):

@@ -249,7 +249,7 @@ class TeamReconciler:
                 else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
                     log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
-            if (wait := self._quotas.deleted_wait(namespace, ledger, desired)) > 0:
+            if (wait := self._quotas.deleted.wait(namespace, ledger, desired)) > 0:
                 outcomes[namespace] = wait
             if wait or desired is None or desired.spec == ledger.spec:
                 continue

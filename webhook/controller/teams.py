@@ -4,6 +4,7 @@ import logging
 import threading
 from bisect import bisect_left
 from collections.abc import Callable
+from time import monotonic
 
 from msgspec.structs import replace
 
@@ -25,6 +26,24 @@ TEAMS = Resource(f"/apis/{API_VERSION}", TEAM_PLURAL)
 DELETED_SECONDS = 5.0
 """A GPUQuota or ClusterGPUQuota that was deleted stays in force for so long. `kubectl replace --force` makes it again, and then
 nobody has started. `kubectl` needs some 0.2 s for that, and tools that reconcile need seconds."""
+
+
+class DeletedQuotas:
+    """GPUQuotas that were deleted, and since when this process knows it."""
+
+    def __init__(self, seconds: float = DELETED_SECONDS) -> None:
+        self._seconds = seconds
+        self._since: dict[str, float] = {}
+
+    def wait(self, namespace: str, ledger: QuotaLedger, desired: QuotaLedger | None) -> float:
+        """Return the seconds until it is certain that the GPUQuota of a ledger stays deleted. `desired` was read after it."""
+        if not ledger.has_quota or (desired is not None and desired.has_quota):
+            self.forget(namespace)
+            return 0.0
+        return max(0.0, self._since.setdefault(namespace, monotonic()) + self._seconds - monotonic())
+
+    def forget(self, namespace: str) -> None:
+        self._since.pop(namespace, None)
 
 
 class TeamMembership:

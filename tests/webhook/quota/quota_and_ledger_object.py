@@ -17,6 +17,7 @@ from webhook.cluster.api import JSON, ApiClient, api_path
 from webhook.configuration.documents import GROUP
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.teams import DeletedQuotas
 from webhook.quota import documents, ledger_objects
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -159,7 +160,7 @@ def keeper(
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
     return QuotaReconciler(
-        store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS, 0.0]
+        store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS, DeletedQuotas(0.0)]
     )
 
 
