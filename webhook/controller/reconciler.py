@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from time import monotonic, sleep, time
 
@@ -37,7 +37,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
-from webhook.controller.teams import desired_ledger
+from webhook.controller.teams import DeletedQuotas, desired_ledger
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
@@ -104,6 +104,7 @@ class QuotaReconciler:
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
     teams: TeamMoves
+    deleted: DeletedQuotas = field(default_factory=DeletedQuotas)
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
@@ -121,11 +122,9 @@ class QuotaReconciler:
                 ledger_object = self.current(namespace, fresh=fresh)
                 self._contended.discard(namespace)
                 if ledger_object is None:
-                    self.metrics.forget(namespace)
-                    self.line.start_all(namespace)
-                    return LINE_AGAIN if self.line.has_waiting(namespace) else None
-                if self.teams.is_beyond(namespace):
-                    return None
+                    return self._without_quota(namespace)
+                if isinstance(ledger_object, float) or self.teams.is_beyond(namespace):
+                    return ledger_object if isinstance(ledger_object, float) else None
                 counting = self.count(namespace, ledger_object.ledger, begun)
                 if isinstance(counting, float):
                     return counting
@@ -178,7 +177,12 @@ class QuotaReconciler:
         if self.enforces(namespace):
             self.line.start(namespace, lifts)
         else:
-            self.line.start_all(namespace)
+            self.line.start_all(namespace, lambda: not self.enforces(namespace))
+
+    def _without_quota(self, namespace: str) -> float | None:
+        self.metrics.forget(namespace)
+        self.line.start_all(namespace, lambda: self._desired(namespace) is None)
+        return LINE_AGAIN if self.line.has_waiting(namespace) else None
 
     def _first_wait(self, namespace: str, *, fresh: bool) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
@@ -339,8 +343,10 @@ class QuotaReconciler:
             listing = self._counted(namespace, plan).listing if plan.counter.synced else None
             self.notes.put(namespace, (listing and listing.spending) or ledger.spending)
 
-    def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
+    def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | float | None:
         """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
+
+        The seconds to wait, if the GPUQuota was just deleted: until then the ledger stays as it is.
 
         `fresh`: read it from the API server, because others write it faster than the watch shows it. The ledger of a namespace
         that joins a team is returned as it will be there. Raises LedgerError, or LedgerConflict if another process changed the
@@ -362,8 +368,8 @@ class QuotaReconciler:
         is_counted = ledger_object.ledger.used is not None and not self.teams.is_beyond(namespace)
         if not is_counted or not self._has_spec(namespace, ledger_object):
             followed = self._with_spec(namespace, ledger_object)
-            if followed is None:
-                return None
+            if followed is None or isinstance(followed, float):
+                return followed
             ledger_object = followed
         place = self.teams.place_of(namespace)
         return self._joining(namespace, place) if place else ledger_object
@@ -408,18 +414,21 @@ class QuotaReconciler:
             self.store.read_desired(namespace, CALL_SECONDS), self.teams.desired_team(namespace)
         )
 
-    def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
+    def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | float | None:
         """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
 
         Both are looked for after the ledger was read.
         """
         desired, ledger = self._read_desired(namespace), ledger_object.ledger
+        if (wait := self.deleted.wait(namespace, ledger, desired)) > 0:
+            return wait
         if desired is None:
             if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
                 raise LedgerError("the watch does not show its ClusterGPUQuota yet", transient=True)
             self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
+            self.deleted.forget(namespace)
             return None
         updated = ledger.with_spec_of(desired)
         if not desired.has_quota or self.teams.is_beyond(namespace):

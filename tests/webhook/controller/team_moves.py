@@ -29,6 +29,7 @@ from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import Counting, QuotaReconciler
 from webhook.controller.team_reconciler import TeamReconciler
+from webhook.controller.teams import DeletedQuotas
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import decode_quota, quota_path
 from webhook.quota.ledger_objects import (
@@ -251,6 +252,7 @@ class Controller:
             notes,
             nothing,
             self.moves,
+            deleted=DeletedQuotas(0.0),
         )
         quotas.count, quotas.written, quotas.next = self._count, lambda *_: None, lambda *_: None
         self.quotas = quotas

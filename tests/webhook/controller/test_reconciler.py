@@ -379,6 +379,7 @@ def test_the_ledger_follows_its_quota(
 
     found = keeping(around, watched).current(TEAM, fresh=False)
 
+    assert not isinstance(found, float)
     assert shown(found.ledger if found else None) == shown(around.ledger) == want
     assert found is None or found.ledger.quota_uid == (quota.quota_uid if quota else "")
     assert around.calls == calls
@@ -409,7 +410,7 @@ def test_a_new_quota_that_has_a_ledger_already_finds_it() -> None:
     with pytest.raises(LedgerConflict):
         late.current(TEAM, fresh=False)
     found = late.current(TEAM, fresh=True)
-    assert found is not None
+    assert isinstance(found, VersionedLedger)
     assert shown(found.ledger) == (4, 2)
 
 
