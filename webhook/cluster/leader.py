@@ -22,11 +22,15 @@ API = "/apis/coordination.k8s.io/v1"
 
 
 class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds, the defaults of client-go. A leader that cannot renew stops after `renew`. Others take over after `lease`."""
+    """Seconds, the defaults of client-go. A leader that cannot renew stops after `renew`. Others take over after `lease`.
+
+    late: longer than a leader and a follower, which both read it each `retry` seconds and a fifth more, see it unchanged.
+    """
 
     lease: int = 15
     renew: float = 10.0
     retry: float = 2.0
+    late: float = 6.0
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -69,6 +73,11 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         return monotonic() < self._leader_until
+
+    @property
+    def is_late(self) -> bool:
+        """Whether another candidate, which has the Lease, has not renewed it for a while. It may have ended."""
+        return self._lease is not None and monotonic() - self._unchanged_since > self._timings.late
 
     def run(self, stopping: threading.Event) -> None:
         """Try to hold the Lease until `stopping`. Then release it, so that the next leader does not wait. Body of a thread."""

@@ -110,7 +110,7 @@ def usage(
         fail(error)
     found = Usage([By(each) for each in by], since=since, until=until, use=use)
     lines = _read(files or (STDIN,), found)
-    groups, coverage = found.groups(), found.coverage(now().timestamp())
+    groups = found.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
     cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
@@ -120,24 +120,19 @@ def usage(
     ]
     columns = Columns(priced, use is not None)
     if output == "json":
-        print_json(_document(by, groups, rows, columns, lines, found, coverage))
+        print_json(_document(by, groups, rows, columns, lines, found))
     elif output == "csv":
-        echo_document(_csv(by, groups, rows, columns, coverage))
+        echo_document(_csv(by, groups, rows, columns, found.coverage))
     elif found.counting:
         _print(Screen(), by, rows, columns)
-    if output != "json":
-        _say([*_default_prices(priced, groups), *_notes(lines, found, coverage)])
+    screen = Screen(stderr=True)
+    for note in (*_default_prices(priced, groups), *_notes(lines, found)) if output != "json" else ():
+        screen.paragraph(note, hanging=0)
     _end(lines, found)
 
 
-def _say(notes: Iterable[str]) -> None:
-    screen = Screen(stderr=True)
-    for note in notes:
-        screen.paragraph(note, hanging=0)
-
-
 def _end(lines: Counts, found: Usage) -> None:
-    """End with an error if a sum may be low, or zero, because something was not understood."""
+    """End with an error if a total may be low, or zero, because something was not understood."""
     none = [] if found.counting else [f"{lines.lines:,} lines read, none counts a pod"]
     if problems := [*lines.foreign, *none]:
         print_errors(problems)
@@ -151,7 +146,7 @@ def _read(files: Sequence[str], found: Usage) -> Counts:
         found.read(audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
-    found.finish()
+    found.finish(now().timestamp())
     return lines
 
 
@@ -181,7 +176,6 @@ def _document(
     columns: Columns,
     lines: Counts,
     found: Usage,
-    coverage: Coverage,
 ) -> dict[str, object]:
     """Return what `-o json` prints: GPU-hours as a number, and exactly as text, `3/2`; money as text, `12.50`."""
     return {
@@ -204,10 +198,10 @@ def _document(
         "usageLines": found.counting,
         "otherVersionLines": found.older,
         "notAuditLogs": lines.foreign,
-        "log": coverage.log and _between(coverage.log),
-        "gaps": [_between(each) for each in coverage.gaps],
-        "gapHours": _hours(coverage.gaps),
-        "perhapsNotWhole": [_between(each) for each in coverage.unsaid],
+        "log": found.coverage.log and _between(found.coverage.log),
+        "gaps": [*map(_between, found.coverage.gaps)],
+        "gapHours": found.coverage.gap_seconds / 3600,
+        "perhapsNotWhole": [*map(_between, found.coverage.unsaid)],
     }
 
 
@@ -312,7 +306,7 @@ def _default_prices(prices: Prices | None, groups: Sequence[GroupUsage]) -> Iter
         yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(others)}."
 
 
-def _notes(lines: Counts, found: Usage, coverage: Coverage) -> Iterator[str]:
+def _notes(lines: Counts, found: Usage) -> Iterator[str]:
     if found.open_ended:
         pods = counted(found.open_ended, "pod or claim", "pods and claims")
         yield (
@@ -327,19 +321,16 @@ def _notes(lines: Counts, found: Usage, coverage: Coverage) -> Iterator[str]:
         yield f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
     if found.older:
         yield f"{counted(found.older, 'line')} left out: a controller of another version wrote them."
+    coverage = found.coverage
     if coverage.log and (coverage.gaps or coverage.unsaid):
         yield "The log begins at {} and ends at {}.".format(*_between(coverage.log).values())
-    if (hours := _hours(coverage.gaps)) > TAKE_OVER_SECONDS / 3600:
+    if coverage.gap_seconds > TAKE_OVER_SECONDS:
         yield (
-            f"No controller wrote for {hours:.1f} h: {_times(coverage.gaps)}. What began and ended then is not in "
-            "the total, and what ended then counts to its last line: how many GPU-hours are missing is not known."
+            f"No controller wrote for {coverage.gap_seconds / 3600:.1f} h: {_times(coverage.gaps)}. What began and ended then is "
+            "not in the total, and what ended then counts to its last line: how many GPU-hours are missing is not known."
         )
     if coverage.unsaid:
         yield f"{_times(coverage.unsaid)}: the log does not say whether it is whole: an older version wrote it."
-
-
-def _hours(intervals: Sequence[Interval]) -> float:
-    return sum(each.until - each.since for each in intervals) / 3600
 
 
 def _times(intervals: Sequence[Interval]) -> str:

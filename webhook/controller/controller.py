@@ -3,7 +3,7 @@
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
@@ -38,7 +38,6 @@ from webhook.controller.records import (
     QUOTAS,
     ClaimHistory,
     LedgerReader,
-    PodRecord,
     ledgers,
 )
 from webhook.controller.team_reconciler import Outcome, TeamReconciler
@@ -137,7 +136,7 @@ class Controller:
         self._reports = WaitingReports(
             self._events.put,
             metrics,
-            self._log_started,
+            self._usage.started if self._usage else lambda _pod: None,
             lambda namespace: self._statuses.changed(namespace),  # noqa: PLW0108 - made below
         )
         self._statuses = QuotaStatusWriter(
@@ -371,10 +370,6 @@ class Controller:
         if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.counted(holding)
 
-    def _log_started(self, pod: PodRecord) -> None:
-        if self._usage is not None:
-            self._usage.started(pod)
-
     def _ended(self, digest: str, holding: Holding) -> None:
         own = self.usage_cache.own
         if digest == own.digest:
@@ -388,10 +383,7 @@ class Controller:
             self._metrics.leader.set(float(self._elector.is_leader))
             self._remove_old_catalogues()
             self._follow_budgets()
-            if not self._leads():
-                stopping.wait(POLL_SECONDS)
-                continue
-            item = self._queue.take(POLL_SECONDS)
+            item = self._queue.take(POLL_SECONDS, self._mine())
             if item is not None and not stopping.is_set():
                 self._reconcile(item)
 
@@ -407,9 +399,15 @@ class Controller:
 
     def _follow_budgets(self) -> None:
         now = monotonic()
-        if now - self._followed_at >= FOLLOW_SECONDS:
+        if now - self._followed_at >= FOLLOW_SECONDS and not self.unready():
             self._followed_at = now
             self.usage_cache.follow(self.observed.ledgers())
+
+    def _mine(self) -> Collection[str] | None:
+        """Return what to count, None: all. A follower counts budgets if the leader is late: it may end before it leads."""
+        if self._leads():
+            return None
+        return self.observed.budgeted() if self._elector.is_late and not self.unready() else ()
 
     def _reconcile(self, item: WorkItem) -> None:
         outcomes: Mapping[str, Outcome]

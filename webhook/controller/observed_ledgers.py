@@ -76,6 +76,9 @@ class ObservedLedgers:
         """Return how many ledgers were never counted in full: some lack a dimension that `hard`, or that of the team, gained."""
         return sum(map(_is_uncounted, list(self._observed.values())))
 
+    def budgeted(self) -> frozenset[str]:
+        return frozenset(name for name, ledger in self.ledgers().items() if ledger.budget is not None)
+
     def full(self) -> list[str]:
         """Return the namespaces in which a dimension of the quota, or of the team, is used up."""
         found = ((namespace, self.get(namespace)) for namespace in list(self._observed))

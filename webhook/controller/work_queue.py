@@ -5,7 +5,7 @@ and counts them in one write. A group rests after that, so that the others that 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf
 from time import monotonic
 
@@ -57,16 +57,20 @@ class WorkQueue:
             self._hurried.add(name)
             self._add(name, max(now, self._paced.get(self._group_of(name), 0.0) - ahead))
 
-    def take(self, seconds: float) -> WorkItem | None:
+    def take(self, seconds: float, among: Collection[str] | None = None) -> WorkItem | None:
         """Wait for at most so many seconds. Return the names of a group that are due, or None. The worker then calls `done`.
 
-        A look at 1,000 names takes 0.3 ms.
+        `among`: only these names. A look at 1,000 names takes 0.3 ms.
         """
         until = monotonic() + seconds
         with self._changed:
             while True:
                 now = monotonic()
-                named = ((due, name, self._group_of(name)) for name, due in self._due.items())
+                named = (
+                    (due, name, self._group_of(name))
+                    for name, due in self._due.items()
+                    if among is None or name in among
+                )
                 free = [each for each in named if each[-1] not in self._busy and each[1] not in self._busy]
                 ready = [
                     (name not in self._hurried, due, name, group) for due, name, group in free if due <= now

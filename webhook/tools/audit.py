@@ -250,7 +250,7 @@ class Usage:
         self._owners = Recent[tuple[str, str], str]()
         self._admitted = Recent[str, None]()
         self._groups: dict[Group, GroupUsage] = {}
-        self._writers = Writers()
+        self._writers, self.coverage = Writers(), Coverage(None, [], [])
         self.unreadable = self.counting = self.older = 0
         """Lines with an invalid time or amount, lines of controllers that were understood, and those of another version."""
         self.open_ended = 0
@@ -272,17 +272,13 @@ class Usage:
             except (ValueError, OverflowError):  # an invalid time or amount
                 self.unreadable += 1
 
-    def coverage(self, now: float) -> Coverage:
-        """Return what the log says of the time between `since` and `until`, which is `now` at the latest."""
-        until = self._until if self._until == float("inf") else min(self._until, now)
-        return self._writers.coverage(self._since, until)
-
     def groups(self) -> list[GroupUsage]:
         """Return each group, most GPU-hours first, then by name."""
         return sorted(self._groups.values(), key=lambda each: (-each.hours, each.group))
 
-    def finish(self) -> None:
-        """Add what was not released."""
+    def finish(self, now: float) -> None:
+        """Add what was not released, and say what is known of the time that was asked for, up to `now`."""
+        self.coverage = self._writers.coverage(self._since, self._until, now)
         for uid, held in self._held.items():
             held.since = max(held.since, self._started.get(uid, held.since))
             if held.last >= self._last_held.get(held.replica, held.last) - SWEEP_SECONDS:

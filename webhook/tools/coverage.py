@@ -27,6 +27,10 @@ class Coverage(NamedTuple):
     gaps: list[Interval]
     unsaid: list[Interval]
 
+    @property
+    def gap_seconds(self) -> float:
+        return sum(each.until - each.since for each in self.gaps)
+
 
 class Writers:
     """The controllers that wrote the lines of a log, in any order."""
@@ -47,8 +51,8 @@ class Writers:
         first, last = self._lines.get(replica, (at, at))
         self._lines[replica] = Interval(min(first, at), max(last, at))
 
-    def coverage(self, since: float, until: float) -> Coverage:
-        """Return what is known between two moments, which may be infinite: then of the time that the log has."""
+    def coverage(self, since: float, until: float, now: float) -> Coverage:
+        """Return what is known between two moments, until `now` at the latest; infinite ones: of the time that the log has."""
         older = [
             Interval(first, min(last, counts))
             for replica, (first, last) in self._lines.items()
@@ -57,10 +61,8 @@ class Writers:
         if not (lines := [*self._counting, *older]):
             return Coverage(None, [], [])
         log = Interval(min(each.since for each in lines), max(each.until for each in lines))
-        at, end = (
-            there if abs(asked) == NEVER else asked
-            for asked, there in ((since, log.since), (until, log.until))
-        )
+        at = log.since if since == -NEVER else since
+        end = log.until if until == NEVER else min(until, now)
         missing: dict[bool, list[Interval]] = {True: [], False: []}
         for each in _merged([*self._counting, Interval(end, NEVER)]):
             if (hole := Interval(at, min(each.since, end))).until - at > CONTINUOUS_SECONDS:

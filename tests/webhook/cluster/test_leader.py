@@ -5,8 +5,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from tests.cases import cases
+from tests.webhook.controller.clock import Clock
 from webhook.cluster import errors
 from webhook.cluster.leader import LeaderElector, LeaseTimings
 
@@ -43,3 +45,27 @@ def test_it_leads_after_an_attempt_that_failed(first: bytes | Exception) -> None
 
     assert stopping.is_set()
     assert next(answers, None) is None
+
+
+@cases(
+    ("versions", "want"),
+    renewed_lately=(("1", "1", "2"), False),
+    the_same_for_long=(("1", "1", "1"), True),
+    never_read=((), False),
+)
+def test_a_lease_is_late_that_stays_the_same(
+    monkeypatch: pytest.MonkeyPatch, versions: tuple[str, ...], want: bool
+) -> None:
+    clock, answers = Clock(), iter(versions)
+
+    def get(_path: str, **_: Any) -> bytes:
+        return LEASE.replace(b'"1"', f'"{next(answers)}"'.encode()).replace(b'"me"', b'"another"')
+
+    monkeypatch.setattr("webhook.cluster.leader.monotonic", clock)
+    elector = LeaderElector(cast("Any", SimpleNamespace(get=get)), "team", "lease", "me")
+
+    for _ in versions:
+        elector.try_once()
+        clock.now += 4.0
+
+    assert elector.is_late is want

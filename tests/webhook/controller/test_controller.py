@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from pathlib import Path
 from time import monotonic
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from policies.quota.amounts import Hard
+from policies.quota.amounts import GPUS, Hard
+from policies.quota.budget import Budget, Period
 from policies.quota.spec import QuotaSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
@@ -214,35 +215,44 @@ def test_a_quota_that_changed_is_reconciled(
 
 
 @cases(
-    ("is_leader", "why_unready", "want"),
-    a_leader=(True, "", ["full"]),
-    a_follower=(False, "", []),
-    unready=(True, "not listed yet", []),
+    ("is_leader", "is_late", "why_unready", "among"),
+    a_leader_all=(True, False, "", None),
+    a_leader_whose_lease_is_late_all=(True, True, "", None),
+    a_follower_none=(False, False, "", ()),
+    a_follower_of_a_late_leader_those_with_a_budget=(False, True, "", {"budgeted"}),
+    a_follower_that_is_not_ready_none=(False, True, "not listed yet", ()),
+    an_unready_leader_none=(True, False, "not listed yet", ()),
 )
-def test_only_a_ready_leader_begins_namespaces_until_it_stops(
+def test_which_namespaces_are_counted_until_it_stops(
     controller: Controller,
     monkeypatch: pytest.MonkeyPatch,
+    *,
     is_leader: bool,
+    is_late: bool,
     why_unready: str,
-    want: list[str],
+    among: Collection[str] | None,
 ) -> None:
-    stopping, begun, takes = threading.Event(), list[str](), iter(["full", None, "roomy"])
+    stopping, begun, takes, asked = threading.Event(), list[str](), iter(["full", None, "roomy"]), list[Any]()
 
-    def take(_seconds: float) -> str | None:
+    def take(_seconds: float, among: Collection[str] | None) -> str | None:
+        asked.append(among)
         taken = next(takes)
         if taken == "roomy":
             stopping.set()
         return taken
 
+    for name, budget in (("budgeted", Budget(Period.MONTH, {GPUS: 1}, 0.8)), ("other", None)):
+        observed = VersionedLedger(quota_ledger(hard={GPUS: Fraction(1)}, budget=budget), "1")
+        controller.observed.observe(name, observed)
     monkeypatch.setattr(controller, "_queue", SimpleNamespace(take=take))
-    monkeypatch.setattr(stopping, "wait", lambda _seconds: stopping.set())
-    monkeypatch.setattr(controller, "_elector", SimpleNamespace(is_leader=is_leader))
+    monkeypatch.setattr(controller, "_elector", SimpleNamespace(is_leader=is_leader, is_late=is_late))
     monkeypatch.setattr(controller, "unready", lambda: why_unready)
     monkeypatch.setattr(controller, "_reconcile", begun.append)
 
     controller._work(stopping)
 
-    assert begun == want
+    assert begun == ["full"]
+    assert asked == [among] * 3
 
 
 def test_it_is_ready_once_everything_is_listed(

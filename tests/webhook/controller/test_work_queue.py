@@ -35,6 +35,17 @@ def test_the_earliest_time_asked_for_holds() -> None:
     assert queue.take(0) is None
 
 
+def test_names_that_are_not_among_those_asked_for_stay() -> None:
+    queue = WorkQueue({"a": "team", "b": "team"}.get)  # type: ignore[arg-type] # of two names
+    queue.add("a")
+    queue.add("b")
+
+    assert queue.take(0, ()) is None
+    assert queue.take(0, {"b"}) == WorkItem("team", ("b",))
+    queue.done(WorkItem("team", ("b",)))
+    assert queue.take(0) == WorkItem("team", ("a",))
+
+
 def test_what_is_due_first_comes_first() -> None:
     queue = WorkQueue()
     queue.add("second", 1.0)

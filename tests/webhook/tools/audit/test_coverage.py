@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.cases import cases
 from tests.webhook.tools.audit.lines import LINE, count, counting, moment, validated, waited, written
+from webhook.commands.status import _logged
 from webhook.commands.usage import usage
 
 HOUR, DAY = 60, 24 * 60
@@ -235,3 +237,15 @@ def test_a_directory_is_an_error_that_names_it(tmp_path: Path) -> None:
     result = asked(str(tmp_path))
 
     assert (result.exit_code, result.stderr) == (2, f"error: {tmp_path}: Is a directory\n")
+
+
+def test_status_counts_no_denials_by_what_is_no_audit_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = written(tmp_path / "syslog", [b"started"])
+
+    with pytest.raises(SystemExit) as ended:
+        _logged([log], [], datetime.now(UTC))
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"error: {log}: 1 lines read, none is of an audit log\n"
