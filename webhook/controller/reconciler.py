@@ -448,7 +448,9 @@ def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
 def _is_spending_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     if after.budget is None or after.spending is None:
         return after.spending != before.spending
-    return is_spending_news(after.budget, before.spending, after.spending, every=SPENDING_MS)
+    return is_spending_news(
+        after.budget, before.spending, after.spending, every=SPENDING_MS, used=before.used or {}
+    )
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:

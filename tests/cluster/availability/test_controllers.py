@@ -17,6 +17,8 @@ from webhook.cluster.leader import LeaseTimings
 from webhook.controller.controller import FOLLOW_SECONDS
 
 LEASE_SECONDS = LeaseTimings().lease
+OVERLAP_SECONDS = 3.0
+"""So long both controllers live in which one takes the knowledge of the other: see docs/budget.md."""
 
 
 def is_leader(controller: Command) -> bool:
@@ -139,6 +141,36 @@ def test_controllers_that_are_killed_in_turn_miss_no_second_of_a_budget(
     truth = 8 * (found.until / 1000 - begun) + 2 * brief
     assert found.spent["gpus"] / 1e6 == pytest.approx(truth, abs=12), "each change is seen within a second"
     assert not any(found.unknown.values())
+
+
+@pytest.mark.slow
+def test_a_follower_that_is_killed_before_it_leads_has_counted_what_came_and_went(
+    quotas: ControlPlane, pair: tuple[Command, Command]
+) -> None:
+    leader, follower = pair
+    team = Namespace(quotas)
+    team.quota({"gpus": 16}, budget={"gpuHours": 1000})
+    assert eventually(lambda: team.used() is not None)
+    begun = time()
+    team.pod("train", 8)
+    assert uses(team, 8)
+    sleep(FOLLOW_SECONDS + 1)  # the follower knows the ledger
+    kill(quotas, leader)
+    brief = -time()
+    team.pod("brief", 6)
+    sleep(5)
+    team.delete_pod("brief")
+    brief += time()
+    leader.start()
+    sleep(OVERLAP_SECONDS)
+    kill(quotas, follower)
+    assert eventually(partial(is_leader, leader), seconds=LEASE_SECONDS + 20)
+    team.pod("another", 1)  # something to write
+    assert uses(team, 9)
+    found = spending_of(team)
+    truth = 8 * (found.until / 1000 - begun) + 6 * brief
+    assert not any(found.unknown.values())
+    assert found.spent["gpus"] / 1e6 == pytest.approx(truth, abs=12), "each change is seen within a second"
 
 
 def spending_of(team: Namespace) -> Spending:
