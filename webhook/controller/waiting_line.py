@@ -92,6 +92,8 @@ class WaitingLine:
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()
+        self._lifted: dict[str, dict[str, int]] = {}
+        """By namespace: the uids and versions of the pods whose gates this process removed, until the watch shows it."""
         self._aside: dict[str, _Aside] = {}
         self._ended: dict[str, deque[_Ended]] = {}
         self._replacing: dict[str, set[str]] = {}
@@ -149,6 +151,7 @@ class WaitingLine:
         if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
+            self._lifted.pop(namespace, None)
             return None
         demand_of = self._demand_of(ledger)
         if demand_of is None:
@@ -176,10 +179,14 @@ class WaitingLine:
     def start(self, namespace: str, uids: Iterable[str]) -> None:
         """Remove the gates of these pods, in other threads."""
         pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
+        with self._lock:
+            lifted = self._lifted.get(namespace, {})
+            for uid in lifted.keys() - pods.keys():
+                del lifted[uid]
         for uid in uids:
             pod = pods.get(uid)
             with self._lock:
-                if pod is None or uid in self._lifting:
+                if pod is None or uid in self._lifting or lifted.get(uid) == pod.version:
                     continue
                 self._lifting.add(uid)
             self._pool.submit(self._lift, pod)
@@ -330,6 +337,7 @@ class WaitingLine:
             self._api.patch(path, msgspec.json.encode(patch), content_type=JSON_PATCH, timeout=LIFT_SECONDS)
             with self._lock:
                 self._aside.pop(pod.uid, None)
+                self._lifted.setdefault(pod.namespace, {})[pod.uid] = pod.version
             self._reports.started(pod)
         except (errors.Conflict, errors.NotFound):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
