@@ -19,9 +19,10 @@ import msgspec
 from policies.pods.pod import Metadata, OwnerReference, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind, plural
+from webhook.controller.owners import ObjectView, object_path
 from webhook.workloads.counts import is_staged
 from webhook.workloads.gangs import (
     SCHEDULING,
@@ -54,10 +55,6 @@ class KnownGang(msgspec.Struct, frozen=True):
     size: int
 
 
-class _Object(View, frozen=True):
-    metadata: Metadata = Metadata()
-
-
 class _GangPolicy(View, frozen=True):
     min_count: int = 0
 
@@ -84,11 +81,11 @@ class _GroupSpec(_Group, frozen=True):
     pod_groups: tuple[_Group, ...] = ()
 
 
-class _GroupObject(_Object, frozen=True):
+class _GroupObject(ObjectView, frozen=True):
     spec: _GroupSpec = _GroupSpec()
 
 
-_OBJECT = msgspec.json.Decoder(_Object)
+_OBJECT = msgspec.json.Decoder(ObjectView)
 _GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
 
 
@@ -113,7 +110,7 @@ class _Workload(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What was found, until when it counts, and since when it was looked for (monotonic). `pods` is how many pods have the source."""
+    """What was found, until when it counts, since when it was looked for (monotonic), and how many pods have the source."""
 
     gang: KnownGang | None
     until: float
@@ -235,12 +232,7 @@ class Gangs:
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
         row = self._configuration().workload_kinds.get((api_version.rpartition("/")[0], kind))
-        group, _, version = api_version.rpartition("/")
-        # The API server takes any version in an ownerReference, such as `v1?watch=true&`.
-        above = ("/apis", group, version) if group else ("/api", version)
-        return self._api.get(
-            api_path(*above, "namespaces", namespace, row.plural if row else plural(kind), name)
-        )
+        return self._api.get(object_path(namespace, api_version, row.plural if row else plural(kind), name))
 
 
 def _smaller(before: Mapping[GangSource, _Known], pods: Mapping[GangSource, int]) -> set[KnownGang]:

@@ -17,7 +17,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.build import minor_version
 from tests.controlplane.client import accepted
 
-
 SMALLER_SECONDS = 10
 """On a busy machine. A size that no pod shows as changed is read again after 30 s only."""
 

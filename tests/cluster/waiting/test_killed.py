@@ -85,9 +85,7 @@ def test_a_gang_starts_whole_though_the_controller_is_killed(
     team.pod("rival")
     assert all(map(team.waits, [*names, "rival"]))
     configuration = load_directory(webhook.config)
-    with Running(
-        plane, lease=CONTROLLER, api=account_api(plane), configuration=configuration
-    ) as other:
+    with Running(plane, lease=CONTROLLER, api=account_api(plane), configuration=configuration) as other:
         assert not other.leader.is_leader
         team.delete_pod("holder")
         assert eventually(lambda: killed.exit_status() is not None), killed.log()

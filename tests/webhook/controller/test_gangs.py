@@ -211,7 +211,7 @@ def test_a_gang_is_read_again_after_a_while(server: ApiServer, clock: Clock) -> 
     assert found.size == 6
 
 
-def test_a_gang_that_has_fewer_pods_is_read_again(server: ApiServer, clock: Clock) -> None:
+def test_a_gang_that_has_fewer_pods_is_read_again(server: ApiServer) -> None:
     server.answer = answering({JOB: job(4)})
     gangs = gangs_of(server)
     for pods in (3, 4, 4):
@@ -221,7 +221,7 @@ def test_a_gang_that_has_fewer_pods_is_read_again(server: ApiServer, clock: Cloc
     assert gangs.find("team", 3 * [JOB_SOURCE]) == {JOB_SOURCE: KnownGang("Job/train", 2)}
 
 
-def test_a_jobset_that_has_fewer_jobs_is_read_again(server: ApiServer, clock: Clock) -> None:
+def test_a_jobset_that_has_fewer_jobs_is_read_again(server: ApiServer) -> None:
     jobs = [GangSource("batch/v1", "Job", name) for name in ("first", "second")]
     owned = {at("batch/v1", "jobs", each.name): job(4, owner=OF_JOBSET) for each in jobs}
     server.answer = answering({**owned, JOBSET: jobset((2, 4, GPU))})
