@@ -43,9 +43,9 @@ def test_a_job_that_is_made_again_is_the_last_in_line(jobs: Line) -> None:
 
     accepted(jobs.client.post(path, job("train", 1)))
     assert jobs.starts(eventually(pod))
-    jobs.pod("first")
-    jobs.pod("second")
-    time.sleep(1.1)  # a creationTimestamp has whole seconds
+    for name in ("first", "second"):
+        jobs.pod(name)
+        time.sleep(1.1)  # a creationTimestamp has whole seconds
     assert jobs.client.delete(f"{path}/train?propagationPolicy=Foreground")[0] == 200
     assert eventually(lambda: not pod() and jobs.client.get(f"{path}/train")[0] == 404)
     accepted(jobs.client.post(path, job("train", 1)))
