@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import Team
@@ -65,6 +66,8 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    scarce: Mapping[str, bool] = {}
+    marks: Marks = {}
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
@@ -94,7 +97,7 @@ class _Object(Identified, frozen=True):
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
-_LEDGER = msgspec.json.Decoder(_Ledger)
+_LEDGER = msgspec.json.Decoder(_Ledger, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM = msgspec.json.Decoder(Team, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
