@@ -31,6 +31,7 @@ from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.owners import Owners
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import (
@@ -38,7 +39,6 @@ from webhook.controller.records import (
     QUOTAS,
     ClaimHistory,
     LedgerReader,
-    PodRecord,
     ledgers,
 )
 from webhook.controller.team_reconciler import Outcome, TeamReconciler
@@ -137,7 +137,7 @@ class Controller:
         self._reports = WaitingReports(
             self._events.put,
             metrics,
-            self._log_started,
+            self._usage.started if self._usage else lambda _pod: None,
             lambda namespace: self._statuses.changed(namespace),  # noqa: PLW0108 - made below
         )
         self._statuses = QuotaStatusWriter(
@@ -161,6 +161,7 @@ class Controller:
             api,
             self.usage_cache,
             Gangs(api, lambda: self._configuration),
+            Owners(api, lambda: self._configuration),
             self._reports,
             self._queue_of,
             self._queue.add,
@@ -371,10 +372,6 @@ class Controller:
         if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.counted(holding)
 
-    def _log_started(self, pod: PodRecord) -> None:
-        if self._usage is not None:
-            self._usage.started(pod)
-
     def _ended(self, digest: str, holding: Holding) -> None:
         own = self.usage_cache.own
         if digest == own.digest:
@@ -407,7 +404,7 @@ class Controller:
 
     def _follow_budgets(self) -> None:
         now = monotonic()
-        if now - self._followed_at >= FOLLOW_SECONDS:
+        if now - self._followed_at >= FOLLOW_SECONDS and not self.unready():
             self._followed_at = now
             self.usage_cache.follow(self.observed.ledgers())
 

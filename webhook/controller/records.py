@@ -24,16 +24,17 @@ from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.documents import PLURAL
-from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import (
+    EPOCH_OBJECT,
     LedgerObjectError,
     TeamObjects,
     VersionedTeamLedgers,
     decode_ledger_object,
     is_team_object,
 )
+from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.store import VersionedLedger
-from webhook.workloads.gangs import GangSource, gang_source
+from webhook.workloads.gangs import GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
 """A pod that has held quota without a node for so long is shown to administrators: nodes that are coming take a few minutes."""
@@ -75,6 +76,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
 
     `ended` is when the last container of a terminal pod ended, "" if its status does not say so.
     `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
+    `owner` is its controller as its metadata name it, which may not exist.
     """
 
     node_name: str
@@ -84,6 +86,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     has_succeeded: bool = False
     extended_claim: str
     gang_source: GangSource | None = None
+    owner: GangSource | None = None
     waiting: WaitingPod | None = None
 
     @property
@@ -197,6 +200,7 @@ class RecordReader:
             has_succeeded=pod.has_succeeded,
             extended_claim=extended.resource_claim_name if extended else "",
             gang_source=gang_source(pod),
+            owner=owner_source(pod.metadata or Metadata()),
             waiting=waiting,
         )
         if has_claim or waiting is not None:
@@ -411,5 +415,8 @@ class LedgerReader:
 
 
 def ledgers(installation: str) -> Resource:
-    """Return the collection of the ledgers of an installation. They are all in its namespace."""
-    return Resource(f"/apis/{API_VERSION}/namespaces/{installation}", LEDGERS, in_full=True)
+    """Return the collection of the ledgers of an installation. They are all in its namespace, beside the epoch."""
+    selector = f"metadata.name!={EPOCH_OBJECT}"
+    return Resource(
+        f"/apis/{API_VERSION}/namespaces/{installation}", LEDGERS, field_selector=selector, in_full=True
+    )

@@ -73,8 +73,16 @@ _shared = lru_cache(maxsize=SOURCES)(GangSource)
 def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "") -> GangSource | None:
     """Return the source; None if no object can have that name. An annotation or ownerReference may have any text."""
     others = api_version, kind, part, uid
-    is_possible = is_dns_subdomain(name) and max(map(len, others)) <= LONGEST_NAME
+    is_possible = is_dns_subdomain(name) and all(
+        each.isprintable() and len(each) <= LONGEST_NAME for each in others
+    )
     return _shared(api_version, kind, name, part, uid) if is_possible else None
+
+
+def owner_source(metadata: Metadata) -> GangSource | None:
+    """Return the controller that an object names. None without one, or if no object can have that name."""
+    owner = controller_of(metadata)
+    return _source(owner.api_version, owner.kind, owner.name, uid=owner.uid) if owner else None
 
 
 def gang_source(pod: Pod) -> GangSource | None:
