@@ -119,6 +119,11 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
+def namespaces_option(left_out: str = "all that you may read, else the context's") -> Callable[[F], F]:
+    text = f"A namespace, also several times; left out: {left_out}."
+    return click.option("-n", "--namespace", "namespaces", multiple=True, help=text)
+
+
 def prometheus_options(purpose: str) -> Callable[[Command], Command]:
     """Return the options of a Prometheus; the command gets them as `prometheus`, None without an address."""
 
@@ -250,12 +255,4 @@ prices_option = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="YAML with a currency and prices of GPU-hours: of classes, and a default.",
-)
-
-namespaces_option = click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    help="A namespace, also several times; left out: all that you may read, else the context's.",
 )

@@ -12,6 +12,7 @@ from webhook.commands.options import (
     Window,
     cluster_options,
     config_option,
+    namespaces_option,
     now_option,
     output_option,
     prices_option,
@@ -29,13 +30,7 @@ MAX_SHOWN = 40
 
 
 @click.command()
-@click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    help="A namespace, also several times; left out: the context's.",
-)
+@namespaces_option("the context's")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
 @click.option(
     "--window", type=Window(), default="14d", help="How far back peaks are read: days or hours, 14d or 36h."
