@@ -49,10 +49,10 @@ class ClusterChoice(NamedTuple):
 
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
-        """Give a client of the cluster. If it, or its documents, cannot be used, the command ends with exit status 2."""
+        """Give a client of the cluster. If it, its documents or a Prometheus cannot be used, the command exits with 2."""
         try:
             yield ApiClient(load_access(*self))
-        except (AccessError, errors.ApiError, ConfigurationError) as error:
+        except (AccessError, errors.ApiError, ConfigurationError, PrometheusError) as error:
             fail(error)
 
 

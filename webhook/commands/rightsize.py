@@ -17,9 +17,9 @@ from webhook.commands.options import (
     prices_option,
     prometheus_options,
 )
-from webhook.commands.output import Screen, end_with, fail, print_as
+from webhook.commands.output import Screen, end_with, print_as
 from webhook.configuration.loader import ConfigurationError
-from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.prometheus.client import Prometheus
 from webhook.tools.prices import Prices, money, read_prices
 from webhook.tools.rightsize.sizing import Size, Suggestion
 from webhook.tools.rightsize.workloads import IDLE, SizedWorkload, SizeReport, read_sizes
@@ -78,8 +78,6 @@ def rightsize(
             )
     except ConfigurationError as error:
         end_with(error.problems, "; nothing was read")
-    except PrometheusError as error:
-        fail(error)
     print_as(output, document(report, priced), lambda screen: print_text(screen, report, priced))
 
 
