@@ -90,8 +90,8 @@ def usage(
 ) -> None:
     """Add up GPU-hours from the audit logs of both processes.
 
-    A FILE may be packed (gzip); without any, standard input is read. A pod counts as long as it holds its quota: from its creation, or
-    from its start if it waited in line, to its end.
+    A FILE may be packed (gzip); without any, standard input is read. A pod counts as long as it holds its quota: from its
+    creation, or from its start if it waited in line, to its end.
 
     Exit codes: 0; 1 if no line counts a pod, or a FILE has no line of an audit log, or is cut; 2 if a FILE, the prices or
     Prometheus cannot be read, or a class has no price.
