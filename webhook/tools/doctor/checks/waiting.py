@@ -46,7 +46,7 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         names = [each.title for found in by_namespace.values() for each in found]
         message = f"wait in line for quota ({few(names)}), and no controller leads that would start them"
         remedy = f"start the controller ({CONTROLLER}); in an emergency: gpu-admission pause, then gpu-admission release --all"
-        yield failure("waiting-without-controller", f"{len(names)} pods", message, remedy)
+        yield failure("waiting-without-controller", "pods", message, remedy)
         return
     quotas = {record.namespace: record for record in cluster.decoded(QUOTAS.path(), decode_quota)}
     for namespace, pods in sorted(by_namespace.items()):
@@ -68,7 +68,7 @@ def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
         if any(flag.startswith("--kubeconfig") for it in spec["containers"] for flag in it.get("args") or ()):
             user = "the user of its --kubeconfig"
         if user != expected:
-            message = f"runs as {user}, and the webhook puts the gates of pods that wait back for all but {expected}"
+            message = f"must run as {expected}: the webhook puts back the gates that {user} removes"
             remedy = f"run it in {own} with serviceAccountName: {CONTROLLER}, without --kubeconfig"
             yield failure("controller-user", f"Deployment/{name} in {namespace}", message, remedy)
 
