@@ -120,6 +120,7 @@ class TeamReconciler:
                         # It left already: this finds where its ledger is now.
                         self._leave(place, namespace, outcomes)
                 due = [name for name in due if outcomes[name] is None]
+                known = {name: known[name] for name in due if name in known}
                 if stored is None:
                     return
                 if stored.team_ledgers.team != spec:  # it may have other dimensions

@@ -130,6 +130,24 @@ def test_what_others_did_not_change_meanwhile_is_not_counted_again() -> None:
     assert scene.writes == 2, "that of the replica, and the counts"
 
 
+def test_what_was_counted_of_a_namespace_that_left_meanwhile_does_not_come_back() -> None:
+    """As after a leader was stopped: another one moved the ledger, which would be decided on in two places."""
+
+    def leave(scene: Scene) -> None:
+        scene.world.belongs["cv"] = ""
+        other = Controller(scene.world, crashes=False)
+        for name in (PLACE, "cv"):
+            other.reconcile(name)
+        assert "cv" not in scene.team().ledgers
+
+    def test(scene: Scene) -> None:
+        scene.during = [lambda: leave(scene)]
+        scene.reconcile("cv")
+        assert sorted(scene.team().ledgers) == ["nlp", "prod"]
+
+    run(test)
+
+
 def test_who_writes_all_the_time_delays_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     now: Iterator[int] = iter(range(0, 1000, 3))
     monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: next(now))
