@@ -66,6 +66,39 @@ def _over(write: Write, name: str, before: Row, row: Row) -> Iterator[str]:
             yield f"revision {write.revision}: {name} reserves {new}: {together} of {team.hard} of {team.name}"
 
 
+def unreserved(facts: Facts) -> Iterator[str]:
+    """Yield the pods that began to hold quota under a counted ledger in which they never were.
+
+    Apart are those of a time in which the rule did not deny.
+    """
+    rows = {name: list(_rows(facts, name)) for name in facts.namespaces}
+    for name, space in facts.namespaces.items():
+        known, position, row = dict[str, int](), 0, Row({})
+        for before, after, revision, at in zip(
+            space.states, space.states[1:], space.revisions[1:], space.times[1:], strict=False
+        ):
+            while position < len(rows[name]) and rows[name][position][0] < revision:
+                row = rows[name][position][1]
+                known |= {entry.uid: entry.gpus for entry in row.entries if entry.gpus}
+                position += 1
+            if row.is_counted and not facts.is_warned(name, at):
+                yield from (
+                    f"revision {revision}: {name}/{pod.name} ({pod.gpus})"
+                    for uid, pod in after.items()
+                    if pod.holds and not (uid in before and before[uid].holds)
+                    if known.get(uid, 0) < pod.gpus
+                )
+
+
+def _rows(facts: Facts, name: str) -> Iterator[tuple[int, Row]]:
+    """Yield what decides for a namespace, from which revision on. Nothing decides once its ledger is gone."""
+    for write in facts.writes:
+        if name in write.rows:
+            yield write.revision, write.rows[name]
+        elif write.gone == name:
+            yield write.revision, Row({})
+
+
 def largest_excess(facts: Facts) -> dict[str, int]:
     """Return by how much what a counted row says was above its limits at most; for the report."""
     most: dict[str, int] = {}

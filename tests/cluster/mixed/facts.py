@@ -13,8 +13,9 @@ from tests.cluster.mixed.recording import Timed
 
 OUR_GATE = "gpu-admission.dev/quota"
 TEAM = "clustergpuquota."
-_PODS, _JOBS = "/registry/pods/", "/registry/jobs/"
 _OURS = "/registry/gpu-admission.dev/"
+WARN_SECONDS = 3.0
+_NEVER = float("inf")
 _DEFAULT_QUEUE = {"order": "StrictFIFO", "preferReplacements": True}
 
 
@@ -126,12 +127,10 @@ class Row:
 
     @property
     def entries(self) -> list[Entry]:
-        return [
-            _entry(each, head) for head, ids in _lines(self.text.get("reservations", "")) for each in ids
-        ]
+        return [_entry(each, head) for head, ids in _lines(self.text.get("reservations", "")) for each in ids]
 
     def reserved(self, without: Iterable[str] = ()) -> int:
-        """Return what is reserved, of creations of one name the largest less what is stored; without what is held for these uids."""
+        """Return what is reserved, without what is held for these uids. Of creations of one name the largest counts."""
         left_out, by_name, reserved = set(without), dict[str, int](), 0
         for entry in self.entries:
             if entry.lift and entry.uid in left_out:
@@ -190,6 +189,8 @@ class Write(NamedTuple):
     at: float
     rows: Mapping[str, Row]
     team: TeamRow | None
+    gone: str = ""
+    """The namespace whose ledger object was deleted."""
 
 
 @dataclass
@@ -200,13 +201,20 @@ class Facts:
     writes: list[Write] = field(default_factory=list)
     gangs: dict[str, int] = field(default_factory=dict)
     gone: dict[str, int] = field(default_factory=dict)
-    """By uid of such a Job: the revision of its deletion. Its pods are no gang any more, and are deleted after it."""
+    """By uid of a Job: the revision of its deletion. The garbage collector deletes its pods some tenths of a second later."""
     queues: dict[str, list[tuple[int, Mapping[str, Any]]]] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     """Uids of pods whose gate could not be removed at some time, of which an Event says so."""
 
-    def is_gang(self, owner: str, revision: int) -> bool:
-        return owner in self.gangs and revision < self.gone.get(owner, revision + 1)
+    warned: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """By namespace: from when to when a policy for it alone said `mode: warn`."""
+
+    def is_warned(self, namespace: str, at: float) -> bool:
+        """Whether the rule did not deny there, or had not for long: its documents take effect within WARN_SECONDS."""
+        return any(begin <= at <= end + WARN_SECONDS for begin, end in self.warned.get(namespace, ()))
+
+    def is_orphan(self, owner: str, revision: int) -> bool:
+        return owner in self.gone and self.gone[owner] < revision
 
     def queue(self, namespace: str, revision: int) -> Mapping[str, Any]:
         found = [queue for since, queue in self.queues.get(namespace, ()) if since <= revision]
@@ -214,38 +222,80 @@ class Facts:
 
 
 def read(events: Iterable[Timed]) -> Facts:
-    facts = Facts()
-    by_key: dict[str, str] = {}
-    for event, at in events:
-        key, value = event.key, event.value
-        if key.startswith(_PODS):
-            name = key.split("/")[3]
-            space = facts.namespaces.setdefault(name, Namespace())
-            state = dict(space.states[-1])
-            if value is None:
-                state.pop(by_key.get(key, ""), None)
-            else:
-                pod = read_pod(value)
-                state[pod.uid] = pod
-                by_key[key] = pod.uid
-            space.revisions.append(event.revision)
-            space.states.append(state)
-            space.times.append(at)
-        elif key.startswith(_JOBS) and value is None:
-            facts.gone[by_key.get(key, "")] = event.revision
-        elif key.startswith(_JOBS):
-            spec, by_key[key] = value["spec"], value["metadata"]["uid"]
-            is_gang = spec.get("completionMode") == "Indexed" and spec["completions"] == spec["parallelism"]
-            if is_gang and spec["parallelism"] > 1:
-                facts.gangs[value["metadata"]["uid"]] = spec["parallelism"]
-        elif key.startswith(f"{_OURS}gpuquotas/"):
-            queue = (value or {}).get("spec", {}).get("queue", {})
-            facts.queues.setdefault(key.split("/")[4], []).append((event.revision, queue))
-        elif key.startswith(f"{_OURS}gpuquotaledgers/") and value is not None:
-            facts.writes.append(_write(key.split("/")[5], event.revision, at, json.loads(value["ledger"])))
-        elif key.startswith("/registry/events/") and value is not None:
-            facts.denied.add((value.get("involvedObject") or value["regarding"])["uid"])
-    return facts
+    reader = _Reader()
+    for event in events:
+        reader.read(event)
+    return reader.facts
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self._uids: dict[str, str] = {}
+        """By the key of a pod or Job."""
+        self._kinds = {
+            "/registry/pods/": self._pod,
+            "/registry/jobs/": self._job,
+            f"{_OURS}gpuquotas/": self._quota,
+            f"{_OURS}gpupolicies/": self._policy,
+            f"{_OURS}gpuquotaledgers/": self._ledger,
+            "/registry/events/": self._event,
+        }
+
+    def read(self, each: Timed) -> None:
+        for start, of_kind in self._kinds.items():
+            if each.event.key.startswith(start):
+                of_kind(each, each.event.key.removeprefix(start).split("/"))
+
+    def _pod(self, each: Timed, path: list[str]) -> None:
+        (revision, key, value), at = each
+        space = self.facts.namespaces.setdefault(path[0], Namespace())
+        state = dict(space.states[-1])
+        if value is None:
+            state.pop(self._uids.get(key, ""), None)
+        else:
+            pod = read_pod(value)
+            state[pod.uid] = pod
+            self._uids[key] = pod.uid
+        space.revisions.append(revision)
+        space.states.append(state)
+        space.times.append(at)
+
+    def _job(self, each: Timed, _: list[str]) -> None:
+        (revision, key, value), _at = each
+        if value is None:
+            self.facts.gone[self._uids.get(key, "")] = revision
+            return
+        spec, uid = value["spec"], value["metadata"]["uid"]
+        self._uids[key] = uid
+        is_gang = spec.get("completionMode") == "Indexed" and spec["completions"] == spec["parallelism"]
+        if is_gang and spec["parallelism"] > 1:
+            self.facts.gangs[uid] = spec["parallelism"]
+
+    def _quota(self, each: Timed, path: list[str]) -> None:
+        queue = (each.event.value or {}).get("spec", {}).get("queue", {})
+        self.facts.queues.setdefault(path[0], []).append((each.event.revision, queue))
+
+    def _policy(self, each: Timed, _: list[str]) -> None:
+        spec = (each.event.value or {"spec": {}})["spec"]
+        warns = spec.get("rules", {}).get("gpu-quota", {}).get("mode") == "warn"
+        for name in spec.get("match", {}).get("namespaces", ()):
+            spells = self.facts.warned.setdefault(name, [])
+            if spells and spells[-1][1] == _NEVER:
+                spells[-1] = spells[-1][0], each.at
+            if warns:
+                spells.append((each.at, _NEVER))
+
+    def _ledger(self, each: Timed, path: list[str]) -> None:
+        (revision, _, value), at = each
+        if value is None:
+            self.facts.writes.append(Write(revision, at, {}, None, gone=path[1]))
+        else:
+            self.facts.writes.append(_write(path[1], revision, at, json.loads(value["ledger"])))
+
+    def _event(self, each: Timed, _: list[str]) -> None:
+        if (value := each.event.value) is not None:
+            self.facts.denied.add((value.get("involvedObject") or value["regarding"])["uid"])
 
 
 def _write(name: str, revision: int, at: float, text: Any) -> Write:

@@ -37,14 +37,16 @@ class Unit(NamedTuple):
         return sum(pod.gpus for pod in self.pods if pod.uid not in known)
 
     def __str__(self) -> str:
-        return f"{self.pods[0].name}{f' and {len(self.pods) - 1} more' if self.pods[1:] else ''} ({self.gpus})"
+        return (
+            f"{self.pods[0].name}{f' and {len(self.pods) - 1} more' if self.pods[1:] else ''} ({self.gpus})"
+        )
 
 
-def units(facts: Facts, pods: Pods, row: Row, revision: int) -> list[Unit]:
+def units(facts: Facts, pods: Pods, lifts: Mapping[str, str], revision: int) -> list[Unit]:
     """Return who waits, in line: each pod by itself, or the pods of a gang of which none has started."""
-    lifts, singles, gangs = row.lifts, list[Unit](), dict[str, list[Pod]]()
+    singles, gangs = list[Unit](), dict[str, list[Pod]]()
     for pod in sorted((pod for pod in pods.values() if pod.is_in_line), key=lambda pod: pod.place):
-        if facts.is_gang(pod.owner, revision):
+        if pod.owner in facts.gangs and not facts.is_orphan(pod.owner, revision):
             gangs.setdefault(pod.owner, []).append(pod)
         else:
             singles.append(Unit((pod,), 1, continues=False))
@@ -73,7 +75,7 @@ class Place:
     together: int
     is_strict: bool
     aside: set[str]
-    """Pods that may stand aside, because the removal of their gate was denied at some time; but they were held for now."""
+    """Pods that may start or not: the removal of their gate was denied at some time, or their Job was deleted just now."""
 
     def head(self) -> Unit | None:
         """Return the first unit that its own quota lets start, None if there is none or nobody may pass the first one."""
@@ -110,17 +112,18 @@ def places(facts: Facts, write: Write, new: Mapping[str, set[str]]) -> dict[str,
         unheld = new.get(name, set())
         limits = [row.hard]
         if (team := write.team) is not None and team.hard is not None:
-            limits.append(
-                team.hard - sum(gpus for other, gpus in team.guaranteed.items() if other != name)
-            )
+            limits.append(team.hard - sum(gpus for other, gpus in team.guaranteed.items() if other != name))
+        lifts = {uid: lift for uid, lift in row.lifts.items() if uid not in unheld}
+        pods = facts.namespaces[name].at(row.revision)
+        orphans = {uid for uid, pod in pods.items() if facts.is_orphan(pod.owner, write.revision)}
         found[name] = Place(
-            units(facts, facts.namespaces[name].at(row.revision), row, write.revision),
-            set(row.lifts) - unheld,
+            units(facts, pods, lifts, write.revision),
+            set(lifts),
             row.hard,
             min((limit for limit in limits if limit is not None), default=None),
             row.used + row.reserved(unheld),
             facts.queue(name, write.revision)["order"] == "StrictFIFO",
-            facts.denied - unheld,
+            (facts.denied | orphans) - unheld,
         )
     return found
 
@@ -131,8 +134,6 @@ class Order:
 
     held: int = 0
     passed: list["Passed"] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    """Writes that left quota free for which the first one waits; the next write mostly holds it."""
 
 
 class Passed(NamedTuple):
@@ -161,18 +162,16 @@ def order(facts: Facts) -> Order:
             lines = places(facts, write, new)
             first = {name: str(line.units[0]) if line.units else "nobody" for name, line in lines.items()}
             wanted = _turn(write.team, lines)
-            for name in new:
-                if early := new[name] - wanted.get(name, set()):
-                    pods = facts.namespaces[name].at(write.rows[name].revision)
-                    passed = tuple(pods[uid] for uid in early if uid in pods)
-                    lacking = {
-                        other: [_name(facts, write, other, uid) for uid in uids - new.get(other, set())]
-                        for other, uids in wanted.items()
-                    }
-                    words = f"{ {other: names for other, names in lacking.items() if names} } (first {first})"
-                    seen.passed.append(Passed(write, name, passed, words))
-                if late := wanted.get(name, set()) - new[name]:
-                    seen.unused.append(f"revision {write.revision}: {name}: {len(late)} pods")
+            lacking = {
+                name: [_name(facts, write, name, uid) for uid in uids - new.get(name, set())]
+                for name, uids in wanted.items()
+            }
+            words = f"{ {name: names for name, names in lacking.items() if names} } (first {first})"
+            for name, uids in new.items():
+                pods = facts.namespaces[name].at(write.rows[name].revision)
+                early = tuple(pods[uid] for uid in uids - wanted.get(name, set()) if uid in pods)
+                if early:
+                    seen.passed.append(Passed(write, name, early, words))
     return seen
 
 
@@ -194,9 +193,7 @@ def _turn(team: TeamRow | None, lines: Mapping[str, Place]) -> dict[str, set[str
         line, unit = lines[name], heads[name]
         after = line.together + unit.lacks(line.held)
         is_guaranteed = team is not None and after <= team.guaranteed.get(name, 0)
-        has_room = (
-            team is None or team.hard is None or sum(taken.values()) - taken[name] + after <= team.hard
-        )
+        has_room = team is None or team.hard is None or sum(taken.values()) - taken[name] + after <= team.hard
         if has_room and (is_guaranteed or not is_blocked):
             wanted[name] |= {pod.uid for pod in unit.pods if pod.uid not in line.held}
             line.hold(unit)
@@ -255,50 +252,70 @@ def _ends(space: Namespace) -> Iterator[End]:
                 yield End(pod.owner, pod.gpus, at)
 
 
-class Half(NamedTuple):
-    """A gang of which a part had started for so long. `began` is when its first pod did."""
+class Spell(NamedTuple):
+    """From when on, and for how many seconds, something was so in a namespace that is to last for a moment only."""
 
     namespace: str
-    job: str
     began: float
     seconds: float
-    started: str
+    what: str
 
 
-def halves(facts: Facts) -> list[Half]:
-    """Return for each gang of which pods started how long some of the others waited."""
-    found = []
+def halves(facts: Facts) -> Iterator[Spell]:
+    """Yield for each gang how long some of its pods waited while others had started."""
     for name, space in facts.namespaces.items():
         began: dict[str, float] = {}
         for state, at in zip(space.states, space.times, strict=True):
-            by_job: dict[str, list[Pod]] = {}
-            for pod in state.values():
-                if pod.owner in facts.gangs:
-                    by_job.setdefault(pod.owner, []).append(pod)
-            for job, pods in by_job.items():
-                wait = [pod for pod in pods if pod.is_in_line]
-                started = sum(not pod.waits for pod in pods)
-                if started and wait:
-                    began.setdefault(job, at)
-                elif job in began:
-                    found.append(
-                        Half(name, job, began[job], at - began.pop(job), f"{started} of {facts.gangs[job]}")
-                    )
-            for job in began.keys() - by_job.keys():
-                found.append(Half(name, job, began[job], at - began.pop(job), "gone"))
+            half = dict(_half_gangs(facts, state))
+            for job in began.keys() - half.keys():
+                yield Spell(name, began[job], at - began.pop(job), f"a part of gang {job} started")
+            for job in half:
+                began.setdefault(job, at)
+
+
+def _half_gangs(facts: Facts, pods: Pods) -> Iterator[tuple[str, bool]]:
+    by_job: dict[str, list[Pod]] = {}
+    for pod in pods.values():
+        if pod.owner in facts.gangs:
+            by_job.setdefault(pod.owner, []).append(pod)
+    for job, members in by_job.items():
+        if any(pod.is_in_line for pod in members) and not all(pod.waits for pod in members):
+            yield job, True
+
+
+def idle(facts: Facts) -> Iterator[Spell]:
+    """Yield how long quota was free for a pod whose turn it was, by what controllers wrote."""
+    began: dict[str, float] = {}
+    for write in facts.writes:
+        wanted = _turn(write.team, places(facts, write, {}))
+        for name in write.rows:
+            if wanted.get(name):
+                began.setdefault(name, write.at)
+            elif name in began:
+                yield Spell(
+                    name, began[name], write.at - began.pop(name), "quota is free for the first in line"
+                )
+
+
+def late(
+    facts: Facts, spells: Iterable[Spell], faults: Sequence[tuple[float, float]], seconds: float
+) -> list[Spell]:
+    """Return what lasted for longer than that, from the first count of its namespace on that came after a fault."""
+    found = []
+    for spell in spells:
+        limit = spell.began
+        for begin, end in sorted(faults):
+            if begin <= limit + seconds and end > limit:
+                counts = (
+                    write.at
+                    for write in facts.writes
+                    if write.at >= end
+                    if (row := write.rows.get(spell.namespace)) is not None and row.is_counted
+                )
+                limit = next(counts, end)
+        if spell.began + spell.seconds > limit + seconds:
+            found.append(spell)
     return found
-
-
-def late(facts: Facts, half: Half, faults: Sequence[tuple[float, float]], seconds: float) -> bool:
-    """Whether a gang was half for longer than that, from the first count of its namespace on that came after a fault."""
-    limit = half.began
-    for begin, end in sorted(faults):
-        if begin <= limit + seconds and end > limit:
-            counts = (
-                write.at for write in facts.writes if write.at >= end and half.namespace in write.rows
-            )
-            limit = next(counts, end)
-    return half.began + half.seconds > limit + seconds
 
 
 class Denial(NamedTuple):
@@ -329,24 +346,30 @@ def unfounded(facts: Facts, denials: Iterable[Denial], lookback: "Lookback") -> 
 
 
 def broken_guarantees(facts: Facts, denials: Iterable[Denial], lookback: "Lookback") -> list[Denial]:
-    """Return the denials of pods that fitted the guarantee of their namespace, by what was stored and in flight, all the time."""
+    """Return the denials of pods that fitted the guarantee of their namespace beside all that it held at some time before."""
     found = []
     for denial in denials:
-        space = facts.namespaces.get(denial.namespace)
+        space = facts.namespaces.get(denial.namespace, Namespace())
         since, until = lookback(denial.began), denial.ended
         rows = [
             (write.rows[denial.namespace], write.team.guaranteed.get(denial.namespace, 0))
             for write in facts.writes
             if write.team is not None and denial.namespace in write.rows and since <= write.at <= until
         ]
-        if space is None or not rows:
+        if not rows:
             continue
         stored = {uid for state in space.states for uid in state}
         in_flight = max(
             sum(entry.gpus for entry in row.entries if entry.uid not in stored) for row, _ in rows
         )
-        held = [gpus for (at, gpus), end in zip(space.used_over_time, [*space.times[1:], until], strict=True) if end >= since and at <= until]
-        if max(held, default=0) + in_flight + denial.gpus <= min(guaranteed for _, guaranteed in rows):
+        ends = [*space.times[1:], until]
+        states = [
+            state
+            for state, began, end in zip(space.states, space.times, ends, strict=True)
+            if end >= since and began <= until
+        ]
+        held = {uid: pod.gpus for state in states for uid, pod in state.items() if pod.holds}
+        if sum(held.values()) + in_flight + denial.gpus <= min(guaranteed for _, guaranteed in rows):
             found.append(denial)
     return found
 

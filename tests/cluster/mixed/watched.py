@@ -1,6 +1,7 @@
-"""`gpu-admission controller` for tests: `python -m … [traced] --kubeconfig …`. It dies in the middle of its work if a file says so.
+"""`gpu-admission controller` for tests: `python -m … [traced] --kubeconfig …`.
 
-With `traced` it says every few seconds how much memory its objects take. Its Lease runs out after 5 s, so that the other controller takes over sooner.
+It dies in the middle of its work if a file says so. With `traced` it writes every few seconds how much memory its objects take.
+Its Lease runs out after 5 s, so that the other controller takes over sooner.
 """
 
 import gc
@@ -26,12 +27,12 @@ DIE = "die"
 
 
 def watch() -> None:
-    """Print the seconds since 1970, the bytes that Python has allocated, and the resident memory in KiB."""
+    """Write the seconds since 1970, the bytes that Python has allocated, and the resident memory in KiB."""
     while True:
         gc.collect()
         memory = psutil.Process().memory_info().rss // 1024
         allocated, _ = tracemalloc.get_traced_memory()
-        print(f"{MARK}{time.time():.1f} {allocated} {memory}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{MARK}{time.time():.1f} {allocated} {memory}\n")
         time.sleep(EVERY)
 
 

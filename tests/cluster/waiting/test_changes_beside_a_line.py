@@ -105,7 +105,7 @@ def test_a_class_that_is_edited_while_pods_of_a_team_wait(readable: ControlPlane
     """Half as much for each card lets twice as many start. Once it is whole again, nobody starts before it fits."""
     client = readable.client()
     team = Team(readable, 4, "a", "b")
-    a, b = lines = list(team.lines.values())
+    lines, b = list(team.lines.values()), team.lines["b"]
     in_force(b, {"gpus": "3"})
     assert eventually(lambda: b.ledger_object().hard == {"gpus": Fraction(3)})
     names = [f"pod-{number}" for number in range(5)]
@@ -113,7 +113,7 @@ def test_a_class_that_is_edited_while_pods_of_a_team_wait(readable: ControlPlane
         for line in lines:
             line.pod(name, nodeSelector={"accelerator": T4})
     assert started(lines, names) == 4
-    versions = {version: BUILT_IN for version in catalogues(lines)}
+    versions = dict.fromkeys(catalogues(lines), BUILT_IN)
 
     classes = f"/apis/{API_VERSION}/gpuclasses"
     accepted(client.post(classes, HALF_T4))
@@ -181,8 +181,7 @@ def test_the_longest_runtime_holds_for_pods_that_come_later_than_those_that_wait
     apply(readable, BOUNDED.format(team.name, 1, 1))
     assert eventually(lambda: _deadline(readable, a) == HOUR)
     assert a.waits("next")
-    late = {"restartPolicy": "Never", "activeDeadlineSeconds": 8 * HOUR}
-    status, answer = b.create(gpu_pod("late", **late))
+    status, answer = b.create(gpu_pod("late", restartPolicy="Never", activeDeadlineSeconds=8 * HOUR))
     assert (status, "1h" in answer["message"]) == (403, True), answer
 
     for line, name, ends in ((b, "long", "first"), (a, "next", "second")):
