@@ -7,6 +7,7 @@ import time
 
 from tests.cluster.availability.test_controllers import is_leader
 from tests.cluster.controllers import eventually
+from tests.cluster.mixed.tenants import KINDS
 from tests.cluster.mixed.watched import DIE
 from tests.cluster.mixed.world import QUEUE, Change, Fault, World, label
 from tests.cluster.quota.teams import TEAMS
@@ -91,6 +92,13 @@ def replace_a_quota(world: World, _: random.Random) -> None:
     world.remake()
 
 
+def make_a_quota_again(world: World, draw: random.Random) -> None:
+    """Delete a quota, and create it again some seconds later. Meanwhile nothing limits its namespace."""
+    world.tenants["again"].delete_quota()
+    time.sleep(draw.uniform(1.0, 4.0))
+    world.tenants["again"].quota(**KINDS["again"].spec)
+
+
 def switch_the_rule(world: World, draw: random.Random) -> None:
     world.policy(draw.choice([QUEUE, {"mode": "enforce", "onExceeded": "Deny"}, {"mode": "warn"}]))
 
@@ -103,6 +111,7 @@ CHANGES: list[Change] = [
     lower_or_raise,
     replace_a_quota,
     lower_or_raise_a_team,
+    make_a_quota_again,
     move_a_namespace,
     switch_the_rule,
 ]

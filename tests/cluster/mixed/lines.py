@@ -169,7 +169,11 @@ def order(facts: Facts) -> Order:
             words = f"{ {name: names for name, names in lacking.items() if names} } (first {first})"
             for name, uids in new.items():
                 pods = facts.namespaces[name].at(write.rows[name].revision)
-                early = tuple(pods[uid] for uid in uids - wanted.get(name, set()) if uid in pods)
+                early = tuple(
+                    pods[uid]
+                    for uid in uids - wanted.get(name, set())
+                    if uid in pods and not facts.is_orphan(pods[uid].owner, write.revision)
+                )
                 if early:
                     seen.passed.append(Passed(write, name, early, words))
     return seen

@@ -32,6 +32,11 @@ class Kind:
     queues: bool = True
     deployments: int = 0
 
+    @property
+    def spec(self) -> JSON:
+        assert self.quota is not None
+        return self.quota
+
 
 KINDS = {
     "strict": Kind({"hard": {"gpus": 8}, "queue": WITHOUT}),
@@ -39,6 +44,7 @@ KINDS = {
     "replacing": Kind({"hard": {"gpus": 5}, "budget": BUDGET}, deployments=3),
     "denying": Kind({"hard": {"gpus": 6}}, queues=False),
     "remade": Kind({"hard": {"gpus": 6}, "queue": WITHOUT}),
+    "again": Kind({"hard": {"gpus": 6}, "queue": WITHOUT}),
     "ruled": Kind({"hard": {"gpus": 6}, "queue": WITHOUT}),
     "x-free": Kind(None, "x"),
     "x-own": Kind(

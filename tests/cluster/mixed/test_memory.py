@@ -28,11 +28,13 @@ from tests.controlplane.gpuquota import INSTALLATION, Namespace, install_quota_k
 from tests.controlplane.replicas import Replicas
 from webhook.cluster.objects import CONTROLLER
 
-MINUTES = float(os.environ.get("MEMORY_MINUTES", "12" if ALL_FAULTS else "2.5"))
+MINUTES = float(os.environ.get("GPU_ADMISSION_MEMORY_MINUTES", "12" if ALL_FAULTS else "2.5"))
 BEFORE, AFTER = ((4.0, 6.0), (10.0, 12.0)) if ALL_FAULTS else ((1.5, 1.8), (2.2, 2.5))
 """Minutes that are compared. Before that, what a controller remembers for a minute still grows."""
 LIVE = 6
 """Pods of a namespace at a time, of which its quota has room for four."""
+BUDGET = {"budget": {"gpuHours": 1000}} if ALL_FAULTS else {}
+"""The history of what a budget counts has 4,096 points at most, 2 MB, which are made in some minutes."""
 LEAK = 100.0
 """Bytes of objects that a pod leaves behind at most."""
 RESIDENT = 1.02
@@ -87,7 +89,7 @@ def churned() -> Iterator[tuple[list[Sample], list[Churn]]]:
         controller.start()
         spaces = [Namespace(plane, f"churned-{number}") for number in range(2)]
         for space in spaces:
-            in_force(space, {"gpus": "4"}, budget={"gpuHours": 1000})
+            in_force(space, {"gpus": "4"}, **BUDGET)
         team = Team(plane, "churned-team", 2)
         team.grant({"gpus": "8"}, guaranteed={team.namespaces[0].name: {"gpus": "2"}})
         team.await_force()

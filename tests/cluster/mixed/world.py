@@ -106,13 +106,8 @@ class World:
         spec = {"priority": 20, "match": {"namespaces": ["ruled"]}, "rules": {"gpu-quota": option}}
         accepted(self.client.apply(_policy("ruled", spec))[:2])
 
-    def quota(self, name: str, **more: Any) -> JSON:
-        quota = KINDS[name].quota
-        assert quota is not None
-        return gpu_quota(name, **{**quota, **more})
-
     def remake(self) -> None:
-        document = yaml.safe_dump(self.quota("remade"))
+        document = yaml.safe_dump(gpu_quota("remade", **KINDS["remade"].spec))
         self.plane.kubectl("replace", "--force", "-f", "-", stdin=document)
 
     def _change(self, changes: Sequence[Change], stopping: threading.Event) -> None:
@@ -184,7 +179,7 @@ class World:
         self.policy(QUEUE)
         for name, kind in KINDS.items():
             if kind.quota and self.client.get(quota_path(name))[0] == 404:
-                self.tenants[name].quota(**_spec(name))
+                self.tenants[name].quota(**kind.spec)
             elif kind.quota:
                 self.tenants[name].change_quota({"hard": kind.quota["hard"]})
         for team, spec in TEAM_SPECS.items():
@@ -198,12 +193,6 @@ def _not_zero(name: str, status: JSON) -> Iterator[str]:
             yield f"status of {name}: {key} {status[key]}"
     if status.get("waiting", {}).get("pods"):
         yield f"status of {name}: waiting {status['waiting']}"
-
-
-def _spec(name: str) -> JSON:
-    quota = KINDS[name].quota
-    assert quota is not None
-    return dict(quota)
 
 
 def label(client: Client, namespace: str, team: str | None) -> None:
@@ -254,7 +243,7 @@ def _grant(world: World) -> None:
         if tenant.kind.team:
             label(world.client, name, tenant.kind.team)
         if tenant.kind.quota:
-            tenant.quota(**_spec(name))
+            tenant.quota(**tenant.kind.spec)
     accounts = [f"/api/v1/namespaces/{name}/serviceaccounts/default" for name in world.tenants]
     assert eventually(lambda: all(world.client.get(path)[0] == 200 for path in accounts), seconds=60)
     for tenant in world.tenants.values():
