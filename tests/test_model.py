@@ -28,9 +28,10 @@ from tests.webhook.quota import test_protocol_rules
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "tests" / "model" / "quota.pml"
 WAITING = MODEL.with_name("waiting.pml")
+APART = MODEL.with_name("apart.pml")
 BUDGET = MODEL.with_name("budget.pml")
 TEAMS = MODEL.with_name("teams.pml")
-TEXT = "".join(each.read_text() for each in (MODEL, WAITING, BUDGET, TEAMS))
+TEXT = "".join(each.read_text() for each in (MODEL, WAITING, APART, BUDGET, TEAMS))
 RULE, INSTANCE = (
     re.compile(r"^#ifndef (\w+)\n#define \1 1\n#endif$", re.MULTILINE),
     re.compile(r"^#ifdef (\w+)  ", re.MULTILINE),
@@ -86,10 +87,11 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
     ("model", "heading", "mutants"),
     [
         (WAITING, "Pods that wait in line", "WAITING_MUTANTS"),
+        (APART, "Objects apart from the line", "APART_MUTANTS"),
         (BUDGET, "Budgets", "BUDGET_MUTANTS"),
         (TEAMS, "Teams", "TEAMS_MUTANTS"),
     ],
-    ids=["waiting", "budget", "teams"],
+    ids=["waiting", "apart", "budget", "teams"],
 )
 def test_every_rule_of_a_section_is_taken_out_and_explained(model: Path, heading: str, mutants: str) -> None:
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]

@@ -16,6 +16,7 @@ Words:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
 
@@ -45,6 +46,13 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     gang: str = ""
     obstacle: "Standing | None" = None
     replaces: bool = False
+
+
+def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
+    """Yield the marks of the ledger as pods that wait since then."""
+    for key, mark in ledger.marks.items():
+        since = datetime.fromtimestamp(mark.since / 1000, UTC).isoformat(timespec="seconds")
+        yield Waiter(uid=key, demand=mark.demand, since=since.replace("+00:00", "Z"))
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -296,6 +304,8 @@ class NamespaceLine:
         self._spent, self._most = ledger.spent_keys(), ledger.most
         self._units = units[::-1]
         self._blocked, self._behind_team = False, False
+        self._lacking: dict[str, bool] = {}
+        self._scarce: dict[str, bool] = {}
         self._number = 0
         self._never: dict[int, Standing | None] = {}
         self._waits: dict[int, Standing] = {}
@@ -313,11 +323,12 @@ class NamespaceLine:
             self._stand(self._units.pop(), Standing.STARTING)
             self._find_head()
 
-    def wait_for_team(self, standing: Standing) -> bool:
-        """Let the head wait for the quota of the team: NEXT or BEHIND. Return whether nobody may pass it."""
+    def wait_for_team(self, standing: Standing, lacking: Iterable[str]) -> bool:
+        """Let the head wait for the quota of the team, which lacks these: NEXT or BEHIND. Return whether nobody may pass it."""
         # Nothing becomes free during a turn, so pods of equal demand behind it have to wait, too. One that nobody may pass
         # becomes the head all the same, so that the other namespaces wait for it.
         self._waits[id(self._units[-1].demand)] = standing
+        self._lacking = dict.fromkeys(lacking, True)
         blocks = self._stand(self._units.pop(), standing)
         self._behind_team |= blocks
         self._find_head()
@@ -329,7 +340,12 @@ class NamespaceLine:
         starting = (uid for uid, place in self._places.items() if place.standing is Standing.STARTING)
         lifts = tuple(uid for uid in starting if uid not in begun)
         for_team = sum(place.for_team for place in self._places.values())
-        ledger = replace(self.ledger, reservations=reservations, waiting_for_team=for_team)
+        ledger = replace(
+            self.ledger,
+            reservations=reservations,
+            waiting_for_team=for_team,
+            scarce=self._scarce,
+        )
         return Turn(ledger, lifts, self._places)
 
     def _find_head(self) -> None:
@@ -349,6 +365,8 @@ class NamespaceLine:
             blocks = self._may_block(unit)
             for_team = self._behind_team or (not self._blocked and id(unit.demand) in self._waits)
         self._blocked |= blocks
+        if blocks and standing is Standing.NEXT:
+            self._scarce = self._lacking
         held = self._reservations(unit.waiters) if standing is Standing.TOO_MANY else None
         most = self._limit * len(held) // held.size if held else 0
         place = Place(standing, number, unit.demand, unit.gang, unit.missing, most, for_team)
@@ -404,6 +422,7 @@ class NamespaceLine:
         kept = {} if unit.goes_first else self.kept
         together = total((self.together, kept, needed))
         over = exceeds({key: together[key] for key in needed}, self.ledger.hard)
+        self._lacking = dict.fromkeys((each.key for each in over), False)
         return None if over or held.size > self._space else Head(unit, needed, held, kept)
 
     def _reservations(self, waiters: Sequence[Waiter]) -> Reservations:

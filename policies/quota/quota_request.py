@@ -101,6 +101,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             because=demands[-1].because,
             line=self.line,
             will_need=maximum(each.will_need for each in demands),
+            owner=self.controlled_by,
         )
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:
@@ -144,7 +145,7 @@ def decide_by_own_catalogue(
 ) -> ReservationOutcome:
     """Decide on one request by a ledger that was counted under these catalogues, as if nobody waited. Reserve nothing."""
     version = CatalogueVersion(catalogue_digest(catalogues), ledger.unclassified_pods)
-    counted = msgspec.structs.replace(ledger, class_catalogue=str(version), waiting=0)
+    counted = msgspec.structs.replace(ledger, class_catalogue=str(version), waiting=0, scarce={}, marks={})
     return decide_alone(counted, request.on(counted, {}))
 
 

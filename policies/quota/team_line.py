@@ -86,7 +86,8 @@ def _hold(room: "_Room") -> None:
         if not is_behind and room.has_room_for(namespace, head):
             room.hold(namespace, head)
         else:
-            is_blocked |= line.wait_for_team(Standing.BEHIND if is_behind else Standing.NEXT)
+            standing = Standing.BEHIND if is_behind else Standing.NEXT
+            is_blocked |= line.wait_for_team(standing, room.lacking(namespace, head))
         if line.head is not None:
             heappush(heap, (room.order(namespace, line.head), namespace, line.head))
 
@@ -118,11 +119,16 @@ class _Room:
 
     def has_room_for(self, namespace: str, head: Head) -> bool:
         """Whether the quota of the team has room for the head, and the object with its ledgers for what is held."""
-        limited, taken = self._limited(namespace, head), self._taken[namespace]
-        share, hard = self.lines[namespace].ledger.share, self._team.hard
-        if head.held.size > self._space or (share and share.uncounted.intersection(limited)):
+        share = self.lines[namespace].ledger.share
+        if head.held.size > self._space or (share and share.uncounted.intersection(head.needed)):
             return False
-        return all(self._sum[key] - taken[key] + held <= hard[key] for key, held in limited.items())
+        return not self.lacking(namespace, head)
+
+    def lacking(self, namespace: str, head: Head) -> frozenset[str]:
+        """Return the dimensions in which the quota of the team has no room for the head."""
+        taken, hard = self._taken[namespace], self._team.hard
+        limited = self._limited(namespace, head).items()
+        return frozenset(key for key, held in limited if self._sum[key] - taken[key] + held > hard[key])
 
     def hold(self, namespace: str, head: Head) -> None:
         self._space -= head.held.size

@@ -54,8 +54,16 @@ def without_gate(pod: Pod) -> Pod:
     return replace(pod, given_spec=replace(pod.spec, scheduling_gates=gates or None)) if waits(pod) else pod
 
 
-def never_waits(pod: Pod, *, by_daemonset: bool) -> str:
-    """Return why the pod never gets the gate, "" if it may. `by_daemonset`: a DaemonSet made it.
+def names_kueue(pod: Pod) -> bool:
+    """Whether the pod says that Kueue has let it go: it has a label or annotation of Kueue, and no gate of it."""
+    gates = (gate.name for gate in pod.spec.scheduling_gates or ())
+    labels = (pod.metadata and pod.metadata.labels) or ()
+    is_held = any(name.startswith(KUEUE) for name in gates)
+    return not is_held and any(name.startswith(KUEUE) for name in (*labels, *pod.annotations))
+
+
+def never_waits(pod: Pod, *, by_daemonset: bool, by_kueue: bool) -> str:
+    """Return why the pod never gets the gate, "" if it may. `by_daemonset`: a DaemonSet made it. `by_kueue`: Kueue admitted it.
 
     ResourceClaims are made and count also under a gate.
     """
@@ -65,8 +73,4 @@ def never_waits(pod: Pod, *, by_daemonset: bool) -> str:
         return "a pod with nodeName"
     if pod.spec.resource_claims:
         return "a pod with ResourceClaims"
-    gates = (gate.name for gate in pod.spec.scheduling_gates or ())
-    labels = (pod.metadata and pod.metadata.labels) or ()
-    if any(name.startswith(KUEUE) for name in (*gates, *labels, *pod.annotations)):
-        return "a pod that Kueue manages"
-    return ""
+    return "a pod that Kueue has admitted" if by_kueue else ""

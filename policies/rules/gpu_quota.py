@@ -30,9 +30,10 @@ from policies.quota.budget_findings import of_reservation, of_workload
 from policies.quota.claims import claim_demand
 from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
-from policies.quota.ledger.decide import Line, VerdictReason
+from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
+from policies.quota.line_findings import apart, how_many, in_line, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import (
     AND_WAIT,
@@ -42,12 +43,10 @@ from policies.quota.shortage import (
     fewer,
     grants,
     largest_namespaces,
-    quota_title,
-    shortage_facts,
     undecided_title,
 )
 from policies.quota.spec import NAME, hard_field
-from policies.quota.waiting import OnExceeded, never_waits
+from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.parallelism import depends_on_gpu_count
 
@@ -62,12 +61,14 @@ class OnLedgerError(Enum):
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning.
 
-    With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied.
+    With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied, unless
+    `trustKueue` is true and Kueue has admitted it.
     """
 
     required: bool = False
     on_exceeded: OnExceeded = OnExceeded.DENY
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
+    trust_kueue: bool = True
 
     @property
     def lets_wait(self) -> bool:
@@ -116,13 +117,16 @@ def check_reservation(
     elif would_wait and verdict.must_wait:
         yield queued(namespace, outcome, now)
     elif verdict.reason in _IN_LINE:
-        joins = options.on_exceeded is OnExceeded.QUEUE and request.before is None
-        yield _in_line(namespace, verdict.reason, ledger, joins=joins)
+        joins = queues(options) and request.before is None
+        found = in_line(namespace, verdict.reason, ledger, outcome.request, joins=joins)
+        yield replace(found, details=tuple(apart(request, queues=queues(options))))
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
         is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
-        details = (*found.details, *_apart(request, options)) if verdict.must_wait else found.details
+        details = (
+            (*found.details, *apart(request, queues=queues(options))) if verdict.must_wait else found.details
+        )
         yield replace(found, fix=found.fix if is_safe else (), details=details)
     else:
         moves = ledger.share is None and not ledger.has_quota
@@ -131,58 +135,7 @@ def check_reservation(
         yield Finding(rule=RULE_ID, reason=reason, message=message, remedy=remedy)
 
 
-def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Finding:
-    """Return the warning that a pod waits in line, and for what."""
-    ledger, verdict = outcome.ledger, outcome.verdict
-    quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
-    facts = f"{_pods(waiting)} before it" if waiting else "next in line"
-    if ledger and ledger.share and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
-        others = f"other namespaces of {team_title(ledger.share.team.name)}"
-        facts = f"{_pods(ledger.share.waiting)} of {others} in line, too"
-    if verdict and verdict.shortfalls:
-        facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
-    return Finding(
-        rule=RULE_ID,
-        reason=Reason.QUOTA_QUEUED,
-        severity=Severity.WARNING,
-        message=f"waits in line for {quota}: {facts}",
-    )
-
-
-def _apart(request: QuotaRequest, options: GPUQuotaOptions) -> Iterator[str]:
-    """Yield why the object does not wait in line where others do."""
-    if options.on_exceeded is OnExceeded.QUEUE and request.line is Line.APART:
-        pod = request.pod
-        kind = pod and (never_waits(pod, by_daemonset=False) or "a pod of a DaemonSet")
-        yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
-
-
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
-
-
-def _in_line(namespace: str, reason: VerdictReason, ledger: QuotaLedger, *, joins: bool) -> Finding:
-    """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
-    found, quota, waiting = partial(Finding, rule=RULE_ID), quota_title(namespace, ledger), ledger.all_waiting
-    if reason is VerdictReason.QUEUE_FULL:
-        # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
-        new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
-        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
-        return found(
-            reason=Reason.QUEUE_FULL,
-            message=f"the line for {quota} is full: {_pods(waiting)} in it",
-            remedy="create it again when some of them have started",
-            ask=ask,
-        )
-    if reason is VerdictReason.NOT_HELD:
-        message = f"too little of {quota} is held for the pod to remove its scheduling gate"
-        return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    others = ""
-    if not waiting and ledger.share is not None:
-        quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
-        others = " of other namespaces"
-    message = f"{_pods(waiting)}{others} in line for {quota} must start first"
-    remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
-    return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
@@ -371,7 +324,7 @@ def _starting_in_line(starting: str, found: FitResult, workload: Workload, ledge
         starting = f"{starting}, and the others will wait in line"
     else:
         starting = "its pods will wait in line"
-    return starting + (f", {_pods(waiting)} before them" if waiting else "") + _deadline(workload)
+    return starting + (f", {how_many(waiting)} before them" if waiting else "") + _deadline(workload)
 
 
 def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[Finding]:
@@ -379,7 +332,7 @@ def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[
     warning = partial(Finding, rule=RULE_ID, reason=Reason.QUOTA_QUEUED, severity=Severity.WARNING)
     pods = [each for each in workload.pods if each.count.running]
     if pods and before:
-        message = f"its pods will wait in line, {_pods(before)} before them{_deadline(workload)}"
+        message = f"its pods will wait in line, {how_many(before)} before them{_deadline(workload)}"
         yield warning(path=pods[0].path, message=message)
     for each in pods:
         if each.pod.spec.resource_claims and context.resource_mapping.names_gpus(each.pod):
@@ -395,10 +348,6 @@ def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[
 
 
 _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")
-
-
-def _pods(number: int) -> str:
-    return "1 pod" if number == 1 else f"{number} pods"
 
 
 def _deadline(workload: Workload) -> str:

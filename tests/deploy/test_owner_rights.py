@@ -32,3 +32,7 @@ def test_the_webhook_reads_the_kinds_that_may_end_their_pods_and_no_others() -> 
 
 def test_kinds_of_the_administrator_are_read_as_well() -> None:
     assert rights("--set-json", OWN) - rights() == {("get", "example.com", "trainingjobs")}
+
+
+def test_of_kueue_the_webhook_lists_workloads_and_no_more() -> None:
+    assert {each for each in rights() if "kueue" in each[1]} == {("list", "kueue.x-k8s.io", "workloads")}

@@ -47,6 +47,7 @@ from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
+from webhook.serving.kueue import KueueWorkloads
 from webhook.serving.limit_ranges import LimitRanges
 from webhook.serving.lookups import ClaimWatch, Namespaces, OwnerDeadlines, budgets_by, may_name_claims
 from webhook.serving.metrics import Metrics
@@ -217,6 +218,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         claims=claims.lookup,
         owner_deadline=OwnerDeadlines(api).lookup,
         budgets=partial(budgets_by, api),
+        has_admitted=KueueWorkloads(api).has_admitted,
         limits_of=LimitRanges(api, threading.Event()).limits_of,  # for as long as the process lives
         quota=quota,
         scaled=partial(read_target, api),

@@ -144,7 +144,7 @@ class QuotaReconciler:
 
     def count(self, namespace: str, ledger: QuotaLedger, begun: float) -> Counting | float:
         """Count a ledger, or return the seconds until it can be counted. Raises LedgerError, `errors.ApiError`."""
-        plan = self._plan(self._with_note(namespace, ledger))
+        plan = self._plan(self._with_note(namespace, ledger).without_late_marks(self.clock()))
         if (wait := self._wait(namespace, plan)) > 0:
             return wait
         return Counting(plan, self._reconciled(namespace, plan, self._count(namespace, plan, begun)))
@@ -299,7 +299,7 @@ class QuotaReconciler:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self.observed.next_expiry(namespace)
-        line = LINE_AGAIN if self.line.has_waiting(namespace) else None
+        line = LINE_AGAIN if ledger.marks or self.line.has_waiting(namespace) else None
         waits = [each for each in (expiry, line, self._budget_wait(ledger)) if each is not None]
         return max(SOON, min(waits)) + SOON if waits else None
 

@@ -67,7 +67,8 @@ class TeamReconciler:
         begun = monotonic()
         stored = self._observed.team(place)
         leaving = stored.team_ledgers.leaving if stored and place in names else ()
-        waiting = filter(self._quotas.line.has_waiting, stored.team_ledgers.ledgers if stored else ())
+        ledgers = stored.team_ledgers.ledgers if stored else {}
+        waiting = (each for each in ledgers if ledgers[each].marks or self._quotas.line.has_waiting(each))
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
         here, joining = list[str](), list[str]()
         for namespace in [name for name in outcomes if name != place]:

@@ -19,7 +19,7 @@ from policies.quota.amounts import Vector, maximum, positive_difference, total
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, take_turn
+from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, mark_waiters, take_turn
 from policies.quota.shortage import KEEPING
 from policies.quota.team_line import TeamTurn, take_team_turn
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
@@ -145,7 +145,9 @@ class WaitingLine:
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
         stored = self._usage_cache.own.waiting_pods(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
-        is_needed = pods or ledger.reservations.lifts or (in_team and namespace in self._ended)
+        is_needed = (
+            pods or ledger.marks or ledger.reservations.lifts or (in_team and namespace in self._ended)
+        )
         if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
@@ -170,6 +172,7 @@ class WaitingLine:
             )
             for pod in pods
         ]
+        waiters += mark_waiters(ledger)
         queue = self._queue_of(namespace)
         return _Waiting(pods, demands, InLine(waiters, gangs, queue, self._kept(namespace, demand_of)))
 

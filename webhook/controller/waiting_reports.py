@@ -89,7 +89,8 @@ class WaitingReports:
         self, namespace: str, waiting: Iterable[PodRecord], demands: Mapping[str, Vector], turn: Turn
     ) -> None:
         """Report the places of all pods that wait in a namespace."""
-        places, pods = turn.places, {pod.uid: pod for pod in waiting}
+        pods = {pod.uid: pod for pod in waiting}
+        places = {uid: place for uid, place in turn.places.items() if uid in pods}
         due = self._due(namespace, places)
         units: dict[str, list[PodRecord]] = {}
         for uid, pod in sorted(pods.items(), key=lambda each: _order(places[each[0]], each[1])):

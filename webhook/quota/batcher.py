@@ -370,7 +370,7 @@ class ReservationBatcher:
             return False
         if after is not before:
             self._known[place] = before, 0.0
-            self._write(place, after, reserved[-1].namespace, deadline, gather=len(batch) > 1)
+            self._write(place, after, next(iter(outcomes)).namespace, deadline, gather=len(batch) > 1)
         if outcomes:
             self.metrics.batch_size.observe(len(outcomes))
         for waiting, outcome in outcomes.items():

@@ -10,11 +10,12 @@ fields. An unreadable ledger raises `LedgerObjectError`, because it must not cou
 from collections.abc import Mapping
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import Team
@@ -65,6 +66,8 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    scarce: Mapping[str, bool] = {}
+    marks: Marks = {}
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
@@ -94,7 +97,7 @@ class _Object(Identified, frozen=True):
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
-_LEDGER = msgspec.json.Decoder(_Ledger)
+_LEDGER = msgspec.json.Decoder(_Ledger, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM = msgspec.json.Decoder(Team, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
@@ -139,26 +142,15 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
 
 
 def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
-    return QuotaLedger(
-        ledger_uid=ledger_uid,
-        quota_uid=written.quota_uid,
-        generation=written.generation,
-        hard=parse_vector(written.hard),
-        unclassified_pods=written.unclassified_pods,
-        max_waiting=written.max_waiting,
-        waiting=written.waiting,
-        waiting_for_team=written.waiting_for_team,
-        used=None if written.used is None else parse_vector(written.used),
-        stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
-        reservations=Reservations.parse(written.reservations),
-        revisions=msgspec.convert(written.revisions, Revisions, strict=False),
-        class_catalogue=written.class_catalogue,
-        next_catalogue=written.next_catalogue,
-        holders=written.holders,
-        budget=written.budget,
-        spending=written.spending,
-        moved_to=written.moved_to,
-    )
+    parsed = {
+        "ledger_uid": ledger_uid,
+        "hard": parse_vector(written.hard),
+        "used": None if written.used is None else parse_vector(written.used),
+        "stored_names": {name: parse_vector(stored) for name, stored in written.stored_names.items()},
+        "reservations": Reservations.parse(written.reservations),
+        "revisions": msgspec.convert(written.revisions, Revisions, strict=False),
+    }
+    return QuotaLedger(**{**asdict(written), **parsed})
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> Identity:
@@ -181,25 +173,15 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 
 
 def _written(ledger: QuotaLedger) -> _Ledger:
-    return _Ledger(
-        quota_uid=ledger.quota_uid,
-        generation=ledger.generation,
-        hard=texts(ledger.hard),
-        unclassified_pods=ledger.unclassified_pods,
-        max_waiting=ledger.max_waiting,
-        waiting=ledger.waiting,
-        waiting_for_team=ledger.waiting_for_team,
-        used=None if ledger.used is None else texts(ledger.used),
-        stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
-        reservations=ledger.reservations.text,
-        revisions={key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
-        class_catalogue=ledger.class_catalogue,
-        next_catalogue=ledger.next_catalogue,
-        holders=ledger.holders,
-        budget=ledger.budget,
-        spending=ledger.spending,
-        moved_to=ledger.moved_to,
-    )
+    as_text = {
+        "ledger_uid": "",
+        "hard": texts(ledger.hard),
+        "used": None if ledger.used is None else texts(ledger.used),
+        "stored_names": {name: texts(stored) for name, stored in ledger.stored_names.items()},
+        "reservations": ledger.reservations.text,
+        "revisions": {key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
+    }
+    return _Ledger(**{name: getattr(ledger, name) for name in _Ledger.__struct_fields__} | as_text)
 
 
 def _body(name: str, version: str, written: _Ledger | _TeamLedgers) -> bytes:

@@ -33,6 +33,7 @@ from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.line_findings import queued
 from policies.quota.quota_request import (
     LedgerError,
     QuotaRequest,
@@ -40,11 +41,11 @@ from policies.quota.quota_request import (
     quota_request_for_pod,
 )
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
-from policies.quota.waiting import GATE, never_waits, waits
+from policies.quota.waiting import GATE, names_kueue, never_waits, waits
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules import disruption
 from policies.rules.gpu_class import class_pins
-from policies.rules.gpu_quota import check_reservation, needs_ledger, queued, queues
+from policies.rules.gpu_quota import check_reservation, needs_ledger, queues
 from policies.rules.host_resources import reads_limit_ranges
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
@@ -83,6 +84,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
+    has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
+    """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
 
@@ -247,7 +250,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
             configuration, nodes = self.engine.configuration, self.named_nodes()
-            line = self.line_of(final, by_daemonset=by_daemonset)
+            line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
         known = {each.identity for each in mutated.violations}
@@ -314,7 +317,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         request, decision = decision.request, replace(decision, request=None)
         if request is None or self.queues is None or not decision.allowed:
             return decision
-        if never_waits(pod, by_daemonset=by_daemonset):
+        if self.line_of(decision.policy, pod, by_daemonset=by_daemonset) is Line.APART:
             return decision
         in_gang = may_be_in_gang(pod, self.engine.configuration.workload_kinds)
         outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
@@ -323,8 +326,15 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         found = queued(decision.policy.namespace, outcome, self.now)
         return _gated(decision, pod).with_findings([found], Mode.WARN)
 
-    def line_of(self, pod: Pod, *, by_daemonset: bool) -> Line:
-        return Line.APART if never_waits(pod, by_daemonset=by_daemonset) else Line.BEHIND
+    def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
+        """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
+        held = policy.in_force(RULE_ID, self.now)
+        options: Any = held[0].options if held else None
+        may_be_kueues = options and options.trust_kueue and names_kueue(pod)
+        is_asked = may_be_kueues and self.engine.configuration.resource_mapping.pod_requests_gpus(pod)
+        by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
+        is_apart = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
+        return Line.APART if is_apart else Line.BEHIND
 
     def keep_gate(self, decision: Decision, pod: Pod) -> Decision:
         """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""

@@ -41,6 +41,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Likewise for the deadlines of objects that make pods."""
     budgets: Callable[[str, float], tuple[LabelSelector, ...] | None] = lambda _namespace, _deadline: None
     """Selectors of the PodDisruptionBudgets in a namespace, None if they cannot be read by the deadline."""
+    has_admitted: Callable[[str, Pod, float], bool] = lambda _namespace, _pod, _deadline: False
+    """Whether Kueue has admitted what makes a pod in a namespace, as far as can be read by the deadline."""
     limits_of: Callable[[str, float], NamespaceLimits | None] = lambda _namespace, _deadline: None
     """What the LimitRanges of a namespace say, by a deadline; None if they cannot be read."""
     quota: QuotaEnforcer | None = None
@@ -68,6 +70,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             owner_deadline=self.owner_deadline(deadline) if self.owner_deadline else None,
             budgets=lambda namespace: self.budgets(namespace, deadline),
             limits_of=lambda namespace: self.limits_of(namespace, deadline),
+            has_admitted=lambda namespace, pod: self.has_admitted(namespace, pod, deadline),
             quota_of=lambda _namespace: quota,
             queues=quota.queues if quota and not request.dry_run else None,
         )

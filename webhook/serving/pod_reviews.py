@@ -60,9 +60,9 @@ def review_pod(review: Review) -> ReviewResult:
         if phase is Phase.MUTATE:
             decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
-            line = evaluator.line_of(pod, by_daemonset=by_daemonset)
-            if before is not None and review.by_controller:
-                line = Line.LIFTS
+            line = Line.LIFTS if review.by_controller else Line.BEHIND
+            if before is None:
+                line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
             nodes = evaluator.named_nodes()
             demands = engine.demands(pod, fingerprint) if is_compared and before is None else None
             demand = quota_request_for_pod(

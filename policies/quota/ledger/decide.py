@@ -4,8 +4,9 @@ A request that does not fit is denied and reserves nothing. A later request may 
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
 While pods wait in line, nobody else reserves anything. While they wait for the quota of a team, that is so in all its namespaces,
-but for what is within a guarantee. The controller holds the demand of a pod in line in the ledger. When it removes the gate, the
-pod takes that over. So a removal that comes late is denied.
+but for what is within a guarantee. Objects that never wait under our gate pass, but for what the first pod in line lacks: then a
+mark has a place in line for them (`policies.quota.ledger.marks`). The controller holds the demand of a pod in line in the ledger.
+When it removes the gate, the pod takes that over. So a removal that comes late is denied.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ import msgspec
 
 from policies.finding import Finding
 from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
+from policies.quota.ledger.marks import mark_key, marked
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
+from policies.quota.ledger.team import TeamShare
 
 
 class Line(Enum):
@@ -30,7 +33,7 @@ class Line(Enum):
     LIFTS = "lifts"
     """The controller removes the gate of a stored pod."""
     APART = "apart"
-    """Of an object that never waits. It competes with the line for what is free."""
+    """Of an object that never waits under our gate. It passes the line, but for what the first pod in it lacks."""
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     line: Line = Line.BEHIND
     will_need: Vector = {}
     """The demand of a new pod under our gate once it starts."""
+    owner: str = ""
+    """Of an object that never waits: the controller that makes it again."""
 
     @property
     def demand(self) -> Vector:
@@ -139,7 +144,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
 class Decided(msgspec.Struct, frozen=True):
     """Verdicts in the order of the requests. They hold only once `ledger` has replaced the old ledger.
 
-    If nothing was reserved, `ledger` is the old one, and there is nothing to write.
+    If nothing was reserved or marked, `ledger` is the old one, and there is nothing to write.
     """
 
     ledger: QuotaLedger
@@ -155,25 +160,26 @@ def decide(
     """
     batch = _Batch(ledger, limit, now)
     verdicts = tuple(batch.decide(request) for request in requests)
-    if not batch.added:
+    if not batch.added and batch.marks == ledger.marks:
         return Decided(ledger, verdicts)
     reservations = ledger.reservations.without(batch.lifted).plus(batch.added.values())
-    return Decided(msgspec.structs.replace(ledger, reservations=reservations), verdicts)
+    return Decided(msgspec.structs.replace(ledger, reservations=reservations, marks=batch.marks), verdicts)
 
 
 class _Batch:
     """The ledger while requests are added to it."""
 
     def __init__(self, ledger: QuotaLedger, limit: int, now: int) -> None:
-        self._ledger = ledger
+        self._ledger, self._now = ledger, now
         self._spent = ledger.spent_keys(now)
         self._reserved = ledger.reserved
-        self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
+        self._space, self._space_of_name = limit - ledger.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
         self._waiting = ledger.all_waiting
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
-        """Ids of what was held for pods whose gates are removed."""
+        """Ids of what was held for pods whose gates are removed, and for marks."""
+        self.marks = ledger.marks
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
         # If there is a next catalogue version, the demand includes it.
@@ -186,8 +192,12 @@ class _Batch:
                 reason, shortfalls = self._lift(reservation)
             elif self._spent and not self._spent.isdisjoint((*request.demand, *request.will_need)):
                 reason = VerdictReason.BUDGET_SPENT
+            elif request.line is Line.APART:
+                reason, shortfalls = self._reserve_apart(reservation, request.owner)
             else:
-                reason, shortfalls = self._reserve(reservation, request.line)
+                is_behind = request.line is Line.BEHIND
+                is_closed = is_behind and (bool(self._waiting) or self._passes_others(reservation))
+                reason, shortfalls = self._reserve(reservation, request.line, is_closed=is_closed)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
     def _early_reason(self, request: ReservationRequest) -> VerdictReason | None:
@@ -207,14 +217,43 @@ class _Batch:
             return VerdictReason.UNCOUNTED
         return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
 
-    def _reserve(self, reservation: Reservation, line: Line) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
+    def _reserve_apart(
+        self, reservation: Reservation, owner: str
+    ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
+        """Reserve on what the controller holds for the mark, or what nobody lacks. Mark what has to wait for others."""
+        needed = {key: amount for key, amount in reservation.demand.items() if key in self._ledger.limited}
+        key, lifts, reserved = mark_key(owner, needed), self._ledger.reservations.lifts, self._reserved
+        held = {lifts[key].id} - self.lifted if key in lifts else set[str]()
+        if held:
+            self._reserved = positive_difference(reserved, lifts[key].demand)
+        is_closed = not held and self._takes_scarce(reservation)
+        reason, shortfalls = self._reserve(reservation, Line.APART, is_closed=is_closed)
+        if reason is VerdictReason.RESERVED:
+            self.lifted |= held
+            self.marks = {each: mark for each, mark in self.marks.items() if each != key}
+            return reason, shortfalls
+        self._reserved = reserved
+        if (is_closed or key in self.marks) and not any(each.can_never_fit for each in shortfalls):
+            self.marks = marked(self.marks, key, needed, self._now, self._space)
+        return reason, shortfalls
+
+    def _takes_scarce(self, reservation: Reservation) -> bool:
+        """Whether it takes what the first pod in line lacks, in its namespace or its team."""
+        share, scarce = self._ledger.share, {*self._ledger.scarce}
+        if share is not None and share.scarce and not self._is_guaranteed(reservation, share):
+            scarce |= share.scarce
+        return not scarce.isdisjoint(reservation.demand)
+
+    def _reserve(
+        self, reservation: Reservation, line: Line, *, is_closed: bool
+    ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         if line is Line.JOINS and self._waiting >= self._ledger.max_waiting:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED, ()
-        if line is Line.BEHIND and (self._waiting or self._passes_others(reservation)):
+        if is_closed:
             return VerdictReason.OTHERS_WAIT, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
@@ -241,10 +280,11 @@ class _Batch:
     def _passes_others(self, reservation: Reservation) -> bool:
         """Whether it takes from the team what pods of other namespaces wait for, and not only what its own is guaranteed."""
         share = self._ledger.share
-        if share is None or not share.waiting:
-            return False
+        return share is not None and bool(share.waiting) and not self._is_guaranteed(reservation, share)
+
+    def _is_guaranteed(self, reservation: Reservation, share: TeamShare) -> bool:
         held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))
-        return not share.is_guaranteed(held, reservation.demand)
+        return share.is_guaranteed(held, reservation.demand)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether another namespace of the team has a ledger without one of its dimensions."""

@@ -13,6 +13,7 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, Vector, total
 from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import TeamShare
 from policies.quota.waiting import MAX_WAITING
@@ -83,6 +84,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting_for_team` is the part of `waiting` that fits the quota of the namespace, and waits for that of its team.
 
+    `scarce` has the dimensions that the first pod in line lacks, if nobody may pass it: true if the quota of the team lacks them.
+    `marks` are the places in line of objects that never wait under our gate.
+
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
 
     `share` is what it sees of its team, if it stands in the object of one. It is not written. `moved_to` is the name of the
@@ -97,6 +101,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    scarce: Mapping[str, bool] = {}
+    marks: Marks = {}
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -205,8 +211,18 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_waiting(self) -> int:
-        """The pods that wait, with those that are being created. While there are any, nobody else gets quota."""
-        return self.waiting + self.reservations.waiting
+        """The pods that wait, with those that are being created, and marks. While there are any, nobody else gets quota."""
+        return self.waiting + self.reservations.waiting + len(self.marks)
+
+    @property
+    def size(self) -> int:
+        """Characters of its reservations and marks."""
+        return self.reservations.size + sum(mark.size for mark in self.marks.values())
+
+    def without_late_marks(self, now: int) -> "QuotaLedger":
+        late = [key for key, mark in self.marks.items() if mark.is_late(now)]
+        marks = {key: mark for key, mark in self.marks.items() if key not in late}
+        return msgspec.structs.replace(self, marks=marks) if late else self
 
     @property
     def pods_before(self) -> int:

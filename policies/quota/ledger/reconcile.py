@@ -144,7 +144,11 @@ def initialise(
 def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
-    confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
+    confirmed = tuple(
+        each.id
+        for each in ledger.reservations
+        if each.object_uid not in ledger.marks and _is_confirmed(each, listing.objects)
+    )
     all_expired = _expired_ids(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *all_expired))
     reservations = reservations.plus(_failed_lifts(ledger, listing, {*confirmed, *all_expired}))
@@ -156,6 +160,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         waiting=listing.waiting,
         # Until a turn says who of them waits for the team, all may.
         waiting_for_team=listing.waiting if ledger.share else 0,
+        scarce={},
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,

@@ -55,7 +55,8 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     `taken` is by namespace, also of this one: `max(used + reserved, guaranteed)` of each dimension of `hard`. `others` is the sum
     of that over the other namespaces, and `guaranteed_to_others` the part that they have whatever they use. `guaranteed` is what
     this one has whatever the others use. `uncounted`: the dimensions that the ledger of another namespace lacks, because `hard`
-    gained them. `waiting` is the number of pods of other namespaces that wait for quota of the team.
+    gained them. `waiting` is the number of pods of other namespaces that wait for quota of the team, and `scarce` are the
+    dimensions that the first of them lack.
     """
 
     team: Team
@@ -65,6 +66,7 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     guaranteed: Vector = {}
     uncounted: frozenset[str] = frozenset()
     waiting: int = 0
+    scarce: frozenset[str] = frozenset()
 
     @property
     def most(self) -> Vector:

@@ -23,12 +23,13 @@ class _Sums(msgspec.Struct, frozen=True):
     """What one or more namespaces add to their team.
 
     `taken` and `lacking` have each dimension of `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
-    that wait for the team, or are being created to wait. `lifts_size` and `reserved_size` are the characters of what is held for
-    pods that wait, and of other reservations.
+    that wait for the team, or are being created to wait. `scarce` is in how many namespaces the first of them lacks a dimension.
+    `lifts_size` and `reserved_size` are the characters of what is held for pods that wait, and of the rest.
     """
 
     taken: Vector
     lacking: Mapping[str, int]
+    scarce: Mapping[str, int]
     waiting: int = 0
     lifts_size: int = 0
     reserved_size: int = 0
@@ -43,6 +44,7 @@ class _Sums(msgspec.Struct, frozen=True):
         return _Sums(
             {key: combine(amount, other.taken[key]) for key, amount in self.taken.items()},
             {key: combine(number, other.lacking[key]) for key, number in self.lacking.items()},
+            {key: combine(number, other.scarce[key]) for key, number in self.scarce.items()},
             combine(self.waiting, other.waiting),
             combine(self.lifts_size, other.lifts_size),
             combine(self.reserved_size, other.reserved_size),
@@ -133,6 +135,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             guaranteed=guaranteed,
             uncounted=frozenset(key for key, number in others.lacking.items() if number),
             waiting=others.waiting,
+            scarce=frozenset(key for key, number in others.scarce.items() if number),
         )
 
     @cached_property
@@ -142,7 +145,8 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _sums(self) -> _Sums:
-        nothing = _Sums(dict.fromkeys(self.team.hard, NOTHING), dict.fromkeys(self.team.hard, 0))
+        none = dict.fromkeys(self.team.hard, 0)
+        nothing = _Sums(dict.fromkeys(self.team.hard, NOTHING), none, none)
         return reduce(_Sums.plus, map(self._part, self.taken), nothing)
 
     def _others(self, namespace: str) -> _Sums:
@@ -153,13 +157,14 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         ledger, hard = self.ledgers.get(namespace), self.team.hard
         taken = self.taken.get(namespace) or dict.fromkeys(hard, NOTHING)
         if ledger is None:
-            return _Sums(taken, dict.fromkeys(hard, 0))
+            return _Sums(taken, dict.fromkeys(hard, 0), dict.fromkeys(hard, 0))
         return _Sums(
             taken,
             {key: ledger.used is not None and key not in ledger.used for key in hard},
+            {key: ledger.scarce.get(key, False) for key in hard},
             ledger.waiting_for_team + ledger.reservations.waiting,
             ledger.reservations.lifts_size,
-            ledger.reservations.size - ledger.reservations.lifts_size,
+            ledger.size - ledger.reservations.lifts_size,
         )
 
     def _taken_by(self, namespace: str) -> Vector:

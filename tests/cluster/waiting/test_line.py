@@ -4,7 +4,7 @@ import time
 from fractions import Fraction
 
 from tests.cluster.controllers import eventually, uses
-from tests.cluster.quota.quotas import gpu_pod, in_force
+from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.line import Line
 
 
@@ -40,20 +40,6 @@ def test_pods_start_in_the_order_in_which_they_came(line: Line) -> None:
     assert line.waits("three")
     line.delete_pod("two")
     assert line.starts("three", seconds=5)
-
-
-def test_a_pod_that_kueue_manages_never_waits(line: Line) -> None:
-    """It is decided as without a line: admitted where it fits although others wait, and else denied."""
-    in_force(line, {"gpus": "2"})
-    line.pod("holder", 1)
-    line.pod("large", 2)
-    assert line.waits("large")
-    managed = {"labels": {"kueue.x-k8s.io/queue-name": "main"}}
-    line.pod("managed", 1, metadata=managed)
-    assert not line.waits("managed")
-    status, answer = line.create(gpu_pod("late") | {"metadata": {"name": "late", **managed}})
-    assert status == 403
-    assert "a pod that Kueue manages does not wait in line for quota" in answer["message"]
 
 
 def test_nobody_passes_those_who_wait(line: Line) -> None:

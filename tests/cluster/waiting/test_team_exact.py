@@ -16,7 +16,7 @@ from tests.cluster.quota.team_referee import replay_teams
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import create, job, member
 from tests.cluster.waiting.line import Line
-from tests.cluster.waiting.test_team_line import Team
+from tests.cluster.waiting.team import Team
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import install_kinds

@@ -1,10 +1,8 @@
 """The namespaces of a team share one line, on a real API server. None of them has a GPUQuota, if a test creates none."""
 
-import itertools
 import time
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import pytest
 
@@ -12,26 +10,13 @@ from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import create, job, member
 from tests.cluster.waiting.line import POLICY, Line
+from tests.cluster.waiting.team import DENY, Team
 from tests.controlplane import ControlPlane
-from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import install_kinds
-from webhook.configuration.documents import API_VERSION, TEAM
-from webhook.quota.team_documents import TEAM_PLURAL, team_path
+from webhook.quota.team_documents import TEAM_PLURAL
 
-DENY = """
----
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: denies}
-spec:
-  priority: 10
-  match: {namespaces: ["*-denies"]}
-  rules:
-    gpu-quota: {mode: enforce}
-"""
 SECOND = 1.1
 """A creationTimestamp has whole seconds."""
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -39,28 +24,6 @@ def running(plane: ControlPlane) -> Iterator[Running]:
     install_kinds(plane.client(), TEAM_PLURAL)
     with queueing(plane, POLICY + DENY) as running:
         yield running
-
-
-class Team:
-    """A ClusterGPUQuota, and a namespace for each of `names`."""
-
-    def __init__(self, plane: ControlPlane, gpus: int, *names: str, **guaranteed: int) -> None:
-        self.name = f"queue-{next(_numbers)}"
-        self.lines = {name: Line(plane, f"{self.name}-{name}") for name in names}
-        self._path, self._client = team_path(self.name), plane.client()
-        spec: Any = {"namespaces": {"names": [f"{self.name}-*"]}, "hard": {"gpus": gpus}}
-        spec["guaranteed"] = {self.lines[name].name: {"gpus": amount} for name, amount in guaranteed.items()}
-        body = {"apiVersion": API_VERSION, "kind": TEAM, "metadata": {"name": self.name}, "spec": spec}
-        accepted(self._client.post(self._path.rpartition("/")[0], body))
-        assert eventually(lambda: all(map(self._has, self.lines.values())), seconds=60)
-
-    def _has(self, line: Line) -> bool:
-        found = line.store.read_team(self.name, 10)
-        ledger = found.team_ledgers.of(line.name) if found else None
-        return ledger is not None and ledger.used is not None
-
-    def delete(self) -> None:
-        accepted(self._client.delete(self._path))
 
 
 @pytest.fixture

@@ -117,6 +117,22 @@ def test_who_steps_aside_holds_no_place(front: Waiter, standing: Standing) -> No
     assert (turn.places["front"].number, turn.lifts) == (0, ("b",))
 
 
+@cases(
+    ("queue", "front", "starved_before", "want"),
+    one_that_nobody_may_pass=(STRICT, waiter("a", 2), "", {"gpus": False}),
+    one_that_others_may_pass=(BEST_EFFORT, waiter("a", 2), "", {}),
+    until_it_has_waited_too_long=(BEST_EFFORT, waiter("a", 2), "2", {"gpus": False}),
+    one_that_starts=(STRICT, waiter("a", 1), "", {}),
+    one_that_can_never_start=(STRICT, waiter("a", 5), "", {}),
+    one_that_cannot_start_now=(STRICT, waiter("a", 2, obstacle=S.OTHER_GATE), "", {}),
+    on_hold=(QueueSpec(hold=True), waiter("a", 2), "", {}),
+)
+def test_what_the_first_in_line_lacks_is_written(
+    queue: QueueSpec, front: Waiter, starved_before: str, want: dict[str, bool]
+) -> None:
+    assert take_turn(ledger(4, 3), [front], {}, queue, starved_before).ledger.scarce == want
+
+
 def test_a_queue_on_hold_removes_no_gate() -> None:
     turn = take_turn(
         ledger(4, 0, held("b")), [waiter("a"), waiter("b"), waiter("c", 0)], {}, QueueSpec(hold=True)
@@ -377,7 +393,7 @@ def test_a_turn_adds_nothing_above_hard(line: InLine) -> None:
         uid for uid, each in after.reservations.lifts.items() if each != before.reservations.lifts.get(uid)
     }
     assert not grown or not exceeds(together(after), before.hard)
-    assert replace(after, reservations=before.reservations) == before
+    assert replace(after, reservations=before.reservations, scarce={}) == before
     began = [each for each in before.reservations if each.is_begun_lift]
     assert [each for each in after.reservations if each.is_begun_lift] == began
 

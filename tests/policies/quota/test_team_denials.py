@@ -18,11 +18,12 @@ from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictR
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.line_findings import queued
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
 from policies.quota.shortage import exceeded, shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
-from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload, queued
+from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from tests.policies.quota.test_fit import pods, said, workload

@@ -21,7 +21,7 @@ from tests.cases import cases
 from tests.policies.quota.test_line import begun, gpus, held, member, waiter
 
 S = Standing
-BEST_EFFORT = QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
+STRICT, BEST_EFFORT = QueueSpec(), QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
 Amounts = Mapping[str, int]
 
 
@@ -124,6 +124,26 @@ def test_who_goes_before_all_namespaces(first: Waiter, gang: Gang) -> None:
 
 
 # ---- what blocks
+
+
+def scarce(found: TeamTurn) -> dict[str, Mapping[str, bool]]:
+    return {name: each.scarce for name, each in found.team_ledgers.ledgers.items() if each.scarce}
+
+
+@cases(
+    ("before", "queue", "want"),
+    what_the_team_lacks_for_the_first=(of_team(4, a=ledger(2), b=ledger(1)), STRICT, {"a": {"gpus": True}}),
+    what_its_own_quota_lacks=(of_team(9, a=ledger(2, hard=3), b=ledger(1)), STRICT, {"a": {"gpus": False}}),
+    of_those_behind_it_nothing=(of_team(4, a=ledger(1), b=ledger(3)), STRICT, {"a": {"gpus": True}}),
+    of_one_that_others_may_pass_nothing=(of_team(4, a=ledger(2), b=ledger(1)), BEST_EFFORT, {}),
+)
+def test_what_the_first_in_the_line_of_a_team_lacks_is_written(
+    before: TeamLedgers, queue: QueueSpec, want: dict[str, Mapping[str, bool]]
+) -> None:
+    b = [waiter("b", since="2")] if before.ledgers["b"].used == {"gpus": Fraction(3)} else []
+    found = turn(before, a=InLine([waiter("a", 2, since="1")], {}, queue), b=b)
+
+    assert scarce(found) == want
 
 
 LARGE = [waiter("large", 4, since="1")]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.quota.waiting import GATE, never_waits, waits, without_gate
+from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 
@@ -46,15 +46,23 @@ def test_without_our_gate_a_pod_keeps_all_else(before: JSON, after: JSON) -> Non
     of_a_daemonset=(gated(), True, "a pod of a DaemonSet"),
     it_names_its_node=(gated(nodeName="n"), False, "a pod with nodeName"),
     claims_are_made_under_a_gate=(gated(resourceClaims=[CLAIM]), False, "a pod with ResourceClaims"),
-    under_the_gate_of_kueue=(gated(KUEUE), False, "a pod that Kueue manages"),
+    under_the_gate_of_kueue=(gated(KUEUE), False, ""),
 )
 def test_who_never_waits(document: JSON, by_daemonset: bool, why: str) -> None:
-    assert never_waits(view(document), by_daemonset=by_daemonset) == why
+    assert never_waits(view(document), by_daemonset=by_daemonset, by_kueue=False) == why
+
+
+def test_one_that_kueue_has_admitted_never_waits() -> None:
+    found = never_waits(view(pod(gpu_container())), by_daemonset=False, by_kueue=True)
+
+    assert found == "a pod that Kueue has admitted"
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])
-def test_kueue_says_in_metadata_that_it_manages_a_pod(field: str) -> None:
+def test_a_pod_names_kueue_in_its_metadata_unless_kueue_holds_it(field: str) -> None:
     document = pod(gpu_container())
+    assert not names_kueue(view(document))
     document["metadata"][field] = {"kueue.x-k8s.io/queue-name": "team"}
-
-    assert never_waits(view(document), by_daemonset=False) == "a pod that Kueue manages"
+    assert names_kueue(view(document))
+    document["spec"]["schedulingGates"] = [KUEUE]
+    assert not names_kueue(view(document))

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.budgets import budget, spending
@@ -27,6 +28,8 @@ LEDGER = QuotaLedger(
     generation=3,
     hard={"gpus": Fraction(16), "classes/nvidia-a100": Fraction(1, 2)},
     unclassified_pods=UnclassifiedPods.DENY,
+    scarce={"gpus": True},
+    marks={"mark-1": Mark({"gpus": Fraction(1, 2)}, 1_790_000_000_000, 1_790_000_060_000)},
     used={"gpus": Fraction(2, 7), "classes/nvidia-a100": Fraction(0)},
     stored_names={"pods/train-0": {"gpus": Fraction(1)}},
     reservations=Reservations.of(Reservation("pod1", {"gpus": Fraction(1)}, name="pods/train-0")),

@@ -134,7 +134,7 @@ PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "tr
     alone=({}, False, [False]),
     in_a_gang=({"ownerReferences": [PYTORCHJOB]}, False, [True]),
     in_a_pod_group=({"annotations": {"scheduling.k8s.io/group-name": "train"}}, False, [True]),
-    that_kueue_manages=({"labels": {"kueue.x-k8s.io/managed": "true"}}, False, []),
+    that_kueue_has_admitted=({"labels": {"kueue.x-k8s.io/podset": "main"}}, False, []),
     of_a_daemonset=({}, True, []),
 )
 def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
@@ -142,7 +142,12 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
 ) -> None:
     asked: list[bool] = []
     engine = Engine(load_objects(QUEUES))
-    by = Evaluator(engine=engine, now=NOW, queues=lambda request: asked.append(request.in_gang))
+    by = Evaluator(
+        engine=engine,
+        now=NOW,
+        queues=lambda request: asked.append(request.in_gang),
+        has_admitted=lambda *_: True,
+    )
     for seen in ({}, metadata):
         document = pod(gpu_container("1"))
         document["metadata"] |= seen

@@ -2,9 +2,12 @@
 
 from fractions import Fraction
 
+from msgspec.structs import replace
+
+from policies.quota.ledger.marks import Mark, Marks
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, reconcile
-from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import listing, quota_ledger
 from tests.cases import cases
 
@@ -71,6 +74,19 @@ def test_a_count_says_how_many_wait(
     waiting: int, reservations: tuple[Reservation, ...], shown: StoredObject | None, want: int
 ) -> None:
     assert counted(reservations, shown, set(), waiting).all_waiting == want
+
+
+@cases(("marks", "want"), as_long_as_it=({"pod": Mark(GPU, 1, 1)}, [LIFT]), without_it=({}, []))
+def test_what_is_held_for_a_mark_stays(marks: Marks, want: list[Reservation]) -> None:
+    """And a count does not know yet what the first in line lacks."""
+    ledger = replace(
+        counted((), None, set()), reservations=Reservations.of(LIFT), marks=marks, scarce={"gpus": True}
+    )
+    result = reconcile(ledger, listing({}, catalogue="c"), frozenset({"pod/lift"}))
+
+    assert isinstance(result, Reconciled)
+    assert list(result.ledger.reservations) == want
+    assert (result.ledger.marks, result.ledger.scarce) == (marks, {})
 
 
 def test_what_is_held_counts_as_reserved() -> None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota.ledger.decide import VerdictReason, decide
+from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
@@ -208,7 +209,12 @@ def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> N
         }
         held = [Reservation(f"{number}", amounts(gpus=2), name="pods/x")] * chance.randrange(2)
         held += [Reservation(lift_id(f"lift-{number}"), amounts(gpus=1))] * chance.randrange(2)
-        ledger = replace(counted(used, None, *held), waiting_for_team=chance.randrange(3))
+        ledger = replace(
+            counted(used, None, *held),
+            waiting_for_team=chance.randrange(3),
+            scarce={"gpus": True} if chance.random() < 0.3 else {},
+            marks={"mark": Mark(amounts(gpus=1), 1, 1)} if chance.random() < 0.3 else {},
+        )
         match chance.choice(("with", "with", "leave", "without", "later")):
             case "with":
                 found = found.with_ledger(name, ledger)

@@ -249,7 +249,17 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
     reconciler: Any = QuotaReconciler(
-        nothing, nothing, usage_cache, observed, metrics, nothing, NO_LINE, *[*[nothing] * 3, NO_TEAMS]
+        nothing,
+        nothing,
+        usage_cache,
+        observed,
+        metrics,
+        nothing,
+        NO_LINE,
+        nothing,
+        nothing,
+        lambda: 0,
+        NO_TEAMS,
     )
     reconciler.current, reconciler.swap = current, swap
     return cast(QuotaReconciler, reconciler)

@@ -1,0 +1,76 @@
+"""What the line says to the author of a pod: that it waits, or is denied because others wait."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+
+from policies.finding import Finding, Reason, Severity
+from policies.quota.demand import RULE_ID
+from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import team_title
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome
+from policies.quota.shortage import quota_title, shortage_facts
+from policies.quota.spec import NAME
+from policies.quota.waiting import names_kueue, never_waits
+
+
+def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Finding:
+    """Return the warning that a pod waits in line, and for what."""
+    ledger, verdict = outcome.ledger, outcome.verdict
+    quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
+    facts = f"{how_many(waiting)} before it" if waiting else "next in line"
+    if ledger and ledger.share and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
+        others = f"other namespaces of {team_title(ledger.share.team.name)}"
+        facts = f"{how_many(ledger.share.waiting)} of {others} in line, too"
+    if verdict and verdict.shortfalls:
+        facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
+    return Finding(
+        rule=RULE_ID,
+        reason=Reason.QUOTA_QUEUED,
+        severity=Severity.WARNING,
+        message=f"waits in line for {quota}: {facts}",
+    )
+
+
+def apart(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
+    """Yield why the object does not wait under our gate where others do."""
+    if queues and request.line is Line.APART:
+        pod = request.pod
+        by_kueue = pod is not None and names_kueue(pod)
+        kind = pod and (never_waits(pod, by_daemonset=False, by_kueue=by_kueue) or "a pod of a DaemonSet")
+        yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
+
+
+def in_line(
+    namespace: str, reason: VerdictReason, ledger: QuotaLedger, request: ReservationRequest, *, joins: bool
+) -> Finding:
+    """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
+    found, quota, waiting = partial(Finding, rule=RULE_ID), quota_title(namespace, ledger), ledger.all_waiting
+    if reason is VerdictReason.QUEUE_FULL:
+        # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
+        new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
+        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
+        return found(
+            reason=Reason.QUEUE_FULL,
+            message=f"the line for {quota} is full: {how_many(waiting)} in it",
+            remedy="create it again when some of them have started",
+            ask=ask,
+        )
+    if reason is VerdictReason.NOT_HELD:
+        message = f"too little of {quota} is held for the pod to remove its scheduling gate"
+        return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
+    others, is_apart = "", request.line is Line.APART
+    is_passed = not waiting or (is_apart and ledger.scarce.keys().isdisjoint(request.demand))
+    if is_passed and ledger.share is not None:
+        quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
+        others = " of other namespaces"
+    message = f"{how_many(waiting)}{others} in line for {quota} must start first"
+    remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
+    if is_apart:
+        remedy = "try again within a minute, and again until its turn comes: it has a place in line"
+    return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
+
+
+def how_many(number: int) -> str:
+    return "1 pod" if number == 1 else f"{number} pods"

@@ -1,0 +1,189 @@
+"""Pods of Kueue in our line, on a real API server with the kind of Kueue's Workloads: only what Kueue has admitted is Kueue's.
+
+Kueue itself does not run: a second client makes its API calls (0.17). A Job is suspended until its Workload has quota. Its pods
+have the label `kueue.x-k8s.io/podset`, and no gate. Its webhook gives all other pods its gate at their creation, before ours.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON
+from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.quota.quotas import gpu_pod, in_force
+from tests.cluster.waiting.conftest import queueing
+from tests.cluster.waiting.line import POLICY, Line
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import accepted
+from webhook.cluster.api import JSON_PATCH
+from webhook.serving.kueue import REMEMBERED_SECONDS
+
+DISTRUST = """
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: distrusts}
+spec:
+  priority: 10
+  match: {namespaces: ["*-distrusts"]}
+  rules:
+    gpu-quota: {mode: enforce, onExceeded: Queue, trustKueue: false}
+"""
+SECOND = 1.1
+UID = "0f9c1f60-1111-4222-8333-44445555666{}"
+KUEUE_GATE = {"name": "kueue.x-k8s.io/admission"}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def definition() -> JSON:
+    """Return the kind of Workloads, with the versions and the scope of Kueue's own, and without its schema."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    versions: list[JSON] = [
+        {
+            "name": name,
+            "served": True,
+            "storage": name == "v1beta2",
+            "schema": {"openAPIV3Schema": schema},
+            "subresources": {"status": {}},
+        }
+        for name in ("v1beta1", "v1beta2")
+    ]
+    names = {"kind": "Workload", "listKind": "WorkloadList", "plural": "workloads", "singular": "workload"}
+    spec = {"group": "kueue.x-k8s.io", "scope": "Namespaced", "names": names, "versions": versions}
+    annotations = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    return {"metadata": {"name": "workloads.kueue.x-k8s.io", "annotations": annotations}, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def running(plane: ControlPlane) -> Iterator[Running]:
+    client = plane.client()
+    accepted(client.post(DEFINITIONS, definition()))
+    assert eventually(lambda: client.get("/apis/kueue.x-k8s.io/v1beta2/workloads")[0] == 200)
+    with queueing(plane, POLICY + DISTRUST) as running:
+        yield running
+    client.delete(f"{DEFINITIONS}/workloads.kueue.x-k8s.io")
+
+
+pytestmark = pytest.mark.usefixtures("running")
+
+
+def workload(line: Line, name: str, uid: str, *conditions: str) -> None:
+    """Do what Kueue does for a Job: make its Workload, and say what has come true of it."""
+    path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{line.name}/workloads"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    metadata = {"name": name, "labels": {"kueue.x-k8s.io/job-uid": uid}, "ownerReferences": [owner]}
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata}
+    accepted(line.client.post(path, body))
+    if conditions:
+        status = {"conditions": [{"type": each, "status": "True"} for each in conditions]}
+        accepted(line.client.patch(f"{path}/{name}/status", {"status": status}))
+
+
+def pod_of_job(line: Line, name: str, uid: str = "", gpus: int = 1, **labels: str) -> tuple[int, Any]:
+    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}]
+    metadata = {"name": name, "labels": {"kueue.x-k8s.io/podset": "main", **labels}}
+    return line.create(
+        gpu_pod(name, gpus) | {"metadata": metadata | ({"ownerReferences": owners} if uid else {})}
+    )
+
+
+def full(line: Line, hard: int = 2) -> None:
+    """Let somebody wait who lacks quota."""
+    in_force(line, {"gpus": str(hard)})
+    line.pod("holder", hard)
+    assert uses(line, hard)
+    line.pod("first", 1)
+    assert line.waits("first")
+    assert eventually(lambda: line.ledger_object().scarce == {"gpus": False})
+
+
+def test_what_kueue_has_not_admitted_waits_as_any_other(plane: ControlPlane) -> None:
+    line = Line(plane)
+    full(line)
+    workload(line, "waits", UID.format(1))
+    workload(line, "evicted", UID.format(2), "Evicted")
+    accepted(pod_of_job(line, "a-label-alone"))
+    accepted(pod_of_job(line, "of-one-that-waits-in-kueue", UID.format(1)))
+    accepted(pod_of_job(line, "of-one-that-was-evicted", UID.format(2)))
+    accepted(pod_of_job(line, "of-none", UID.format(3)))
+    accepted(line.create(gpu_pod("held-by-kueue", schedulingGates=[KUEUE_GATE])))
+    names = (
+        "a-label-alone",
+        "of-one-that-waits-in-kueue",
+        "of-one-that-was-evicted",
+        "of-none",
+        "held-by-kueue",
+    )
+    assert all(map(line.waits, names))
+    assert eventually(lambda: line.ledger_object().waiting == 6)
+    assert uses(line, 2)
+
+
+def test_what_kueue_has_admitted_does_not_wait_under_our_gate_and_has_its_turn(plane: ControlPlane) -> None:
+    line = Line(plane)
+    full(line)
+    workload(line, "train", UID.format(4), "QuotaReserved", "Admitted")
+    time.sleep(SECOND)
+    status, answer = pod_of_job(line, "train-0", UID.format(4))
+    assert status == 403
+    assert "a pod that Kueue has admitted does not wait in line for quota" in answer["message"]
+    assert eventually(lambda: len(line.ledger_object().marks) == 1)
+    line.delete_pod("holder")
+    assert line.starts("first", seconds=10)
+    assert eventually(lambda: line.ledger_object().reservations.lifts)
+    accepted(pod_of_job(line, "train-1", UID.format(4)))
+    assert not line.waits("train-1")
+    assert uses(line, 2)
+    assert eventually(lambda: not line.ledger_object().marks)
+
+
+def test_a_policy_can_let_it_wait(plane: ControlPlane) -> None:
+    line = Line(plane, "kueue-distrusts")
+    full(line)
+    workload(line, "train", UID.format(5), "QuotaReserved")
+    accepted(pod_of_job(line, "train-0", UID.format(5)))
+    assert line.waits("train-0")
+
+
+def test_a_pod_under_both_gates_starts_when_both_have_let_it_go(plane: ControlPlane) -> None:
+    """Until Kueue does, others pass it."""
+    line = Line(plane)
+    full(line, 1)
+    labels = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/managed": "true"}
+    body = gpu_pod("held", schedulingGates=[KUEUE_GATE])
+    accepted(line.create(body | {"metadata": {"name": "held", "labels": labels}}))
+    assert line.waits("held")
+    time.sleep(SECOND)
+    line.pod("later")
+    line.delete_pod("holder")
+    assert line.starts("first", seconds=10)
+    line.delete_pod("first")
+    assert line.starts("later", seconds=10)
+    assert line.waits("held")
+
+    gates = [gate["name"] for gate in line.get("held")["spec"]["schedulingGates"]]
+    test = {
+        "op": "test",
+        "path": f"/spec/schedulingGates/{gates.index(KUEUE_GATE['name'])}/name",
+        "value": KUEUE_GATE["name"],
+    }
+    patch = [test, {"op": "remove", "path": test["path"].removesuffix("/name")}]
+    accepted(line.client.patch(line.path("pods", "held"), patch, content_type=JSON_PATCH))
+    assert line.waits("held")
+    line.delete_pod("later")
+    assert line.starts("held", seconds=10)
+    assert uses(line, 1)
+
+
+def test_a_workload_that_comes_later_is_believed_soon(plane: ControlPlane) -> None:
+    line = Line(plane)
+    full(line)
+    accepted(pod_of_job(line, "train-0", UID.format(6)))
+    assert line.waits("train-0")
+    workload(line, "train", UID.format(6), "QuotaReserved")
+    time.sleep(REMEMBERED_SECONDS)
+    status, answer = pod_of_job(line, "train-1", UID.format(6))
+    assert status == 403
+    assert "a pod that Kueue has admitted does not wait in line for quota" in answer["message"]

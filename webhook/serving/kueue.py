@@ -1,0 +1,66 @@
+"""Whether Kueue has admitted what makes a pod: by the Workload of its controller.
+
+Labels prove nothing, since a tenant writes them. Plain pods, and those of Deployments, StatefulSets and LeaderWorkerSets, have a
+gate of Kueue before they have a Workload.
+"""
+
+from contextlib import suppress
+from time import monotonic
+
+import msgspec
+
+from policies.pods.field_paths import value_at
+from policies.pods.names import is_uid
+from policies.pods.pod import Metadata, Pod
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, api_path, decoded
+from webhook.serving.lookups import LONGEST_SECONDS, MAX_OWNERS
+from webhook.workloads.gangs import controller_of
+
+VERSIONS = ("v1beta2", "v1beta1")
+JOB_UID = "kueue.x-k8s.io/job-uid"
+"""Label of a Workload: the uid of its owner."""
+MAX_READ = 16
+"""Workloads of one owner. It has several while an elastic Job changes."""
+REMEMBERED_SECONDS = 10.0
+"""Kueue admits a Job before there are pods of it, and may suspend it again."""
+
+
+class KueueWorkloads:
+    """For any number of threads."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._known: dict[tuple[str, str], tuple[bool, float]] = {}
+
+    def has_admitted(self, namespace: str, pod: Pod, deadline: float) -> bool:
+        """Whether quota of Kueue is reserved for the controller of the pod, as far as can be read by the deadline."""
+        owner, now = controller_of(pod.metadata or Metadata()), monotonic()
+        if owner is None or not is_uid(owner.uid):
+            return False
+        key = namespace, owner.uid
+        found, until = self._known.get(key, (False, 0.0))
+        if now < until or now >= deadline:
+            return found and now < until
+        found = self._read(*key, min(deadline - now, LONGEST_SECONDS))
+        if len(self._known) >= MAX_OWNERS:
+            self._known.clear()
+        self._known[key] = found, now + REMEMBERED_SECONDS
+        return found
+
+    def _read(self, namespace: str, uid: str, seconds: float) -> bool:
+        query = {"labelSelector": f"{JOB_UID}={uid}", "limit": str(MAX_READ)}
+        for version in VERSIONS:
+            path = api_path(f"/apis/kueue.x-k8s.io/{version}", "namespaces", namespace, "workloads")
+            with suppress(errors.ApiError, msgspec.MsgspecError):
+                listed = self._api.get(path, query=query, timeout=seconds)
+                items = value_at(decoded(msgspec.json.decode, listed), ("items",)) or ()
+                return any(_is_reserved_for(each, uid) for each in items)
+        return False
+
+
+def _is_reserved_for(workload: object, uid: str) -> bool:
+    owners = value_at(workload, ("metadata", "ownerReferences")) or ()
+    conditions = value_at(workload, ("status", "conditions")) or ()
+    states = [(value_at(each, ("type",)), value_at(each, ("status",))) for each in conditions]
+    return ("QuotaReserved", "True") in states and any(value_at(each, ("uid",)) == uid for each in owners)
