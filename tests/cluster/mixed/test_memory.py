@@ -4,7 +4,6 @@ GPU_ADMISSION_ALL_FAULTS=1 has them come and go for 12 minutes.
 """
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -28,9 +27,11 @@ from tests.controlplane.gpuquota import INSTALLATION, Namespace, install_quota_k
 from tests.controlplane.replicas import Replicas
 from webhook.cluster.objects import CONTROLLER
 
-MINUTES = float(os.environ.get("GPU_ADMISSION_MEMORY_MINUTES", "12" if ALL_FAULTS else "2.5"))
-BEFORE, AFTER = ((4.0, 6.0), (10.0, 12.0)) if ALL_FAULTS else ((1.5, 1.8), (2.2, 2.5))
-"""Minutes that are compared. Before that, what a controller remembers for a minute still grows."""
+MINUTES = 12.0 if ALL_FAULTS else 2.0
+BEFORE, AFTER = ((4.0, 6.0), (10.0, 12.0)) if ALL_FAULTS else ((0.7, 1.0), (1.7, 2.0))
+"""Minutes that are compared."""
+REMEMBERED = "0" if ALL_FAULTS else "15"
+"""Seconds for which the controller remembers pods that are gone; by itself it does for two minutes."""
 LIVE = 6
 """Pods of a namespace at a time, of which its quota has room for four."""
 BUDGET = {"budget": {"gpuHours": 1000}} if ALL_FAULTS else {}
@@ -84,7 +85,9 @@ def churned() -> Iterator[tuple[list[Sample], list[Churn]]]:
         arguments = ("--kubeconfig", plane.kubeconfig())
         started.enter_context(Replicas(plane, 1, arguments=arguments)).register()
         accepted(plane.client().apply(yaml.safe_load(POLICY))[:2])
-        controller = Command(plane, "controller", program=("tests.cluster.mixed.watched", "traced"))
+        controller = Command(
+            plane, "controller", program=("tests.cluster.mixed.watched", "traced", REMEMBERED)
+        )
         controller.kubeconfig = plane.account_kubeconfig(INSTALLATION, CONTROLLER)
         controller.start()
         spaces = [Namespace(plane, f"churned-{number}") for number in range(2)]

@@ -1,7 +1,8 @@
-"""`gpu-admission controller` for tests: `python -m … [traced] --kubeconfig …`.
+"""`gpu-admission controller` for tests: `python -m … [traced SECONDS] --kubeconfig …`.
 
-It dies in the middle of its work if a file says so. With `traced` it writes every few seconds how much memory its objects take.
-Its Lease runs out after 5 s, so that the other controller takes over sooner.
+It dies in the middle of its work if a file says so. Its Lease runs out after 5 s, so that the other controller takes over sooner.
+With `traced` it writes every few seconds how much memory its objects take. It remembers pods that are gone for so many seconds;
+with 0, as long as it does by itself.
 """
 
 import gc
@@ -16,9 +17,10 @@ from pathlib import Path
 
 import psutil
 
-from webhook.cluster import leader
+from webhook.cluster import collection, leader
 from webhook.cluster.api import ApiClient
 from webhook.commands import run
+from webhook.controller import waiting_line
 
 EVERY = 5.0
 MARK = "watched: "
@@ -60,7 +62,9 @@ def main() -> None:
     leader.LeaseTimings = lambda: quick  # type: ignore[assignment,misc]
     die_in_a_lift()
     if sys.argv[1] == "traced":
-        sys.argv.pop(1)
+        _, seconds = sys.argv.pop(1), float(sys.argv.pop(1))
+        if seconds:
+            collection.DELETED_SECONDS = waiting_line.REPLACED_SECONDS = seconds
         tracemalloc.start()
         threading.Thread(target=watch, daemon=True).start()
     sys.argv.insert(1, "controller")
