@@ -75,7 +75,7 @@ class Place:
     together: int
     is_strict: bool
     aside: set[str]
-    """Pods that may start or not: the removal of their gate was denied at some time, or their Job was deleted just now."""
+    """Pods that may start or not: the removal of their gate was denied at some time, or they, or their Job, were just deleted."""
 
     def head(self) -> Unit | None:
         """Return the first unit that its own quota lets start, None if there is none or nobody may pass the first one."""
@@ -114,8 +114,12 @@ def places(facts: Facts, write: Write, new: Mapping[str, set[str]]) -> dict[str,
         if (team := write.team) is not None and team.hard is not None:
             limits.append(team.hard - sum(gpus for other, gpus in team.guaranteed.items() if other != name))
         lifts = {uid: lift for uid, lift in row.lifts.items() if uid not in unheld}
-        pods = facts.namespaces[name].at(row.revision)
-        orphans = {uid for uid, pod in pods.items() if facts.is_orphan(pod.owner, write.revision)}
+        pods, now = facts.namespaces[name].at(row.revision), facts.namespaces[name].at(write.revision)
+        leaving = {
+            uid
+            for uid, pod in pods.items()
+            if facts.is_orphan(pod.owner, write.revision) or not (uid in now and now[uid].is_in_line)
+        }
         found[name] = Place(
             units(facts, pods, lifts, write.revision),
             set(lifts),
@@ -123,7 +127,7 @@ def places(facts: Facts, write: Write, new: Mapping[str, set[str]]) -> dict[str,
             min((limit for limit in limits if limit is not None), default=None),
             row.used + row.reserved(unheld),
             facts.queue(name, write.revision)["order"] == "StrictFIFO",
-            (facts.denied | orphans) - unheld,
+            (facts.denied | leaving) - unheld,
         )
     return found
 

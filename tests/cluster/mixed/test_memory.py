@@ -36,7 +36,7 @@ LIVE = 6
 """Pods of a namespace at a time, of which its quota has room for four."""
 BUDGET = {"budget": {"gpuHours": 1000}} if ALL_FAULTS else {}
 """The history of what a budget counts has 4,096 points at most, 2 MB, which are made in some minutes."""
-LEAK = 100.0
+LEAK = 100.0 if ALL_FAULTS else 400.0
 """Bytes of objects that a pod leaves behind at most."""
 RESIDENT = 1.02
 """By how much the resident memory of a long run may grow. Where objects come and go, there is more room between them."""
