@@ -330,7 +330,9 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return catalogue.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return True  # the catalogue does not know which cards are shared, nor what a DeviceClass selects
+        # The catalogue does not know which cards are shared, nor what a DeviceClass selects, but whose cards they are.
+        of_class, whose = vendor(gpu_class.resource), vendor(resource.name)
+        return whose == of_class or all(vendor(each.resource) != whose for each in catalogue)
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 

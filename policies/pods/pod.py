@@ -11,6 +11,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.pods.quantity import QuantityText
+from policies.printable import printable
 
 ResourceList = dict[str, QuantityText]
 
@@ -276,7 +277,8 @@ class Metadata(View, frozen=True):
         """The controller of the object, such as `Job/train`; "" if it has none. For a pod of a Deployment that is the Deployment.
 
         A Deployment labels its ReplicaSets and their pods with the hash in the names of these ReplicaSets. The API server does
-        not check owners of kinds that it does not serve, so a name may have 1 MB. It is cut to LONGEST_OWNER.
+        not check owners of kinds that it does not serve, so a name may have 1 MB, of any characters. It is cut to LONGEST_OWNER,
+        and printable, because Events, statuses and denials name it.
         """
         owner = next((each for each in self.owner_references or () if each.controller), None)
         if owner is None:
@@ -284,7 +286,7 @@ class Metadata(View, frozen=True):
         kind, name, template = owner.kind, owner.name, (self.labels or {}).get(TEMPLATE_HASH, "")
         if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
             kind, name = "Deployment", name.removesuffix(f"-{template}")
-        return truncate(f"{kind}/{name}", LONGEST_OWNER)
+        return printable(truncate(f"{kind}/{name}", LONGEST_OWNER))
 
     @property
     def version(self) -> int:

@@ -297,10 +297,13 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
+        # Of GPUs of two kinds, only the author knows which are meant.
+        cards = {context.resource_mapping.whole_card(each.resource.name) for each in requests}
+        is_same = cards == {key.resource}
         yield about(
             reason=Reason.FRACTION_BESIDE_GPUS,
             message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
-            fix=(Edit(annotation_path(key.key)),),
+            fix=(Edit(annotation_path(key.key)),) if is_same else (),
             remedy=f"remove it, or the whole GPUs of container {names}",
         )
     # Before validation another webhook may still set the scheduler.

@@ -6,7 +6,6 @@ the limits copied into the requests. Where the two differ on purpose, DIFFERENCE
 exactly those.
 """
 
-import os
 import random
 import re
 from collections import Counter
@@ -22,15 +21,13 @@ import pytest
 from policies.pods.pod import decode_pod
 from policies.rule import Phase
 from tests.builders import JSON, container
-from tests.conftest import DERANDOMIZE
 from tests.controlplane import Client, ControlPlane, accepted
+from tests.seed import SAID, SEED
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifests import as_stored, with_requests
 
-# Other cases in every run, as tests/conftest.py has it; GPU_ADMISSION_SEED draws those of a run that failed.
-SEED = int(os.environ.get("GPU_ADMISSION_SEED", 20260724 if DERANDOMIZE else random.randrange(10**8)))  # noqa: S311
 THREADS = 8
 NAMESPACE = "differential"
 PLACES = ["container", "container", "init", "sidecar"]
@@ -221,11 +218,11 @@ def test_our_verdict_is_the_api_servers(client: Client, number: int) -> None:
         else:
             counts["both accept" if is_accepted else "both refuse"] += 1
 
-    print(f"GPU_ADMISSION_SEED={SEED}, {len(generated)} pods:", dict(sorted(counts.items())))  # noqa: T201  the figures, shown by -rA
-    assert not unexplained, f"GPU_ADMISSION_SEED={SEED}, {len(unexplained)}:\n" + "\n".join(unexplained[:40])
+    print(f"{SAID}, {len(generated)} pods:", dict(sorted(counts.items())))  # noqa: T201  the figures, shown by -rA
+    assert not unexplained, f"{SAID}, {len(unexplained)}:\n" + "\n".join(unexplained[:40])
     assert len(generated) == number
     kinds = {"both accept", "both refuse", *(f"differ: {name}" for name in (*REFUSED, LOST_DIGITS))}
     assert set(counts) <= kinds
     # Numbers that lose digits are one in 700; of other kinds 3,600 pods never lack one.
-    assert number < 3600 or set(counts) >= kinds - {f"differ: {LOST_DIGITS}"}, f"GPU_ADMISSION_SEED={SEED}"
+    assert number < 3600 or set(counts) >= kinds - {f"differ: {LOST_DIGITS}"}, SAID
     assert min(counts["both accept"], counts["both refuse"]) >= number / 7

@@ -19,7 +19,7 @@ RELOAD_SECONDS = 10.0
 """Rejected credentials are loaded again at most this often, in case the server rejects all of them."""
 
 
-class AccessError(Exception):
+class AccessError(errors.Unauthorized):
     """Neither a kubeconfig nor a service account can be used. The message names what was tried."""
 
 
@@ -36,17 +36,17 @@ class Access:
         return str(self._configuration.host).rstrip("/")
 
     def reload(self) -> None:
-        """Read everything again, such as a token file or the certificate of an exec plugin. Raises `errors.Unauthorized`."""
-        try:
-            self._configuration = self._load()
-        except AccessError as error:
-            raise errors.Unauthorized(str(error)) from None
+        """Read everything again, such as a token file or the certificate of an exec plugin. Raises AccessError."""
+        self._configuration = self._load()
 
     def pool(self, size: int) -> urllib3.PoolManager:
-        """Return a pool of connections with the client certificate. It keeps `size` connections alive."""
+        """Return a pool of connections with the client certificate. It keeps `size` connections alive. Raises AccessError."""
         from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415 - see `load_access`
 
-        manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager
+        try:
+            manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager
+        except Exception as error:  # noqa: BLE001 - as in `load_access`
+            raise AccessError(f"{self.url}: {_said(error)}") from None
         return manager
 
     def authorization(self) -> str | None:
@@ -58,8 +58,11 @@ class Access:
             try:
                 token = self._configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:  # noqa: BLE001 - the package raises what its readers and exec plugins raise
-                raise errors.Unauthorized(f"the credentials cannot be read: {error}") from None
-        return str(token).strip() if token else None
+                raise errors.Unauthorized(f"the credentials cannot be read: {_said(error)}") from None
+        text = str(token or "").strip()
+        if not (text.isascii() and text.isprintable()):  # http.client would show it in its error
+            raise errors.Unauthorized("the credentials cannot be read: the token must be one line of ASCII")
+        return text or None
 
 
 def own_namespace() -> str:
@@ -78,10 +81,10 @@ def context_namespace(kubeconfig: str | None = None, context: str | None = None)
         return own_namespace()
     try:
         contexts, active = config.list_kube_config_contexts(kubeconfig)
-    except (config.ConfigException, OSError) as error:
-        raise AccessError(f"kubeconfig {kubeconfig or ''}: {error}") from None
-    chosen = next((each for each in contexts if each["name"] == context), active)
-    return str((chosen.get("context") or {}).get("namespace") or "default")
+        chosen = next((each for each in contexts if each["name"] == context), active)
+        return str((chosen.get("context") or {}).get("namespace") or "default")
+    except Exception as error:  # noqa: BLE001 - as in `load_access`
+        raise AccessError(f"kubeconfig {kubeconfig or ''}: {_said(error)}") from None
 
 
 def load_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
@@ -97,10 +100,25 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
                 config.load_incluster_config(configuration)
             else:
                 config.load_kube_config(kubeconfig, context, configuration)
-        except (config.ConfigException, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the package reads a file as if it were a kubeconfig
             default = "no pod's service account, and kubectl's kubeconfig"
             named = f"kubeconfig {kubeconfig}" if kubeconfig else default
-            raise AccessError(f"{named}: {error}") from None
+            raise AccessError(f"{named}: {_said(error)}") from None
+        if not configuration.host.startswith(("https://", "http://")):
+            raise AccessError(
+                f"kubeconfig {kubeconfig or ''}: the server of the cluster must be an https:// address"
+            )
         return configuration
 
     return Access(load)
+
+
+def _said(error: Exception) -> str:
+    """Return in one line what the package or the operating system says. What else is raised names only parts of the package."""
+    from kubernetes.config import ConfigException  # noqa: PLC0415 - see `load_access`
+
+    if isinstance(error, ConfigException):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file that it names'}: {error.strerror}"
+    return "it cannot be read as one"

@@ -276,10 +276,10 @@ class ApiClient:
         response = self._open(_Call("GET", path, query, accept=accept), read_seconds, preload=False)
         try:
             yield response
-        except urllib3.exceptions.ReadTimeoutError as error:
-            raise errors.Silent(f"GET {path}: {error}") from None
         except urllib3.exceptions.HTTPError as error:
-            raise errors.Unreachable(f"GET {path}: {error}") from None
+            is_silent = isinstance(error, urllib3.exceptions.ReadTimeoutError)
+            kind = errors.Silent if is_silent else errors.Unreachable
+            raise kind(f"GET {path}: the API server {errors.in_words(error)}") from None
         finally:
             response.close()  # not released: the next request must not read the rest of the watch
 
@@ -320,7 +320,8 @@ class ApiClient:
                 preload_content=preload,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise errors.Unreachable(f"{call.method} {call.path}: {error}") from None
+            problem = f"{call.method} {call.path}: the API server {errors.in_words(error)}"
+            raise errors.Unreachable(problem) from None
 
     def _reload(self) -> bool:
         """Read the credentials again, unless that was done a moment ago. Return whether they were read."""

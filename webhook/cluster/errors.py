@@ -1,9 +1,17 @@
-"""Errors of calls to the API server. The message of an error is the message of the API server."""
+"""Errors of calls to the API server. The message of an error is that of the API server, or says what became of the call."""
 # ruff: noqa: N818  # named for the reasons of the API (NotFound, Conflict), as every Kubernetes client names them
 
+import http.client
+import os
+import socket
+import ssl
+from collections.abc import Iterator
 from http import HTTPStatus
 
 import msgspec
+from urllib3 import exceptions as failures
+
+from policies.printable import printable_lines
 
 
 class ApiError(Exception):
@@ -74,7 +82,7 @@ def of_response(code: int, body: bytes) -> ApiError:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
         status = _Status(message=body[:200].decode(errors="replace").strip())
-    message = status.message or f"HTTP {code}"
+    message = printable_lines(status.message) or f"HTTP {code}"
     if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unavailable(message)
     error_type = _BY_CODE.get(code, ApiError)
@@ -86,3 +94,52 @@ def of_response(code: int, body: bytes) -> ApiError:
 def of_status(body: bytes) -> ApiError:
     """Return the error in a Status object, for example of a watch. Raises msgspec.MsgspecError if `body` is not one."""
     return of_response(_STATUS.decode(body).code, body)
+
+
+_CERTIFICATES = {9: "it is not valid yet", 10: "it has expired", 62: "it is for another name"}
+_CERTIFICATES[64] = _CERTIFICATES[62]
+"""By OpenSSL's `X509_V_ERR_…`, 64 of an address; all others are about the authority, or the form."""
+_UNTRUSTED = "its authority is not the one that is trusted here"
+
+_FAILURES: tuple[tuple[type[BaseException], str], ...] = (
+    (failures.ProxyError, "cannot be reached through its proxy"),
+    (ssl.SSLError, "does not agree on TLS"),
+    (socket.gaierror, "has a name that cannot be resolved"),
+    (ConnectionRefusedError, "refused the connection"),
+    (ConnectionError, "closed the connection"),
+    (TimeoutError, "did not answer in time"),
+    (OSError, "cannot be reached"),
+    (http.client.IncompleteRead, "cut its answer short"),
+    (http.client.HTTPException, "did not answer as HTTP does"),
+    (ValueError, "has an address that cannot be used"),
+    (failures.SSLError, "does not agree on TLS"),
+    (failures.TimeoutError, "did not answer in time"),
+    (failures.ProtocolError, "cut its answer short"),
+    (failures.HTTPError, "sent an answer that cannot be read"),
+)
+"""What became of a call: the first row that is among the causes."""
+
+
+def in_words(failure: BaseException) -> str:
+    """Return what a server did that gave no answer, as the rest of a sentence.
+
+    The texts of urllib3 and of the socket below it name hosts, ports and classes of Python: they are never shown.
+    """
+    causes = list(_causes(failure))
+    words = next((words for kind, words in _FAILURES if any(isinstance(each, kind) for each in causes)), "")
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"has a certificate that is not accepted: {_CERTIFICATES.get(cause.verify_code, _UNTRUSTED)}"
+            )
+        if isinstance(cause, OSError) and cause.errno and words == "cannot be reached":
+            return f"{words}: {os.strerror(cause.errno).lower()}"
+    return words or "did not answer"
+
+
+def _causes(failure: BaseException) -> Iterator[BaseException]:
+    """Yield the failure and what is below it: urllib3 has causes in arguments. `__context__` may be a call before it."""
+    yield failure
+    for each in (*failure.args, failure.__cause__):
+        if isinstance(each, BaseException):
+            yield from _causes(each)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from time import monotonic, sleep
+from time import sleep
 
 import msgspec
 
@@ -40,8 +40,6 @@ CALL_SECONDS = 5.0
 ATTEMPTS = 20
 """Attempts to raise a count that other replicas raise at the same time, with jittered pauses up to PAUSE_SECONDS."""
 PAUSE_SECONDS = 0.1
-REPEAT_SECONDS = 600.0
-"""A problem that stays the same, such as a missing right, is logged again after this time."""
 MAX_WAITING = 500
 """Events in a queue at most; more are only logged. Each takes two calls."""
 STOP_SECONDS = 5.0
@@ -93,18 +91,15 @@ class EventWriter:
     def __init__(self, api: ApiClient, component: str) -> None:
         self._api = api
         self._component = component
-        self._logged = ("", 0.0)
 
     def write(self, event_record: EventRecord) -> bool:
         """Create the Event, or add to the count of the stored one. Return whether that succeeded."""
         try:
             self._write(event_record)
         except (errors.ApiError, msgspec.MsgspecError) as error:
-            problem, (before, at) = truncate(str(error), LONGEST_PROBLEM), self._logged
-            if problem != before or monotonic() - at > REPEAT_SECONDS:
-                self._logged = problem, monotonic()
-                title = f"{event_record.regarding.kind} {event_record.regarding.name}"
-                log.warning("event %s of %s was not written: %s", event_record.reason, title, problem)
+            of, problem = event_record.regarding, truncate(str(error), LONGEST_PROBLEM)
+            event = f"event {event_record.reason} of {of.kind} {of.name}"
+            log.warning("%s: %s was not written: %s", of.namespace or CLUSTER_SCOPED, event, problem)
             return False
         return True
 

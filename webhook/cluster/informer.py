@@ -41,8 +41,6 @@ from webhook.cluster.objects import decode_metadata
 
 log = logging.getLogger("gpu_admission.cluster")
 
-REPEAT_SECONDS = 600.0
-"""A problem that stays the same, such as a missing right, is logged again after this time."""
 AWAY_SECONDS = 1.0
 """The longest pause while the API server does not answer. A starting API server refuses calls for a moment, so pauses then grow
 beyond this by a tenth of the time since the last call without an answer."""
@@ -159,7 +157,6 @@ class Informer(MergedCollection[K]):
         self._turns = threading.Condition()
         self._listed_now: set[str] = set()
         self._last_message = monotonic()
-        self._logged = ("", 0.0)
         self.synced = False
         """Whether everything was listed once."""
         self.relists = 0
@@ -300,11 +297,7 @@ class Informer(MergedCollection[K]):
             pauses.unanswered()
         else:
             self.is_missing = isinstance(error, errors.NotFound)
-        before, at = self._logged
-        problem = str(error)
-        if problem != before or monotonic() - at > REPEAT_SECONDS:
-            self._logged = problem, monotonic()
-            log.warning("%s: %s", self.resource.plural, problem)
+        log.warning("%s: %s", self.resource.plural, error)
 
     def _compared(self, namespace: str) -> tuple[int, Sequence[ObjectVersion[K] | Identity]]:
         """List metadata, and return only the identity of an object that is not held in its version.

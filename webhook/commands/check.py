@@ -38,11 +38,12 @@ from webhook.commands.output import (
     fail,
     print_json,
 )
+from webhook.configuration.files import Source, replace_file
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome
 from webhook.tools.check import fixing
-from webhook.tools.check.fixing import Fixes, write
+from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
@@ -220,15 +221,19 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
         return False
     if not yes and not click.confirm(f"Write {files}?", err=True):
         return False
-    _write(texts, fixes.originals)
+    _write(texts, fixes)
     remarks.paragraph(f"{files} written", hanging=0)
     return True
 
 
-def _write(texts: Mapping[str, str], originals: Mapping[str, str]) -> None:
+def _write(texts: Mapping[str, str], fixes: Fixes) -> None:
+    written: set[tuple[Source, str]] = set()
     for file, text in texts.items():
+        source = fixes.sources[file]
         try:
-            write(file, originals[file], text)
+            if (source, text) not in written:  # by another name
+                replace_file(source, fixes.originals[file], text)
+            written.add((source, text))
         except OSError as error:
             fail(f"{file}: {error.strerror or error}")
 

@@ -51,7 +51,9 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
         return None
     try:
         with click.File("rb").convert(value, parameter, context) as file:
-            return shapes.attention_of_config(msgspec.json.decode(file.read(LONGEST_CONFIG)))
+            return shapes.attention_of_config(
+                msgspec.json.decode(file.read(LONGEST_CONFIG).decode(errors="replace"))
+            )
     except (EstimateError, msgspec.DecodeError, RecursionError) as error:
         raise click.BadParameter(f"{value}: {error}.") from None
 

@@ -13,6 +13,7 @@ import msgspec
 from policies.finding import truncate
 from policies.printable import printable_lines
 from webhook.cluster.objects import timestamp
+from webhook.commands.log_limit import LimitedHandler
 from webhook.server.settings import StartupError
 from webhook.serving.audit import AuditLog
 
@@ -66,7 +67,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def set_up_log(log_format: str, level: str) -> None:
     """Write what this process logs to standard error, gunicorn's lines too, in one of FORMATS from one of LEVELS on."""
-    handler = logging.StreamHandler()
+    handler = LimitedHandler()
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=level.upper())
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns about every connection beyond its pool
@@ -96,4 +97,7 @@ def _parts(record: logging.LogRecord) -> tuple[str, str, str]:
     trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
     if len(trace) > LONGEST_TRACE:
         trace = f"{trace[: LONGEST_TRACE // 2]}…\n…{trace[-LONGEST_TRACE // 2 :]}"
-    return time, printable_lines(truncate(record.getMessage(), LONGEST_MESSAGE)), printable_lines(trace)
+    left_out = getattr(record, "left_out", 0)
+    more = f" (and {left_out} more such lines since the one before)" if left_out else ""
+    message = truncate(record.getMessage(), LONGEST_MESSAGE) + more
+    return time, printable_lines(message), printable_lines(trace)

@@ -14,11 +14,15 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from policies.finding import truncate
 from policies.printable import printable, printable_json, printable_lines
 from policies.quota.amounts import format_amount
 
 FAILED, BAD_INPUT = 1, 2
 """Exit statuses: of the answer no, and of wrong usage or a cluster or documents that cannot be used."""
+
+LONGEST_ERROR = 4_000
+"""Characters of a line: an error may quote a key of a file, which may be as long as the file."""
 
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
@@ -133,7 +137,7 @@ def print_as(output: str, value: Any, show: Callable[[Screen], object]) -> None:
 
 def print_errors(errors: Iterable[object]) -> None:
     for error in errors:
-        echo(f"error: {error}", err=True)
+        echo(truncate(f"error: {error}", LONGEST_ERROR), err=True)
 
 
 def fail(error: object, status: int = BAD_INPUT) -> NoReturn:

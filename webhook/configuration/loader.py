@@ -37,6 +37,7 @@ from webhook.configuration.documents import (
     read_document,
     reading,
 )
+from webhook.configuration.files import read_file
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, workload_kinds
 
 FILE_LIMIT = 4 * 1024 * 1024
@@ -190,10 +191,7 @@ def _files(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[st
         problems.append(LocatedProblem.of_file(str(directory), message))
     for path in paths or ():
         with reading(path.name, problems):
-            if path.stat().st_size > FILE_LIMIT:
-                problems.append(LocatedProblem.of_file(path.name, f"must be at most {FILE_LIMIT} bytes"))
-            else:
-                yield path.name, path.read_text(encoding="utf-8")
+            yield path.name, read_file(path, FILE_LIMIT, None if path == directory else directory)[0]
 
 
 def _read(file: str, text: str, collected: DocumentSet) -> None:

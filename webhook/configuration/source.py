@@ -38,8 +38,9 @@ class ConfigurationState(msgspec.Struct, frozen=True):
     """False while the built-in documents are in force because no others could be read yet."""
 
     def log_refused(self) -> None:
-        for problem in self.refused:
-            log.error("new configuration rejected, version %s stays in force: %s", self.version, problem)
+        if self.refused:
+            problems = "; ".join(self.refused)
+            log.error("new configuration rejected, version %s stays in force: %s", self.version, problems)
 
 
 class ConfigurationSource:

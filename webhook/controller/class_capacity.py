@@ -56,7 +56,6 @@ class CapacityWriter:
     def __post_init__(self) -> None:
         self._written: dict[str, tuple[object, datetime]] = {}
         """What each path has, and since when."""
-        self._problem = ""
 
     def run(self, stopping: threading.Event) -> None:
         """Write until `stopping`; the body of a thread."""
@@ -66,11 +65,8 @@ class CapacityWriter:
                 continue
             try:
                 self.look(datetime.now(UTC))
-                self._problem = ""
             except errors.ApiError as error:
-                if self._problem != str(error):
-                    log.warning("the capacity of classes cannot be published: %s", error)
-                self._problem = str(error)
+                log.warning("the capacity of classes cannot be published: %s", error)
             except Exception:  # a bug must not end the thread
                 log.exception("the capacity of classes was not published")
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from policies.policy import still_paused
+from policies.printable import printable_lines
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
 from webhook.cluster.events import NORMAL, WARNING, EventRecord, EventWriter, Regarding
@@ -134,7 +135,7 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
     for record in evaluated.records:
         held = in_force.get(record.document.key)
         status, reason, message = _verdict(record.document, held, evaluated)
-        message = message[:LONGEST_MESSAGE]
+        message = printable_lines(message[:LONGEST_MESSAGE])  # problems quote the document
         condition = Condition(IN_FORCE, status, reason, message, "", record.generation)
         before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
         conditions = (with_transition_time(condition, before, now),)

@@ -14,6 +14,7 @@ import urllib3
 
 from policies.finding import truncate
 from policies.printable import printable
+from webhook.cluster.errors import in_words
 
 SECONDS = 30.0
 """Timeout of one query, unless the caller names another. Prometheus itself ends a query after 2 min by default."""
@@ -123,7 +124,7 @@ class Prometheus:
                     if len(document) > LONGEST_ANSWER:
                         raise self._error(f"answered more than {LONGEST_ANSWER >> 20} MiB")
             except urllib3.exceptions.HTTPError as error:
-                raise self._error(f"did not answer: {_shown(str(error))}") from None
+                raise self._error(in_words(error)) from None
         return response.status, bytes(document)
 
     def _token(self, file: Path) -> str:
@@ -140,9 +141,10 @@ class Prometheus:
     def _ssl_context(self) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=self._ca_file)
-        except OSError as error:  # ssl.SSLError too
+        except OSError as error:
+            why = "it must hold certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
             raise self._error(
-                f"needs the authorities of {self._ca_file}, which cannot be read: {error}"
+                f"needs the authorities of {self._ca_file}, which cannot be read: {why}"
             ) from None
 
     def _error(self, problem: str) -> PrometheusError:

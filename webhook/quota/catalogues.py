@@ -55,7 +55,6 @@ class PublishedCatalogues:
         self._missed: dict[str, float] = {}
         self._published: frozenset[str] = frozenset()
         self._named_at: dict[str, float] = {}
-        self._warned = ""
 
     def named_by(self, ledger: QuotaLedger, seconds: float) -> Mapping[str, Catalogues]:
         """Return the published catalogues that the ledger names, by digest, without our own. Raises LedgerError."""
@@ -76,7 +75,7 @@ class PublishedCatalogues:
             document = self._read(seconds)[1].get(digest)
             found = None if document is None else read_catalogue(digest, document)
         except (errors.NotFound, errors.Forbidden, CatalogueError) as error:
-            self._warn(str(error))
+            log.warning("ConfigMap %s: %s", CATALOGUES, error)
             found = None
         if found is None:
             self._missed = {**dict(list(self._missed.items())[1 - REMEMBERED :]), digest: monotonic()}
@@ -100,7 +99,7 @@ class PublishedCatalogues:
             except (errors.Unreachable, errors.Unavailable):
                 raise
             except errors.ApiError as error:
-                self._warn(f"catalogue {digest} cannot be published: {error}")
+                log.warning("ConfigMap %s: catalogue %s cannot be published: %s", CATALOGUES, digest, error)
                 return False
             self._published |= {digest}
             return True
@@ -123,11 +122,6 @@ class PublishedCatalogues:
     def forget(self) -> None:
         """Forget which catalogues are published or named: another process is now the leader, and removes catalogues."""
         self._published, self._named_at = frozenset(), {}
-
-    def _warn(self, problem: str) -> None:
-        if problem != self._warned:  # met again at every review and every count while it lasts
-            log.warning("ConfigMap %s: %s", CATALOGUES, problem)
-            self._warned = problem
 
     def _read(self, seconds: float) -> tuple[str, dict[str, str]]:
         try:

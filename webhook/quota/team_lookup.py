@@ -3,7 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable
-from functools import cache
 from time import monotonic
 
 import msgspec
@@ -72,7 +71,7 @@ class TeamLookup:
         except errors.NotFound:
             # Until it knows all stored kinds, an API server that has just started answers 503 instead
             # (`k8s.io/apiserver/pkg/util/notfoundhandler`).
-            _warn_once()
+            log.warning("the API server does not serve ClusterGPUQuotas: no namespace has a team")
             listed = ()
         self._teams = Teams(decode_team(each).match for each in listed)
         self._listed_at = begun
@@ -80,8 +79,3 @@ class TeamLookup:
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:
         path = api_path("/api/v1", "namespaces", namespace)
         return dict(decode_metadata(self._api.get(path, timeout=seconds, accept=METADATA)).sorted_labels)
-
-
-@cache
-def _warn_once() -> None:
-    log.warning("the API server does not serve ClusterGPUQuotas: no namespace has a team")

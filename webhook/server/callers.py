@@ -15,7 +15,6 @@ from webhook.server.dispatcher import ServerMetrics
 from webhook.server.http import RETRY, RefusedError, text
 from webhook.server.tls import ServingCertificate
 
-_LOG_SECONDS = 60.0
 # A name in a certificate has no bound; of a common name X.509 allows 64 characters.
 _NAMES, _NAME_LIMIT = 3, 128
 
@@ -35,7 +34,6 @@ class CallerAuthentication:
 
     def __init__(self, names: Collection[str], serving: ServingCertificate, metrics: ServerMetrics) -> None:
         self._names, self._serving, self._metrics = frozenset(names), serving, metrics
-        self._next_log = 0.0
 
     def check(self, connection: Connection) -> None:
         """Raise RefusedError for a request on this connection that must not be worked on."""
@@ -57,9 +55,7 @@ class CallerAuthentication:
             raise RefusedError(text(403, f"gpu-admission was called {problem}"))
 
     def count(self, connection: Connection, reason: str, which: str) -> None:
-        """Count a refusal, and log one a minute."""
+        """Count a refusal, and log it."""
         self._metrics.callers_refused.labels(reason).inc()
-        if (now := time.monotonic()) >= self._next_log:
-            self._next_log = now + _LOG_SECONDS
-            with contextlib.suppress(OSError):  # it has gone
-                logger.warning("refusing a caller: %s, %s", connection.socket.getpeername()[0], which)
+        with contextlib.suppress(OSError):  # it has gone
+            logger.warning("refusing a caller: %s, %s", connection.socket.getpeername()[0], which)

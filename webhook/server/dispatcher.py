@@ -32,7 +32,6 @@ _SLICE_SECONDS = 0.01
 # A review of so many bytes takes some milliseconds, for which the others would wait.
 _SMALL_BYTES = 64 * 1024
 _LARGE_THREADS = 2
-_SHED_LOG_SECONDS = 60.0
 
 logger = logging.getLogger("gpu_admission.server")
 
@@ -92,7 +91,7 @@ class Dispatcher:
         self._own: tuple[deque[tuple[Connection, Request]], ...] = deque(), deque()  # probes, at once
         self._for_threads, self._large = _Waiting(), _Waiting()
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-        self._held, self._next_shed_log = 0, 0.0
+        self._held = 0
         metrics.held.set_function(lambda: self._held)
         for waiting, count in ((self._for_threads, limits.threads), (self._large, _LARGE_THREADS)):
             for _ in range(count):
@@ -123,9 +122,7 @@ class Dispatcher:
 
     def _shed(self, why: str) -> NoReturn:
         self._metrics.shed.inc()
-        if (now := time.monotonic()) >= self._next_shed_log:
-            self._next_shed_log = now + _SHED_LOG_SECONDS
-            logger.warning("shedding: %s", why)
+        logger.warning("shedding: %s", why)
         # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find another
         # one when it asks again.
         raise RefusedError(TOO_MANY_REQUESTS)

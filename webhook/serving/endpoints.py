@@ -120,4 +120,4 @@ def _log_defect(error: Exception, uid: str) -> None:
     where = " < ".join(
         f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in reversed(frames)
     )
-    log.error("request %s failed: %s at %s", ascii(uid[:64]), type(error).__name__, where)
+    log.error("%s: request %s failed", f"{type(error).__name__} at {where}", ascii(uid[:64]))

@@ -71,7 +71,6 @@ class NodeWatch:
         self._nodes: _Nodes | None = None
         self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
         self._pools_read = 0.0
-        self._problem = ""
 
     def facts(self) -> NodeFacts | None:
         """Return what is known now, None while that is incomplete."""
@@ -107,12 +106,9 @@ class NodeWatch:
         self._pools_read = monotonic()
         try:
             self._pools = keys, tuple(node_pools(self._api, keys))
-            self._problem = ""
         except (errors.ApiError, msgspec.MsgspecError) as error:
             self._pools = None
-            if self._problem != str(error):
-                log.warning("classes without nodes cannot be warned about: node pools: %s", error)
-            self._problem = str(error)
+            log.warning("classes without nodes cannot be warned about: node pools: %s", error)
 
 
 class _Nodes:

@@ -12,7 +12,8 @@ from policies.pods.names import is_class_name
 from policies.quota.amounts import NOTHING
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import LocatedProblem, documents_in, reading
-from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.files import read_file
+from webhook.configuration.loader import FILE_LIMIT, ConfigurationError
 
 _CURRENCY = re.compile("[A-Z]{3}")
 _PRICE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
@@ -65,7 +66,7 @@ def read_prices(path: Path) -> Prices:
     located: list[LocatedProblem] = []
     found: list[Prices] = []
     with reading(str(path), located):
-        documents = list(documents_in(str(path), path.read_text(encoding="utf-8"), located))
+        documents = list(documents_in(str(path), read_file(path, FILE_LIMIT)[0], located))
         for document in documents:
             problems: list[Problem] = []
             decoded = decode(_File, document.data, (), problems)

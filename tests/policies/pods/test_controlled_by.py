@@ -20,6 +20,12 @@ from tests.cases import cases
         {"pod-template-hash": "5d9f8c7b6d"},
         "ReplicaSet/chat-v2",
     ),
+    a_name_that_a_terminal_obeys=(
+        "Ev\x1b[2Jil",
+        "a\x9b\u202eb\u2028c\n",
+        {},
+        "Ev\ufffd[2Jil/a\ufffd\ufffdb\ufffdc\ufffd",
+    ),
     another_kind_with_the_label=(
         "Rollout",
         "chat-5d9f8c7b6d",

@@ -172,16 +172,14 @@ def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answ
         assert eventually(lambda: sum(map(is_list, server.requests)) == lists)
 
 
-def test_a_failure_that_stays_the_same_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failures_are_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     forbidden = [status(403, "pods is forbidden", "Forbidden") for _ in range(4)]
     script = Script([*forbidden, status(503, "away"), page(["a"], "10")], [])
     with caplog.at_level("WARNING", "gpu_admission.cluster"), followed(tmp_path, script) as (informer, *_):
         assert shows(informer, "a")
         assert informer.failures == 5
 
-    assert caplog.messages == ["pods: pods is forbidden", "pods: away"]
+    assert caplog.messages == ["pods: pods is forbidden"] * 4 + ["pods: away"]
 
 
 def test_a_kind_that_nobody_changes_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,9 +13,10 @@ from policies.finding import Edit
 from tests.cases import cases
 from tests.webhook.commands.test_check import DEPLOYMENT, GOOD, GPU_POD, HALF, check, configuration, stream
 from tests.webhook.commands.test_check_reports import sarif
+from webhook.configuration.files import read_file, replace_file
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
-from webhook.tools.check.fixing import DENIED_THEN, INEFFECTIVE, NO_EDIT, write
+from webhook.tools.check.fixing import DENIED_THEN, INEFFECTIVE, NO_EDIT
 from webhook.tools.check.fixing import fix as fix_all
 from webhook.tools.check.manifests import read_manifests
 from webhook.tools.check.offline import Run
@@ -227,7 +228,7 @@ def test_a_file_that_changed_meanwhile_is_not_written(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(GOOD)
     with pytest.raises(OSError, match="has changed since it was checked"):
-        write(str(file), HALF, GOOD)
+        replace_file(read_file(file, 1024)[1], HALF, GOOD)
     assert [file.read_text(), sorted(each.name for each in tmp_path.iterdir())] == [GOOD, ["a.yaml"]]
 
 

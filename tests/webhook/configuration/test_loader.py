@@ -283,7 +283,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path.write_text("")
     os.truncate(path, 5 * 1024 * 1024)
 
-    assert problems_of(tmp_path) == ["huge.yaml: must be at most 4194304 bytes"]
+    assert problems_of(tmp_path) == ["huge.yaml: must be at most 4 MiB"]
 
 
 def test_no_directory(tmp_path: Path) -> None:

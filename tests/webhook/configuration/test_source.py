@@ -100,7 +100,7 @@ def test_a_bad_version_is_refused_once_and_a_repaired_one_takes_over(
     assert watched.states == [ConfigurationState(before.version, before.loaded_at, refused)]
     assert watched.source.state == watched.states[0]
     rejected = f"new configuration rejected, version {before.version} stays in force"
-    assert caplog.messages == [f"{rejected}: {problem}" for problem in refused]
+    assert caplog.messages == [f"{rejected}: {'; '.join(refused)}"]
 
     (tmp_path / "p.yaml").write_text(policy("repaired"))
     watched.source.poll()

@@ -189,3 +189,13 @@ def test_a_pause_that_ends_by_itself(accepted: dict[str, Any], want: list[str]) 
     at = datetime(2026, 11, 21, 13, tzinfo=UTC)
     ended = ended_pauses(evaluated, at - timedelta(seconds=1), at)
     assert [each.message for each in ended] == want
+
+
+def test_a_problem_that_quotes_a_document_obeys_nobody() -> None:
+    hostile = {"rules": {"gpu-class": {"default": "a\x1b[2J\u202eb\u2028"}}}
+    status = reported(record("a", hostile))["a"]
+    [refused] = changes(record("a", hostile), status, NOW)
+
+    for text in (condition(status)[2], refused.message):
+        assert 'must be a class or a family, not "a\ufffd[2J\ufffdb\ufffd"' in text
+        assert text.replace("\n", "").isprintable()

@@ -108,7 +108,7 @@ def test_an_answer_that_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pyt
 def test_one_that_does_not_answer(tmp_path: Path) -> None:
     with pytest.raises(PrometheusError) as raised:
         asked(tmp_path, lambda _: Answer(cut=True))
-    assert str(raised.value).startswith("Prometheus at HOST did not answer: ")
+    assert str(raised.value) == "Prometheus at HOST closed the connection"
 
     # The text is the same each time: it is logged, and shown in statuses, only when it changes.
     away = Prometheus("http://user.invalid:1", timeout=1.0)
@@ -118,14 +118,13 @@ def test_one_that_does_not_answer(tmp_path: Path) -> None:
             away.query("up")
         texts.add(str(raised.value))
     (text,) = texts
-    assert text.startswith("Prometheus at http://user.invalid:1 did not answer: ")
-    assert "0x" not in text
+    assert text == "Prometheus at http://user.invalid:1 has a name that cannot be resolved"
 
 
 def test_an_authority_that_did_not_sign_is_not_trusted(tmp_path: Path) -> None:
     with (
         ApiServer(tmp_path, lambda _: vector()) as server,
-        pytest.raises(PrometheusError, match="CERTIFICATE_VERIFY_FAILED"),
+        pytest.raises(PrometheusError, match="has a certificate that is not accepted: its authority"),
     ):
         Prometheus(server.url).query("up")
     assert not server.requests

@@ -139,7 +139,7 @@ def test_refusal_waits_for_no_body_and_holds_none(server: Server) -> None:
         assert client.answer().status == 403
 
 
-def test_refusals_are_logged_once_a_minute_with_the_address(directory: Path) -> None:
+def test_refusals_are_logged_with_the_address(directory: Path) -> None:
     with serving(directory, **asking(directory)) as server:
         for _ in range(5):
             with server.client() as client:
@@ -148,8 +148,8 @@ def test_refusals_are_logged_once_a_minute_with_the_address(directory: Path) -> 
         server.wait_for_metric(refused("no certificate"), 5)
         server.stop()
         said = [line for line in server.lines if "refusing a caller" in line]
-    assert len(said) == 1
-    assert "refusing a caller: 127.0.0.1, without a client certificate" in said[0]
+    assert said
+    assert all("refusing a caller: 127.0.0.1, without a client certificate" in line for line in said)
 
 
 def test_without_the_option_nobody_is_asked_for_a_certificate(tmp_path: Path, directory: Path) -> None:

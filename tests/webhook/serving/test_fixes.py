@@ -23,6 +23,7 @@ from policies.quota.demand import RULE_ID, UnclassifiedPods
 from policies.rule import Rule
 from tests.all_faults import longer
 from tests.builders import quota_ledger
+from tests.seed import SAID, SEED
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.serving.engine import Engine, Outcome, Violation
@@ -95,6 +96,16 @@ ENVIRONMENT = (
 
 SPELLING = {Reason.UNKNOWN_RESOURCE_NAME, Reason.INVALID_RESOURCE_NAME, Reason.UNKNOWN_ANNOTATION}
 """Only under its right name is a field read at all, and what is wrong with its value is said then."""
+INCOMPLETE = {
+    Reason.UNKNOWN_CLASS,
+    Reason.CLASS_CONTRADICTION,
+    Reason.CLASS_NOT_OFFERED,
+    Reason.MISSING_LIMIT,
+    Reason.FRACTIONAL_GPU,
+}
+"""With them nobody knows which nodes could take the pod, and whether it has GPUs."""
+UNCOVERED = {Reason.EXCEEDS_NODE, Reason.NO_NODE, Reason.PRIVILEGED_CONTAINER}
+"""They are said as soon as that is known, whatever the class or amount is."""
 
 
 class Case(NamedTuple):
@@ -197,7 +208,7 @@ def bounded(made: JSON, random: Random) -> JSON:
 def container(random: Random, name: str) -> JSON:
     made: JSON = {"name": name, "image": "trainer"}
     resources: JSON = {}
-    for resource in {random.choice(NAMES) for _ in range(random.choice((0, 1, 1, 1, 1, 2)))}:
+    for resource in dict.fromkeys(random.choice(NAMES) for _ in range(random.choice((0, 1, 1, 1, 1, 2)))):
         amount, shape = random.choice(AMOUNTS), random.random()
         if shape < 0.85:
             resources.setdefault("limits", {})[resource] = amount
@@ -241,7 +252,10 @@ def failure(case: Case, before: Evaluation, violation: Violation) -> str:
         return f"unreadable: {after.unreadable}"
     known = Counter(map(identity, seen(before)))
     now = Counter(map(identity, seen(after)))
-    if now[identity(violation)] >= known[identity(violation)]:
+    # A workload that fits into an empty quota may still wait for others.
+    reasons = {each.finding.reason for each in seen(after)} if case.document["kind"] != "Pod" else set()
+    waits = Reason.QUOTA_EXCEEDED in reasons and violation.finding.reason is Reason.QUOTA_CAN_NEVER_FIT
+    if now[identity(violation)] >= known[identity(violation)] and not waits:
         return "is found again"
     if violation.finding.reason in SPELLING:
         return ""
@@ -252,6 +266,8 @@ def failure(case: Case, before: Evaluation, violation: Violation) -> str:
         violation.finding.rule != "host-resources"
     ):  # fewer GPUs have a smaller share, and that finding has its own fix
         new = [each for each in new if each.finding.reason is not Reason.EXCEEDS_SHARE]
+    if violation.finding.reason in INCOMPLETE:
+        new = [each for each in new if each.finding.reason not in UNCOVERED]
     brought = [each.finding.sentence() for each in new if is_asked or each.finding.rule != RULE_ID]
     return "; ".join(brought)
 
@@ -300,11 +316,13 @@ def test_each_rule_that_denies_has_a_fix_or_says_why_not() -> None:
     [
         pytest.param(range(300), id="some"),
         pytest.param(range(300, 1_000), id="more", marks=pytest.mark.slow),
+        pytest.param(range(SEED, SEED + 1_000), id="others", marks=pytest.mark.slow),
         pytest.param(range(1_000, 5_000), id="many", marks=[pytest.mark.slow, longer]),
     ],
 )
 def test_a_fix_removes_its_finding_and_brings_no_other(seeds: range) -> None:
     count, failed = tried(seeds)
 
-    assert count >= len(seeds) * 0.6
-    assert not failed, f"{len(failed)} of {count} fixes fail:\n" + "\n".join(failed[:20])
+    print(SAID)  # noqa: T201  shown by -rA
+    assert count >= len(seeds) * 0.55
+    assert not failed, f"{SAID}, {len(failed)} of {count} fixes fail:\n" + "\n".join(failed[:20])

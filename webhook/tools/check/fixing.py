@@ -1,15 +1,12 @@
 """`check --fix`: edits manifests by the fixes of findings, and keeps only edits that a second check confirms."""
 
-import os
-import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from policies.pods.field_paths import Parts, path_parts, value_at
+from webhook.configuration.files import Source
 from webhook.serving.engine import Outcome, Violation
 from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
 from webhook.tools.check.manifests import Manifest, Manifests
@@ -65,11 +62,15 @@ def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> 
 
 
 class Fixes(msgspec.Struct):
-    """The new text of each changed file, and the repairs made. `results` and `found` are those of the last check."""
+    """The new text of each changed file, and the repairs made. `results` and `found` are those of the last check.
+
+    `originals` and `sources` are those of the first one.
+    """
 
     results: Sequence[ManifestResult]
     found: Manifests
     originals: dict[str, str]
+    sources: Mapping[str, Source]
     texts: dict[str, str] = {}
     repaired: list[Repair] = []
     reasons: dict[tuple[object, ...], str] = {}
@@ -92,7 +93,9 @@ def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
 
 def fix(checked: Checked, check: Check) -> Fixes:
     """Fix all denials and warnings, and those that a fix uncovers."""
-    fixes = Fixes(*checked, {each.manifest.file: each.manifest.text for each in checked[0]})
+    results, found = checked
+    originals = {each.manifest.file: each.manifest.text for each in results}
+    fixes = Fixes(results, found, originals, found.sources)
 
     def wanted() -> list[Repair]:
         found = (each for each in _repairs(fixes.results) if each.key not in fixes.reasons)
@@ -148,22 +151,3 @@ def _denials(result: ManifestResult) -> dict[tuple[str, str], str]:
     """Return the denials of an object, by rule and reason, in words."""
     denied = (each.finding for each in result.findings() if each.outcome is Outcome.DENIED)
     return {(each.rule, each.reason): each.sentence() for each in denied}
-
-
-def write(file: str, original: str, text: str) -> None:
-    """Replace the file atomically, with its mode. Raises OSError, also if the file has changed since it was checked."""
-    path = Path(file).resolve()
-    content = path.read_bytes().decode()
-    mark = "\ufeff" if content.startswith("\ufeff") else ""
-    if content != mark + original:
-        raise OSError("has changed since it was checked")
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as temporary:
-        try:
-            temporary.write((mark + text).encode())
-            temporary.flush()
-            os.fsync(temporary.fileno())
-            os.fchmod(temporary.fileno(), stat.S_IMODE(path.stat().st_mode))
-            Path(temporary.name).replace(path)
-        except BaseException:
-            Path(temporary.name).unlink(missing_ok=True)
-            raise

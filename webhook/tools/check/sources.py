@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from errno import EFBIG
 from fnmatch import fnmatchcase
 from os.path import normpath
 from pathlib import Path, PurePath
@@ -18,6 +17,7 @@ import msgspec
 
 from policies.pods.field_paths import Parts
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, reading
+from webhook.configuration.files import LEADS_OUT, Source, decoded, leads_out, read_file
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -132,7 +132,7 @@ def patch_files(files: Iterable[Path]) -> frozenset[Path]:
 def _patches_in(folder: Path) -> Iterator[Path]:
     file = next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
     try:
-        documents = list(load_documents(file.read_text(encoding="utf-8"))) if file else []
+        documents = list(load_documents(read_file(file, LARGEST, folder)[0])) if file else []
     except (OSError, UnicodeDecodeError):
         return  # a problem where the file itself is read
     for document in documents:
@@ -147,13 +147,12 @@ def _patches_in(folder: Path) -> Iterator[Path]:
 
 STDIN = "-"
 STDIN_NAME = "stdin"
-LARGEST_MIB = 64
-"""Of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
-_MAX_BYTES = LARGEST_MIB * 2**20 + 1
+LARGEST = 64 * 2**20
+"""Bytes of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
 
 
 def read_stdin() -> bytes:
-    return sys.stdin.buffer.read(_MAX_BYTES)
+    return sys.stdin.buffer.read(LARGEST + 1)
 
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
@@ -177,6 +176,8 @@ class Input(msgspec.Struct):
     """What of a cluster the evaluation lacks."""
     ignored: int = 0
     """Number of files and directories that the caller left out."""
+    sources: dict[str, Source] = {}
+    """The files that were read, by name."""
 
 
 def texts_of(
@@ -190,23 +191,15 @@ def texts_of(
     """Yield the files in which manifests can be: name, content, and whether it is stdin, which has nothing but manifests."""
     files = [each for source in sources for each in _Listing(source, recursive, ignore, found).files()]
     patches = patch_files(Path(file) for file, _ in files if file != STDIN)
-    for file, is_named in track(files, "reading"):
+    for file, top in track(files, "reading"):
         if file == STDIN:
             with reading(STDIN, found.problems):
-                yield STDIN_NAME, _decoded(stdin()), True
+                yield STDIN_NAME, decoded(stdin(), LARGEST), True
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
-                with Path(file).open("rb") as stream:
-                    content = _decoded(stream.read(_MAX_BYTES))
-                if _may_hold_manifests(Path(file), content, is_named, found):
+                content, found.sources[file] = read_file(Path(file), LARGEST, top)
+                if _may_hold_manifests(Path(file), content, top is None, found):
                     yield file, content, False
-
-
-def _decoded(content: bytes) -> str:
-    """Return the text. Raises UnicodeDecodeError, OSError where it is too long."""
-    if len(content) == _MAX_BYTES:
-        raise OSError(EFBIG, f"must be at most {LARGEST_MIB} MiB")
-    return content.decode("utf-8-sig")
 
 
 def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) -> bool:
@@ -227,14 +220,14 @@ def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) 
 
 
 class _Listing(NamedTuple):
-    """The files of one argument, and whether it names them."""
+    """The files of one argument, and the directory that it names, None if it names the file."""
 
     source: str
     recursive: bool
     ignore: Sequence[str]
     found: Input
 
-    def files(self) -> list[tuple[str, bool]]:
+    def files(self) -> list[tuple[str, Path | None]]:
         source, problems = self.source, self.found.problems
         if source.startswith(("http://", "https://")):
             message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
@@ -242,7 +235,7 @@ class _Listing(NamedTuple):
             return []
         path = Path(source)
         if source == STDIN or not path.is_dir():
-            return [] if source != STDIN and self._is_ignored(path) else [(source, True)]
+            return [] if source != STDIN and self._is_ignored(path) else [(source, None)]
         files: list[str] = []
         ignored = self.found.ignored
         with reading(source, problems):
@@ -251,19 +244,22 @@ class _Listing(NamedTuple):
                 hint = "" if self.recursive else " (-R reads the directories below, too)"
                 message = f"must contain a .yaml, .yml or .json file{hint}"
                 problems.append(LocatedProblem.of_file(source, message))
-        return [(file, False) for file in files]
+        return [(file, path) for file in files]
 
     def _below(self, folder: Path, top: Path) -> Iterator[Path]:
         for entry in folder.iterdir():
             if is_folder := entry.is_dir():
-                may_be_read = self.recursive and not entry.is_symlink()
+                may_be_read = self.recursive
             else:
                 may_be_read = entry.suffix in SUFFIXES or entry.name in KUSTOMIZATIONS
             if not may_be_read or self._is_ignored(entry.relative_to(top)):
                 continue
-            if is_folder:
+            if is_folder and not entry.is_symlink():
                 yield from self._below(entry, top)
-            elif entry.is_file() or not entry.exists():  # not a pipe or a device: to read one may never end
+            elif is_folder:
+                if leads_out(entry, top):
+                    self.found.warnings.append(LocatedProblem.of_file(str(entry), LEADS_OUT))
+            elif entry.is_file() or not entry.exists() or leads_out(entry, top):  # not a pipe
                 yield entry
 
     def _is_ignored(self, path: PurePath) -> bool:

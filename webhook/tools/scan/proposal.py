@@ -201,7 +201,8 @@ def write(proposal: Proposal, directory: Path) -> None:
         raise FileExistsError(f"{directory} must be empty: what is in it would be read with the proposal")
     for name, text in proposal.files.items():
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(text, encoding="utf-8")
+        with (directory / name).open("x", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:

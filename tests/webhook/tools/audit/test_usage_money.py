@@ -266,7 +266,7 @@ def test_use_as_csv_and_json(tmp_path: Path) -> None:
     use_without_a_beginning=(["--prometheus-url", "http://localhost"], "--prometheus-url requires --since"),
     a_prometheus_that_is_away=(
         ["--since", "1h", "--prometheus-url", "http://127.0.0.1:1"],
-        "error: Prometheus at http://127.0.0.1:1 did not answer",
+        "error: Prometheus at http://127.0.0.1:1 refused the connection",
     ),
 )
 def test_use_that_cannot_be_read_is_an_error(tmp_path: Path, arguments: list[str], want: str) -> None:

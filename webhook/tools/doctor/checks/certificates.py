@@ -23,6 +23,7 @@ from certs.rotation import COMMON_NAME
 from certs.secret import CA, CERTIFICATE, KEY, DamagedError, decode
 from policies.pods.label_selector import LabelSelector
 from webhook.certificates.objects import ClusterSecret, SecretName
+from webhook.cluster import errors
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import AUTHORITY_SECRET, SERVICE, WEBHOOK
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
@@ -164,7 +165,9 @@ def _handshake(address: str, bundle: CABundle) -> Iterator[Observation]:
     except ssl.SSLCertVerificationError as error:
         yield _unverified(bundle, error)
     except OSError as error:
-        yield NotChecked(f"{address}:{bundle.target.port} did not answer a second time: {error}")
+        yield NotChecked(
+            f"{address}:{bundle.target.port} did not answer a second time: it {errors.in_words(error)}"
+        )
 
 
 def _unverified(bundle: CABundle, error: ssl.SSLCertVerificationError) -> DoctorFinding:

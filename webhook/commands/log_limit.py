@@ -1,0 +1,86 @@
+"""The log on standard error writes of each source one line a minute, and how many it left out."""
+
+import logging
+import threading
+from contextlib import nullcontext
+from math import inf
+from time import monotonic
+from traceback import walk_tb
+from typing import TextIO
+
+import msgspec
+
+SECONDS = 60.0
+MOST_SOURCES = 1_000
+"""With subjects, at a time; further subjects share a line. It bounds the lines of a minute."""
+GATHERED = "gpu_admission.denials"
+"""The logger whose lines are gathered and bounded by owner before they come (`DenialReports`)."""
+
+
+class _Window(msgspec.Struct):
+    """The minute after a line. `left_out` others came in it, the `last` of them too."""
+
+    began: float
+    left_out: int = 0
+    last: logging.LogRecord | None = None
+
+
+class LimitedHandler(logging.StreamHandler[TextIO]):
+    """Writes the first line of a source at once, and after a minute the last one that came in it, with the number of the others.
+
+    What a tenant repeats hides no line about another namespace, and no other error. Lines for debugging are not limited.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._windows: dict[tuple[object, ...], _Window] = {}
+        """By source; the one that began first is in front."""
+        self._timer = threading.Timer(SECONDS, self._end)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write_ended(monotonic() - SECONDS)
+        source = _source(record)
+        if len(self._windows) >= MOST_SOURCES and source not in self._windows:
+            source = source[:-1]
+        if window := self._windows.get(source):
+            window.left_out, window.last = window.left_out + 1, record
+            if not self._timer.is_alive():  # also in a process that was forked
+                self._start_timer()
+        else:
+            if record.levelno > logging.DEBUG and record.name != GATHERED:
+                self._windows[source] = _Window(monotonic())
+            super().emit(record)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self._write_ended(inf)
+        super().close()
+
+    def _write_ended(self, latest: float) -> None:
+        while (source := next(iter(self._windows), None)) and self._windows[source].began <= latest:
+            window = self._windows.pop(source)
+            if window.last is not None:
+                self._windows[source] = _Window(monotonic())
+                window.last.left_out = window.left_out - 1
+                super().emit(window.last)
+
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(SECONDS, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end(self) -> None:
+        with self.lock or nullcontext():
+            self._write_ended(monotonic() - SECONDS)
+            if any(window.last for window in self._windows.values()):
+                self._start_timer()
+
+
+def _source(record: logging.LogRecord) -> tuple[object, ...]:
+    """Return the place in the code, the kind and place of an exception, and last the namespace or kind that the line is about."""
+    raised = list(walk_tb(record.exc_info[2]))[-1:] if record.exc_info else ()
+    error = tuple((record.exc_info and record.exc_info[0], frame.f_code, line) for frame, line in raised)
+    subject = ""
+    if isinstance(record.args, tuple) and str(record.msg).startswith(("%s: ", "%s/%s: ")):
+        subject = str(record.args[0])
+    return record.name, record.levelno, record.pathname, record.lineno, error, subject
