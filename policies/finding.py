@@ -99,6 +99,8 @@ class Reason(StrEnum):
     BUDGET_LOW = "BudgetLow", "few of the GPU-hours that the namespace may use in this period are left"
     QUOTA_QUEUED = "QuotaQueued", "the pod waits in line for quota"
     OTHERS_WAIT = "OthersWait", "other pods wait in line for the quota"
+    UNWANTED_GATE = "UnwantedGate", "the pod has the gate of the line for quota, where pods do not wait"
+    NOT_STORED = "NotStored", "pods of the namespace were admitted lately, and never stored"
     QUEUE_FULL = "QueueFull", "as many pods wait in line for the quota as may"
     QUOTA_MISSING = "QuotaMissing", "the policy requires a GPUQuota, and the namespace has none"
     QUOTA_NOT_COUNTED = "QuotaNotCounted", "the quota, or a dimension of it, has not been counted yet"
@@ -294,7 +296,7 @@ _REASONS = {
     | {Reason.EXPOSED_GPUS, Reason.PRIVILEGED_CONTAINER, Reason.TOLERATES_GPU_TAINT, Reason.DEVICE_VARIABLE},
     "gpu-quota": {Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT, Reason.QUOTA_MISSING}
     | {Reason.QUOTA_QUEUED, Reason.OTHERS_WAIT, Reason.QUEUE_FULL, Reason.CHARGED_WHILE_WAITING}
-    | {Reason.BUDGET_SPENT, Reason.BUDGET_LOW}
+    | {Reason.BUDGET_SPENT, Reason.BUDGET_LOW, Reason.UNWANTED_GATE, Reason.NOT_STORED}
     | {Reason.QUOTA_NOT_COUNTED, Reason.QUOTA_RECALCULATING, Reason.INEFFECTIVE_QUOTA}
     | {Reason.LEDGER_UNREACHABLE, Reason.LEDGER_UNREADABLE, Reason.LEDGER_FULL}
     | {Reason.UNCOUNTABLE_DEVICES, Reason.UNCLASSIFIED_POD, Reason.PROTECTED_CLAIM}

@@ -14,10 +14,14 @@ from msgspec.structs import replace
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reconcile import Reconciled, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from tests.builders import quota_ledger
+from policies.quota.line import Gang, InLine, Standing, Waiter
+from policies.quota.team_line import take_team_turn
+from policies.quota.waiting import QueueOrder, QueueSpec
+from tests.builders import listing, quota_ledger
 from tests.reservation_requests import creation_request
 from tests.test_model import INSTANCE, MAX_RUNS, TEAMS, facts_of, numbers, run
 
@@ -32,13 +36,15 @@ ONE: Vector = {"gpus": Fraction(1)}
 def test_the_code_decides_as_the_model_does(instance: str, tmp_path: Path) -> None:
     lines: list[str] = []
     for seed in range(1, MAX_RUNS):
-        lines += [line for line in run(TEAMS, instance, seed, tmp_path) if line.startswith("decide")]
+        printed = run(TEAMS, instance, seed, tmp_path)
+        lines += [line for line in printed if line.startswith("decide ") or "holds=" in line]
         if seed >= settings().max_examples // 8 and any("team=1" in line for line in lines):
             break
 
     assert any("team=1" in line for line in lines)
+    assert any("holds=" in line for line in lines) == (instance == "CLOSED")
     for line in lines:
-        replay_decision(line)
+        (replay_decision if line.startswith("decide") else replay_turn)(line)
 
 
 def replay_decision(line: str) -> None:
@@ -49,6 +55,13 @@ def replay_decision(line: str) -> None:
     assert ledger is not None
 
     asked = creation_request(uid(pod), ONE, CATALOGUE, name=name_of(pod, namespace))
+    if "alive" in facts:  # its pods come again and again, each under a name of its own
+        asked = replace(asked, reservation=Reservation("new", ONE, name="pods/new"))
+    if "joins" in facts:
+        joining = Reservation("new", {}, name="pods/new")
+        asked = replace(asked, reservation=joining, line=Line.JOINS)
+    elif facts.get("alive") == "0":
+        asked = replace(asked, line=Line.BEHIND_OWN)
     if "lift" in facts:
         lift = Reservation(lift_id(uid(pod), "request"), ONE, 1)
         asked = replace(asked, reservation=lift, line=Line.LIFTS)
@@ -58,9 +71,37 @@ def replay_decision(line: str) -> None:
     assert exceeded + verdict.reason.name == facts["verdict"].removesuffix("_LEDGER"), line
 
 
+def replay_turn(line: str) -> None:
+    """Of a gang of A, which needs all that the team has."""
+    facts = facts_of(line)
+    before = team_of(facts)
+    gates = Standing.OTHER_GATE if facts["obstacle"] == "1" else None
+    pods = [Waiter(uid=uid(pod), demand=ONE, since="1", gang="gang", obstacle=gates) for pod in range(2)]
+    queue = QueueSpec(order=QueueOrder.STRICT_FIFO if facts["strict"] == "1" else QueueOrder.BEST_EFFORT_FIFO)
+    line_of_a = InLine(pods if facts["waits"] == "1" else [], {"gang": Gang(2)}, queue)
+    lines = {A: line_of_a} if facts["unread"] == "0" else {}
+    counted = before.with_ledger(A, counted_again(before.ledgers[A], waiting=len(line_of_a.waiters)))
+
+    after = take_team_turn(counted, lines, "2" if facts["starved"] == "1" else "").team_ledgers.ledgers[A]
+
+    held = set(after.reservations.lifts)
+    assert bool(after.waiting_for_team) == (facts["closes"] == "1"), line
+    assert held == {uid(pod) for pod in range(2) if has(facts["holds"], pod)}, line
+
+
+def counted_again(ledger: QuotaLedger, *, waiting: int) -> QuotaLedger:
+    """Return the ledger as a count writes it: the gangs that wait have what is held for them."""
+    stored = StoredObject({}, waits=True)
+    objects = {uid(pod): stored for pod in range(2)} if waiting else {}
+    listed = listing(objects, waiting=waiting, catalogue=CATALOGUE)
+    counted = reconcile(ledger, listed, frozenset())
+    assert isinstance(counted, Reconciled)
+    return counted.ledger
+
+
 def team_of(facts: dict[str, str]) -> TeamLedgers:
     guaranteed = zip((A, B), numbers(facts["guaranteed"]), strict=True)
-    ledgers = zip((A, B), ledgers_of(facts["ledgers"]), strict=True)
+    ledgers = zip((A, B), ledgers_of(facts["ledgers"], int(facts.get("closes", 0))), strict=True)
     return TeamLedgers(
         Team(
             name="team",
@@ -78,26 +119,27 @@ def team_of(facts: dict[str, str]) -> TeamLedgers:
     )
 
 
-def ledgers_of(text: str) -> list[QuotaLedger]:
+def ledgers_of(text: str, closes: int = 0) -> list[QuotaLedger]:
     """Return the ledgers of the namespaces in order, or one of A."""
     return [
-        ledger_of(namespace, [int(number) for number in each.split("/")])
+        ledger_of(namespace, [int(number) for number in each.split("/")], closes if namespace == A else 0)
         for namespace, each in zip((A, B), filter(None, text.split(",")), strict=False)
     ]
 
 
-def ledger_of(namespace: str, parts: list[int]) -> QuotaLedger:
+def ledger_of(namespace: str, parts: list[int], closes: int) -> QuotaLedger:
     counted, used, reserved, has_key, hard, held = parts[:6]
     amounts = {"gpus": Fraction(used.bit_count())} if has_key or hard != UNLIMITED else {}
     return quota_ledger(
         *(
             Reservation(uid(pod), ONE, name=name_of(pod, namespace))
-            for pod in range(3)
+            for pod in range(4)
             if reserved >> pod & 1
         ),
-        *(Reservation(lift_id(uid(pod)), ONE) for pod in range(3) if held >> pod & 1),
+        *(Reservation(lift_id(uid(pod)), ONE) for pod in range(4) if held >> pod & 1),
         hard=limit(hard),
         used=amounts if counted else None,
+        waiting_for_team=closes,
         class_catalogue=CATALOGUE,
     )
 
@@ -115,5 +157,5 @@ def uid(pod: int) -> str:
 
 
 def name_of(pod: int, namespace: str) -> str:
-    """Return the name of a pod: that of B has the name of the first one of A."""
-    return "pods/0" if namespace == B else f"pods/{pod}"
+    """Return the name of a pod: the first one of B has the name of the first one of A."""
+    return f"pods/{(pod - 1) // 2 if namespace == B else pod}"

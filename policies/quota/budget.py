@@ -18,6 +18,7 @@ from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, parse_amount
 
 GPU_HOUR = 3_600_000_000
 """GPU-us."""
+GPU_SECOND = 1_000_000
 MOST_GPU_HOURS = 10**9
 """A million GPUs for a month are less. What is spent beyond that is cut: msgspec writes no whole number of more than 64 bits."""
 _MOST = 2 * MOST_GPU_HOURS * GPU_HOUR
@@ -155,14 +156,29 @@ def will_be_spent(budget: Budget, spending: Spending, used: Vector, keys: Collec
     return soonest if soonest < spending.end else None
 
 
-def is_news(budget: Budget, before: Spending | None, after: Spending, every: int) -> bool:
-    """Whether a count must be written: for a decision, a warning, or because the last one is older than `every` ms."""
+def is_news(budget: Budget, before: Spending | None, after: Spending, every: int, used: Vector) -> bool:
+    """Whether a count must be written: for a decision, a warning, or because the last one is older than `every` ms.
+
+    And if something came and went since then, so that more or less was held than the `used` of that time: a process that starts
+    later would not know it.
+    """
     if before is None or before.start != after.start or before.end != after.end:
         return True
     changed = any(
         reached(budget, before, each) != reached(budget, after, each) for each in (budget.warn_at, 1.0)
     )
-    return changed or after.until - before.until >= every
+    elapsed = after.until - before.until
+    return (
+        changed
+        or elapsed >= every
+        or any(
+            abs(
+                after.spent.get(key, 0) - before.spent.get(key, 0) - used.get(key, NOTHING) * elapsed * PER_MS
+            )
+            > GPU_SECOND
+            for key in budget.granted
+        )
+    )
 
 
 def moment(at: int) -> datetime:

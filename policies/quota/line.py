@@ -304,6 +304,7 @@ class NamespaceLine:
         self._spent, self._most = ledger.spent_keys(), ledger.most
         self._units = units[::-1]
         self._blocked, self._behind_team = False, False
+        self._waiting_for_team = 0
         self._lacking: dict[str, bool] = {}
         self._scarce: dict[str, bool] = {}
         self._number = 0
@@ -328,9 +329,10 @@ class NamespaceLine:
         # Nothing becomes free during a turn, so pods of equal demand behind it have to wait, too. One that nobody may pass
         # becomes the head all the same, so that the other namespaces wait for it.
         self._waits[id(self._units[-1].demand)] = standing
-        self._lacking = dict.fromkeys(lacking, True)
-        blocks = self._stand(self._units.pop(), standing)
+        unit, self._lacking = self._units.pop(), dict.fromkeys(lacking, True)
+        blocks = self._stand(unit, standing)
         self._behind_team |= blocks
+        self._waiting_for_team += blocks * len(unit.waiters)
         self._find_head()
         return blocks
 
@@ -339,11 +341,10 @@ class NamespaceLine:
         begun = {uid for uid, each in reservations.lifts.items() if each.is_begun_lift}
         starting = (uid for uid, place in self._places.items() if place.standing is Standing.STARTING)
         lifts = tuple(uid for uid in starting if uid not in begun)
-        for_team = sum(place.for_team for place in self._places.values())
         ledger = replace(
             self.ledger,
             reservations=reservations,
-            waiting_for_team=for_team,
+            waiting_for_team=self._waiting_for_team,
             scarce=self._scarce,
         )
         return Turn(ledger, lifts, self._places)

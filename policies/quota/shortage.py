@@ -106,11 +106,58 @@ def quota_title(namespace: str, ledger: QuotaLedger) -> str:
     return team_title(ledger.share.team.name) if ledger.share else f"namespace {namespace}"
 
 
-def undecided_title(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> str:
-    """Return what cannot decide: the quota of the namespace, or that of its team, if only another namespace is not counted."""
+_UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
+    VerdictReason.UNCOUNTED: (
+        Reason.QUOTA_NOT_COUNTED,
+        "has not been counted yet: it, or a dimension of it, is new",
+        "try again in some seconds",
+        "see its conditions and the log of `gpu-admission controller`",
+    ),
+    VerdictReason.OTHER_CATALOGUE: (
+        Reason.QUOTA_RECALCULATING,
+        "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
+        f"try again in some seconds, at most {RELEASE_SECONDS} while creations are in flight",
+        "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
+    ),
+    VerdictReason.UNREADABLE: (
+        Reason.LEDGER_UNREADABLE,
+        "cannot be decided: its ledger has reservations that cannot be read",
+        f"try again in {RELEASE_SECONDS} s, within which the controller drops them",
+        "see its condition Ready and the log of `gpu-admission controller`",
+    ),
+    VerdictReason.FULL: (
+        Reason.LEDGER_FULL,
+        "cannot hold more reservations than it has now",
+        f"try again in {RELEASE_SECONDS} s, within which each is counted or dropped",
+        "`gpu-admission controller` is not running",
+    ),
+    VerdictReason.NOT_STORED: (
+        Reason.NOT_STORED,
+        "admitted pods of this namespace in the last 10 min that were never stored: it may have half of what is free in creation",
+        "request less, and find out what refuses them, such as a name that is taken, or a ResourceQuota",
+        "see `gpu-admission doctor`",
+    ),
+}
+"""For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
+_MOVES = (
+    Reason.QUOTA_NOT_COUNTED,
+    "joins or leaves a ClusterGPUQuota, and has not been counted yet",
+    "try again in some seconds",
+    "see the log of `gpu-admission controller`",
+)
+"""The same for a namespace that has no GPUQuota, and a ledger that stands in no team: until the controller counts it for one, or
+deletes the ledger."""
+
+
+def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:
+    """Return the denial of a request on which the ledger cannot decide."""
+    title = quota_title(namespace, ledger)
     if reason is VerdictReason.UNCOUNTED and ledger.share is not None and not ledger.uncounted:
-        return team_title(ledger.share.team.name)
-    return quota_title(namespace, ledger)
+        title = team_title(ledger.share.team.name)  # only another namespace is not counted
+    moves = ledger.share is None and not ledger.has_quota
+    kind, message, remedy, if_it_persists = _MOVES if moves else _UNDECIDED[reason]
+    message = f"{title} {message}; if it persists, {if_it_persists}"
+    return Finding(rule=RULE_ID, reason=kind, message=message, remedy=remedy)
 
 
 def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:

@@ -12,7 +12,7 @@ Runs last, in the validation of creations and of pod updates, and only if no oth
 of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from enum import Enum
 from functools import partial
@@ -37,13 +37,12 @@ from policies.quota.line_findings import apart, how_many, in_line, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import (
     AND_WAIT,
-    RELEASE_SECONDS,
     ClassPins,
     exceeded,
     fewer,
     grants,
     largest_namespaces,
-    undecided_title,
+    undecided,
 )
 from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import OnExceeded
@@ -129,10 +128,7 @@ def check_reservation(
         )
         yield replace(found, fix=found.fix if is_safe else (), details=details)
     else:
-        moves = ledger.share is None and not ledger.has_quota
-        reason, message, remedy, if_it_persists = _MOVES if moves else _UNDECIDED[verdict.reason]
-        message = f"{undecided_title(namespace, ledger, verdict.reason)} {message}; if it persists, {if_it_persists}"
-        yield Finding(rule=RULE_ID, reason=reason, message=message, remedy=remedy)
+        yield undecided(namespace, ledger, verdict.reason)
 
 
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
@@ -198,43 +194,6 @@ RULE = Rule(
     on_update=True,
     not_exported="it counts all pods of a namespace, and CEL sees one object at a time",
 )
-
-
-_UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
-    VerdictReason.UNCOUNTED: (
-        Reason.QUOTA_NOT_COUNTED,
-        "has not been counted yet: it, or a dimension of it, is new",
-        "try again in some seconds",
-        "see its conditions and the log of `gpu-admission controller`",
-    ),
-    VerdictReason.OTHER_CATALOGUE: (
-        Reason.QUOTA_RECALCULATING,
-        "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
-        f"try again in some seconds, at most {RELEASE_SECONDS} while creations are in flight",
-        "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
-    ),
-    VerdictReason.UNREADABLE: (
-        Reason.LEDGER_UNREADABLE,
-        "cannot be decided: its ledger has reservations that cannot be read",
-        f"try again in {RELEASE_SECONDS} s, within which the controller drops them",
-        "see its condition Ready and the log of `gpu-admission controller`",
-    ),
-    VerdictReason.FULL: (
-        Reason.LEDGER_FULL,
-        "cannot hold more reservations than it has now",
-        f"try again in {RELEASE_SECONDS} s, within which each is counted or dropped",
-        "`gpu-admission controller` is not running",
-    ),
-}
-"""For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
-_MOVES = (
-    Reason.QUOTA_NOT_COUNTED,
-    "joins or leaves a ClusterGPUQuota, and has not been counted yet",
-    "try again in some seconds",
-    "see the log of `gpu-admission controller`",
-)
-"""The same for a namespace that has no GPUQuota, and a ledger that stands in no team: until the controller counts it for one, or
-deletes the ledger."""
 
 
 def _fit_warning(

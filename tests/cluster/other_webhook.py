@@ -34,6 +34,7 @@ class OtherWebhook(FakeWebhook):
         name: str = "zzz-another",
         reinvocation: str = "Never",
         failure_policy: str = "Fail",
+        operations: tuple[str, ...] = ("CREATE",),
     ) -> Iterator[None]:
         """Register it; configurations are called in the order of their names, and ours is zz-gpu-admission."""
         self.change, self.calls = change, 0
@@ -44,6 +45,9 @@ class OtherWebhook(FakeWebhook):
             path=self._path,
             reinvocationPolicy=reinvocation,
             failurePolicy=failure_policy,
+            rules=[
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": operations}
+            ],
             namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": self._namespace}},
         )
         with self.registered("mutating", name, entry):

@@ -58,7 +58,9 @@ class ClusterLedger:
         accepted(self._client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=written(hard))))
 
     def follow(self) -> VersionedLedger | None:
-        return self._keeper.current(NAMESPACE, fresh=True)
+        found = self._keeper.current(NAMESPACE, fresh=True)
+        assert not isinstance(found, float)
+        return found
 
 
 def written(hard: Vector) -> JSON:

@@ -21,7 +21,7 @@ from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
 from tests.reservation_requests import creation_request
 
-pytestmark = pytest.mark.slow  # 15 s until a Lease has run out
+pytestmark = pytest.mark.slow  # 5 s until a Lease has run out
 
 PODS = 10_000
 MAX_MIB = 256

@@ -7,6 +7,8 @@ What each inline stands for is named above it. One GPU is held all the time, so 
 
   B1  no interval is in a sum twice
   B2  every interval from the first count to `until` is in the sum, or reported as unknown
+  B3  of two controllers the one that is killed has counted until the other one watched, if that one has watched for a while, and
+      the killed one led, or outlived the leader for long enough to see its Lease late. So nothing between is unknown
   L1  no run is infinite
 
 What quota.pml checks is taken as given: who may create and delete a ledger, and when. Not modelled: what is held, the end of a period, at which a sum
@@ -26,6 +28,9 @@ begins anew, and VerdictReason.BUDGET_SPENT, which compares the sum with what is
 #endif
 #ifndef GAP_IS_REPORTED
 #define GAP_IS_REPORTED 1
+#endif
+#ifndef FOLLOWER_TAKES_OVER_SOON
+#define FOLLOWER_TAKES_OVER_SOON 1
 #endif
 #ifndef SPEC_KEEPS_SPENDING
 #define SPEC_KEEPS_SPENDING 1
@@ -55,6 +60,15 @@ begins anew, and VerdictReason.BUDGET_SPENT, which compares the sum with what is
 #define TICKS 3
 #define DELETIONS 2
 #endif
+#ifdef KILLED            /* the leader is killed, comes back, and then the follower is killed. Every tick something comes and goes */
+#define TICKS 5
+#define CRASHES 2
+#define LEASE 3
+#endif
+#ifndef LEASE
+#define LEASE 0          /* 0: every controller counts at any time */
+#endif
+#define LATE 1
 #ifndef CONTROLLERS
 #define CONTROLLERS 2
 #endif
@@ -100,8 +114,16 @@ Sum copy[2];                 /* and what it makes of it */
 byte watches_since[2];
 byte forgot[2];              /* what was held before is not remembered */
 byte own_last[2];
+#define NOBODY 2
+byte leader;
+byte age;                    /* of the Lease of a leader that was killed */
+bool down[2];
 
 #define CLOCK(c) ((c) == 0 && now > lag -> now - lag : now)
+
+/* A follower leads, and counts, once the Lease of the leader has run out. */
+#define COUNTS(c) (!down[c] && (!LEASE || leader == c || leader == NOBODY && FOLLOWER_TAKES_OVER_SOON && age >= LATE))
+#define IS_COUNTED(c) (!COUNTS(c) || ledger.begun && ledger.until == now)
 
 inline written(c) { fresh[0] = false; fresh[1] = false; fresh[c] = true }
 
@@ -186,11 +208,11 @@ proctype Controller(byte c) {
 end:
   do
      /* webhook/controller/reconciler.py: QuotaReconciler.current */
-  :: d_step { exists && !fresh[c] && stage[c] == IDLE -> see(c) }
-  :: d_step { quota && !exists && stage[c] == IDLE -> exists = true; clear(ledger); written(c); assign(copy[c], ledger) }
+  :: d_step { exists && !down[c] && !fresh[c] && stage[c] == IDLE -> see(c) }
+  :: d_step { quota && !exists && COUNTS(c) && stage[c] == IDLE -> exists = true; clear(ledger); written(c); assign(copy[c], ledger) }
      /* webhook/controller/reconciler.py: QuotaReconciler._counted, QuotaReconciler._write */
      /* A crash may come between the two. */
-  :: d_step { exists && quota && fresh[c] && stage[c] == IDLE && (!copy[c].begun || CLOCK(c) > copy[c].until || !UNTIL_NEVER_GOES_BACK && CLOCK(c) < copy[c].until) ->
+  :: d_step { exists && quota && COUNTS(c) && fresh[c] && stage[c] == IDLE && (!copy[c].begun || CLOCK(c) > copy[c].until || !UNTIL_NEVER_GOES_BACK && CLOCK(c) < copy[c].until) ->
               advance(c); stage[c] = COMPUTED }
   :: d_step { stage[c] == COMPUTED ->
               stage[c] = IDLE;
@@ -232,15 +254,30 @@ end:
               :: exists && !quota && (fresh[c] || !NOTED_LEDGER_GOES_BY_SWAP) -> exists = false; clear(ledger); fresh[0] = false; fresh[1] = false
               :: else -> fresh[c] = false
               fi }
+     /* it is killed */
+  :: d_step { crashes < CRASHES && !down[c] ->
+              if
+              :: LEASE && ledger.begun && !down[1 - c] && watches_since[1 - c] < now && (leader == c || leader == NOBODY && age > LATE) ->
+                 assert(ledger.until >= watches_since[1 - c])                             /* B3 */
+              :: else
+              fi;
+              crashes++; stage[c] = IDLE; fresh[c] = false; down[c] = true;
+              if
+              :: leader == c -> leader = NOBODY; age = 0
+              :: else
+              fi }
      /* it is restarted, and watches from now on */
-  :: d_step { crashes < CRASHES -> crashes++; stage[c] = IDLE; fresh[c] = false; forgot[c] = 0; own_last[c] = CLOCK(c); watches_since[c] = CLOCK(c) }
+  :: d_step { down[c] -> down[c] = false; forgot[c] = 0; own_last[c] = CLOCK(c); watches_since[c] = CLOCK(c) }
+     /* webhook/cluster/leader.py: LeaderElector.try_once */
+  :: d_step { LEASE && leader == NOBODY && age >= LEASE && !down[c] -> leader = c }
   od
 }
 
 proctype World() {
 end:
   do
-  :: d_step { now < TICKS -> now++ }
+     /* What comes and goes is counted before the next tick. */
+  :: d_step { now < TICKS && (!LEASE || IS_COUNTED(0) && IS_COUNTED(1)) -> now++; age = (leader == NOBODY -> age + 1 : 0) }
   :: d_step { quota && deletions < DELETIONS -> deletions++; quota = false }
   :: d_step { !quota -> quota = true }
   od

@@ -70,6 +70,21 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifndef INITIALISE_AFTER_WAIT
 #define INITIALISE_AFTER_WAIT 1
 #endif
+#ifndef BELIEF_IS_OF_THE_EPOCH
+#define BELIEF_IS_OF_THE_EPOCH 1
+#endif
+#ifndef BELIEF_FROM_BEFORE_THE_READ
+#define BELIEF_FROM_BEFORE_THE_READ 1
+#endif
+#ifndef EPOCH_FROM_ITS_BEGIN
+#define EPOCH_FROM_ITS_BEGIN 1
+#endif
+#ifndef WAIT_FROM_AFTER_THE_SWAP
+#define WAIT_FROM_AFTER_THE_SWAP 1
+#endif
+#ifndef BELIEVED_AT_THE_ANSWER
+#define BELIEVED_AT_THE_ANSWER 1
+#endif
 #ifndef MISSING_KEY_DENIES
 #define MISSING_KEY_DENIES 1
 #endif
@@ -192,13 +207,15 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #define UIDS 2
 #define UNCALLED 1
 #endif
-#ifdef REPLACED          /* a quota is created, and replaced, while pods are created */
+#ifdef REPLACED          /* a quota is created, and replaced, while pods are created by a replica that remembers "no quota" */
+#define SERVES 1
 #define CONTROLLERS 1
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define HARD(generation) VECTOR(1, UNLIMITED)
 #define FIRST_UID 0
 #define UIDS 2
+#define EPOCHS 1
 #endif
 #ifdef GAINED            /* `hard` gains a key while two pods are created of which one fits then */
 #define CONTROLLERS 1
@@ -350,6 +367,9 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifndef UIDS
 #define UIDS 1
 #endif
+#ifndef EPOCHS
+#define EPOCHS 0             /* without, a replica believes only what it read itself less than D ago */
+#endif
 #define SPEC_MOVES (GENERATIONS > 1 || UIDS > 1)
 #ifndef COLLECTIONS
 #define COLLECTIONS 1
@@ -440,8 +460,18 @@ bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
 
 /* ---- What processes know */
 
-bool none[SERVES];                /* "this namespace has no quota", remembered */
-byte absent[SERVES];              /* 1: it has found no ledger, and asks for the quota; 2: that was longer ago than D */
+/* The epoch is raised at moments, and D is a time: who began something before a moment has done so longer than D ago once that was
+   waited for. Both count from 1, so 0 is none. */
+byte epoch = 1;
+byte moment = 1;
+bool none[SERVES];                /* "this namespace has no quota", remembered: */
+byte none_at[SERVES];             /* when its read began; 0: that was longer ago than D */
+byte none_of[SERVES];             /* the epoch that was known then */
+byte gets_at[SERVES];              /* when a GET of the epoch that has not ended began, */
+byte gets[SERVES];                 /* and what it shows */
+byte knows_at[SERVES];            /* the same of the last GET that ended; 0: it began longer ago than D */
+byte knows[SERVES];
+bool again[SERVES];               /* two GETs began since the last moment: a third one is like the second */
 byte hard_seen[SERVES];
 mtype = { NOTHING, FOR_SWAP, FOR_CREATE };
 mtype reads[CONTROLLERS] = NOTHING;   /* for what it has read the quota, */
@@ -450,7 +480,11 @@ byte read_generation[CONTROLLERS];
 byte seen_ledger[CONTROLLERS];
 byte seen_uid[CONTROLLERS];
 byte seen_generation[CONTROLLERS];
+byte waits_from[CONTROLLERS];      /* the moment from which it waits for D before it initialises; 0: not yet */
 bool waited[CONTROLLERS];
+#if WAIT_FROM_AFTER_THE_SWAP == 0
+bool raised[CONTROLLERS];
+#endif
 bool tried[CONTROLLERS];          /* nothing is new since the last count */
 
 typedef Sight { byte stage[REQUESTS] };
@@ -763,6 +797,11 @@ inline arrives(s, q) {
   hard_seen[s] = ledger.generation
 }
 
+inline answers_no_quota(q) {   /* it is as if the request came now */
+  promised[q] = promised[q] || (ledger_uid && ledger.counted);
+  answers_yes(q)
+}
+
 inline answers_yes(q) {
   if
   :: request[q] == begun -> request[q] = allowed; check_fits(q)
@@ -783,6 +822,9 @@ inline answers_yes(q) {
 #else
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
+
+/* webhook/quota/no_quota.py: NoQuota.holds */
+#define REMEMBERS(s) (none[s] && (none_at[s] || (knows[s] && none_of[s] && (none_of[s] == knows[s] || !BELIEF_IS_OF_THE_EPOCH))))
 
 /* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
 /* webhook/quota/cluster_store.py: ClusterStore.read */
@@ -805,14 +847,28 @@ end:
        arrives(s, q)
      };
      do
-     :: atomic { none[s] -> answers_yes(q) }; break     /* Batches._has_no_quota */
-     :: atomic { !none[s] && !ledger_uid -> absent[s] = 1 };
+     :: atomic { REMEMBERS(s) ->
+#if BELIEVED_AT_THE_ANSWER == 0
+          skip
+        };
+        atomic {
+#endif
+          answers_no_quota(q) };
+        break
+     :: atomic { !REMEMBERS(s) && !ledger_uid -> none[s] = false; none_at[s] = moment; none_of[s] = knows[s] };
         if
-        :: atomic { uid -> absent[s] = 0 }                /* it has not been counted yet */
-        :: atomic { !uid -> none[s] = (absent[s] == 1); absent[s] = 0; answers_yes(q) }
+        :: atomic { uid -> none_at[s] = 0; none_of[s] = 0 }                /* it has not been counted yet */
+        :: atomic { !uid ->
+             none[s] = true;
+             none_of[s] = (BELIEF_FROM_BEFORE_THE_READ -> none_of[s] : knows[s])
+           };                                             /* and again, as one that is remembered */
+           if
+           :: atomic { REMEMBERS(s) -> answers_no_quota(q) }
+           :: !REMEMBERS(s)
+           fi
         fi;
         break
-     :: atomic { !none[s] && ledger_uid -> fresh[s] = true; keep_copy(s) };
+     :: atomic { !REMEMBERS(s) && ledger_uid -> none[s] = false; none_at[s] = 0; none_of[s] = 0; fresh[s] = true; keep_copy(s) };
         if
         :: atomic { ledger_uid && (fresh[s] || !SWAP_IN_SERVE) ->
 #if SWAP_IN_SERVE == 0
@@ -877,7 +933,7 @@ inline see(c) {
   :: else -> break
   od;
   if
-  :: !IS_SEEN(c) -> waited[c] = false
+  :: !IS_SEEN(c) -> waited[c] = false; waits_from[c] = 0
   :: else
   fi;
   seen_ledger[c] = ledger_uid;
@@ -1169,8 +1225,35 @@ inline settle(c) {
   printf(" then"); print_ledger(); printf("\n")
 }
 
-#define NOBODY_REMEMBERS (!none[0] && !none[SERVES - 1])
-inline was_long_ago(s) { absent[s] = (absent[s] && NO_QUOTA_IS_RECENT -> 2 : absent[s]) }
+#define IS_AWAITED_BY(c, at) (waits_from[c] && !waited[c] && (at) && (at) < waits_from[c])
+#define MAY_BE_BELIEVED(c, s) (IS_AWAITED_BY(c, none_at[s]) || IS_AWAITED_BY(c, knows_at[s]) || (EPOCH_FROM_ITS_BEGIN && IS_AWAITED_BY(c, gets_at[s])))
+
+/* webhook/controller/reconciler.py: QuotaReconciler._initialization_wait */
+/* webhook/controller/observed_ledgers.py: ObservedLedgers.initialization_wait */
+inline begins_to_wait(c) {
+  moment++;
+  again[0] = false;
+  waits_from[c] = moment;
+#if WAIT_FROM_AFTER_THE_SWAP
+  epoch++
+#else
+  raised[c] = false
+#endif
+}
+
+/* webhook/quota/no_quota.py: NoQuota.read */
+#if EPOCHS
+#define IS_OLD(at) (IS_AWAITED_BY(0, at) || IS_AWAITED_BY(CONTROLLERS - 1, at))
+#else
+#define IS_OLD(at) (at)
+#endif
+inline begins_get(s) { again[s] = (knows_at[s] == moment); gets_at[s] = moment; gets[s] = epoch }
+inline ends_get(s) {
+  knows_at[s] = (EPOCH_FROM_ITS_BEGIN -> gets_at[s] : moment);
+  knows[s] = gets[s];
+  gets_at[s] = 0; gets[s] = 0
+}
+inline forgets(s) { none[s] = false; none_at[s] = 0; none_of[s] = 0 }
 
 #define DIFFERS (ledger_uid && (ledger.quota_uid != uid || (uid && ledger.generation != generation)))
 
@@ -1307,9 +1390,20 @@ end:
   :: d_step { !list[c].listing && !stopped -> begins_list(c) }
   :: d_step { list[c].listing -> ends_list(c) }
 #endif
-     /* webhook/controller/observed_ledgers.py: ObservedLedgers.initialization_wait. Who remembers "no quota" read it before this quota was there. */
-  :: d_step { ledger_uid && IS_SEEN(c) && !waited[c] && (!ledger.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
-              waited[c] = true; tried[c] = false; was_long_ago(0); was_long_ago(SERVES - 1) }
+#if EPOCHS == 0
+  :: d_step { ledger_uid && IS_SEEN(c) && !waited[c] && (!ledger.counted || UNCOUNTED) &&
+              ((!none_at[0] && !none_at[SERVES - 1]) || !NO_QUOTA_IS_RECENT) -> waited[c] = true; tried[c] = false }
+#else
+  :: d_step { ledger_uid && IS_SEEN(c) && !waits_from[c] && (!ledger.counted || UNCOUNTED) -> begins_to_wait(c) }
+#if WAIT_FROM_AFTER_THE_SWAP == 0
+  :: d_step { waits_from[c] && !raised[c] -> epoch++; raised[c] = true }
+#define IS_RAISED(c) raised[c]
+#else
+#define IS_RAISED(c) 1
+#endif
+  :: d_step { ledger_uid && IS_SEEN(c) && waits_from[c] && !waited[c] && IS_RAISED(c) &&
+              ((!MAY_BE_BELIEVED(c, 0) && !MAY_BE_BELIEVED(c, SERVES - 1)) || !NO_QUOTA_IS_RECENT) -> waited[c] = true; tried[c] = false }
+#endif
 #if MOVES
      /* policies/quota/ledger/reconcile.py: begin_transition */
   :: d_step { !stopped && fresh[SERVES + c] && !ledger.moving && !ledger.counted_by_next -> ledger.moving = true; tried[c] = false; written() }
@@ -1383,8 +1477,18 @@ end:
 #if UIDS > 1
   :: d_step { !stopped && !uid && made < UIDS -> made++; uid = made }
   :: d_step { !stopped && uid && made < UIDS -> uid = 0 }
-  :: d_step { none[0] -> none[0] = false }              /* it is older than D */
-  :: d_step { none[SERVES - 1] -> none[SERVES - 1] = false }
+  :: d_step { none[0] -> forgets(0) }
+  :: d_step { IS_OLD(none_at[0]) -> none_at[0] = 0 }
+#if SERVES > 1
+  :: d_step { none[1] -> forgets(1) }
+  :: d_step { IS_OLD(none_at[1]) -> none_at[1] = 0 }
+#endif
+#if EPOCHS
+  :: d_step { !gets_at[0] && (knows_at[0] != moment || !again[0]) -> begins_get(0) }
+  :: d_step { gets_at[0] -> ends_get(0) }
+  :: d_step { IS_OLD(knows_at[0]) -> knows_at[0] = 0; knows[0] = 0 }
+  :: d_step { IS_OLD(gets_at[0]) && EPOCH_FROM_ITS_BEGIN -> gets_at[0] = 0; gets[0] = 0 }
+#endif
 #endif
   :: d_step { !stopped -> stopped = true }
   od;

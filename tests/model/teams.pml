@@ -13,13 +13,16 @@ What each inline stands for is named above it; tests/test_teams_model.py replays
   G   while what the others of a team hold or are guaranteed leaves room for it, a pod within the guarantee of its namespace is not denied for the
       team
   H   once a pod of a gang has started, quota is held for the rest while it waits, wherever the ledger moves
+  N   nobody is denied for pods that wait in other namespaces, unless some lack only the quota of the team and nobody may pass them, and a
+      controller lives; nobody passes those. Both but for what the next count will change, which a fair controller writes
   L1  a move always ends: once nothing changes any more, each ledger is where it belongs, reservations are empty, and `used` is what is stored;
-      no run is infinite
+      no run is infinite. Where pods come for ever: those that wait for the team and may not be passed start, and the others are admitted
 
 What quota.pml checks is taken as given: a decision and its write are one step, since both are of one resourceVersion; when a reservation has
 expired; when a ledger is initialised, and how long "no quota" is believed. Two reads and a write of the first one are two steps, the reads and
 the write: the first object does not change in between, or the write fails. That "no quota" is answered while nothing of A is there needs no
 more than that: teams are only asked whether they make it "never counted", which denies.
+Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never stored; the order among several that wait.
 */
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
@@ -117,6 +120,27 @@ more than that: teams are only asked whether they make it "never counted", which
 #ifndef LIFT_IS_HELD_THERE
 #define LIFT_IS_HELD_THERE 1
 #endif
+#ifndef WAITING_CLOSES_OTHERS
+#define WAITING_CLOSES_OTHERS 1
+#endif
+#ifndef IN_FLIGHT_CLOSES_NOBODY
+#define IN_FLIGHT_CLOSES_NOBODY 1
+#endif
+#ifndef ONLY_A_TURN_CLOSES
+#define ONLY_A_TURN_CLOSES 1
+#endif
+#ifndef OBSTACLES_CLOSE_NOBODY
+#define OBSTACLES_CLOSE_NOBODY 1
+#endif
+#ifndef OWN_QUOTA_CLOSES_NOBODY
+#define OWN_QUOTA_CLOSES_NOBODY 1
+#endif
+#ifndef WHO_MAY_BE_PASSED_CLOSES_NOBODY
+#define WHO_MAY_BE_PASSED_CLOSES_NOBODY 1
+#endif
+#ifndef ONLY_WITH_A_CONTROLLER
+#define ONLY_WITH_A_CONTROLLER 1
+#endif
 
 /* ---- Instances. The last of two pods is of B, if B is there; the others are of A. Membership of A: 0 for no team. A generation of a team is what it is granted. */
 
@@ -177,6 +201,18 @@ more than that: teams are only asked whether they make it "never counted", which
 #define IN_LINE 1
 #endif
 
+#ifdef CLOSED            /* a gang of A waits for the team, for its own quota or for another gate, or is never stored; pods of B do not wait */
+#define CLOSING 1
+#define PODS 4
+#define PODS_OF_B 12
+#define HARD(generation) 2
+#define QUOTA_GENERATIONS 2
+#define OWN_HARD(generation) (generation == 0 -> 2 : 1)
+#endif
+
+#ifndef CLOSING
+#define CLOSING 0
+#endif
 #ifndef PODS
 #define PODS 2
 #endif
@@ -274,6 +310,15 @@ byte others_seen[PODS];
 byte denials;                /* still to come: of removals of gates, by serve or by others */
 bool held_seen[PODS];
 #endif
+#if CLOSING
+bool closes;                 /* `waitingForTeam` of A, */
+bool joining;                /* and the reservation of its gang that is being created */
+bool obstacle, unread;       /* it has another gate; its demand cannot be read, so there is no turn */
+bool strict, starved;        /* the order, and whether it has waited for long */
+byte turnabouts = 2;         /* still to come: of obstacle, unread, and of the GPUQuota */
+bool deleted;                /* it was deleted while it waited, once */
+bool alive = true;           /* as serve reads the Lease */
+#endif
 
 /* ---- What controllers know */
 
@@ -303,13 +348,17 @@ bool crashed;
 #define NO_OBJECT 9
 
 hidden byte i; hidden byte owner; hidden byte where; hidden byte where_held; hidden byte sum; hidden byte others; hidden byte within; hidden byte covered;
-hidden byte rest_is_held; hidden byte settled; hidden byte authorities; hidden mtype verdict;
+hidden byte rest_is_held; hidden byte settled; hidden byte is_passed; hidden byte is_denied_for; hidden byte authorities; hidden mtype verdict;
 Ledger no_ledger;
 
 #if PODS == 1
 #define PODS_WHERE(condition, c) (condition(c, 0) -> 1 : 0)
 #define SUM_OF_PODS(amount, c) amount(c, 0)
 #define ANY_POD(condition, c) condition(c, 0)
+#elif PODS == 4
+#define PODS_WHERE(condition, c) ((condition(c, 0) -> 1 : 0) | (condition(c, 1) -> 2 : 0) | (condition(c, 2) -> 4 : 0) | (condition(c, 3) -> 8 : 0))
+#define SUM_OF_PODS(amount, c) (amount(c, 0) + amount(c, 1) + amount(c, 2) + amount(c, 3))
+#define ANY_POD(condition, c) (condition(c, 0) || condition(c, 1) || condition(c, 2) || condition(c, 3))
 #else
 #define PODS_WHERE(condition, c) ((condition(c, 0) -> 1 : 0) | (condition(c, 1) -> 2 : 0))
 #define SUM_OF_PODS(amount, c) (amount(c, 0) + amount(c, 1))
@@ -318,7 +367,7 @@ Ledger no_ledger;
 
 #define BIT(number) (1 << (number))
 #define HAS_BIT(mask, number) (((mask) >> (number)) & 1)
-#define COUNT(mask) (((mask) & 1) + (((mask) >> 1) & 1))
+#define COUNT(mask) (((mask) & 1) + (((mask) >> 1) & 1) + (((mask) >> 2) & 1) + (((mask) >> 3) & 1))
 #define LARGER(a, b) ((a) > (b) -> (a) : (b))
 #define OF(q) (HAS_BIT(PODS_OF_B, q) -> B : A)
 #define HAS(t, m) HAS_BIT(has[t], m)
@@ -420,7 +469,15 @@ inline print_after(t) { print_team(t); print_own(); printf("\n") }
 
 /* ---- serve */
 
-mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER, NOT_HELD };
+mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER, NOT_HELD, OTHERS_WAIT };
+
+#if CLOSING
+/* policies/quota/ledger/decide.py: _Batch._passes_others */
+/* webhook/quota/enforcer.py: ReviewQuota.reserve */
+#define IS_CLOSED(m) ((m) == B && (closes || (joining && !IN_FLIGHT_CLOSES_NOBODY)) && (alive || !ONLY_WITH_A_CONTROLLER))
+#else
+#define IS_CLOSED(m) false
+#endif
 
 #define KNOWN_USED(t, m) (IS_LIMITED(t) && !ledger[AT(t, m)].keyed -> 0 : COUNT(ledger[AT(t, m)].used))
 #define TAKEN(t, m) (KNOWN_USED(t, m) + COUNT(ledger[AT(t, m)].reserved) + COUNT(ledger[AT(t, m)].held))
@@ -460,6 +517,7 @@ inline decide(q, t, m) {
            if
            :: sum > LIMIT(t) -> verdict = TEAM_EXCEEDED; assert(!within)          /* G */
            :: sum <= LIMIT(t) && OTHERS_KEY_IS_COUNTED && LACKS_KEY(t, 1 - m) -> verdict = UNCOUNTED_LEDGER
+           :: sum <= LIMIT(t) && !LACKS_KEY(t, 1 - m) && IS_CLOSED(m) && !within -> verdict = OTHERS_WAIT
            :: else
            fi
         :: else
@@ -844,6 +902,130 @@ end:
   skip
 }
 
+#if CLOSING
+/* ---- Pods that wait for the team. A count and the turn are one write; it is counted by what is stored now. */
+
+#define OWN_HAS_ROOM (OWN_HARD(quota_generation) >= 2)
+#define CAN_START (pod[0] == WAITING && !unread && !obstacle && OWN_HAS_ROOM)
+#define MAY_BE_PASSED (!strict && !starved)
+#define REALLY_WAITS (CAN_START && !MAY_BE_PASSED)
+#define IN_CREATION(m) ((m) == A -> 0 : ledger[AT(1, m)].reserved & (255 - (ALL_LIVE(m) | ALL_OVER(m))))       /* gates are removed at once */
+#define HAS_ROOM (COUNT(ALL_LIVE(B) | IN_CREATION(B)) + 2 <= LIMIT(1))
+#define TURN_HOLDS (pod[0] != WAITING -> 0 : (unread -> ledger[AT(1, A)].held : (CAN_START && HAS_ROOM -> 3 : 0)))
+#define TURN_CLOSES (!HAS_ROOM && WAITING_CLOSES_OTHERS && (!obstacle || !OBSTACLES_CLOSE_NOBODY) && \
+                     (OWN_HAS_ROOM || !OWN_QUOTA_CLOSES_NOBODY) && (!MAY_BE_PASSED || !WHO_MAY_BE_PASSED_CLOSES_NOBODY))
+#define COUNT_CLOSES (pod[0] == WAITING && (unread -> !ONLY_A_TURN_CLOSES : TURN_CLOSES))
+#define IS_CHANGED(m) (ledger[AT(1, m)].used != ALL_LIVE(m) || ledger[AT(1, m)].reserved != IN_CREATION(m))
+#define IS_DUE (!crashed && (IS_CHANGED(A) || IS_CHANGED(B) || (joining && pod[0] != ALLOWED) || closes != COUNT_CLOSES || \
+                ledger[AT(1, A)].held != TURN_HOLDS || ledger[AT(1, A)].quota != quota_generation))
+
+/* policies/quota/ledger/reconcile.py: _count */
+/* policies/quota/team_line.py: take_team_turn */
+inline counts_and_takes_turn() {
+  printf("turn unread=%d obstacle=%d strict=%d starved=%d waits=%d", unread, obstacle, strict, starved, pod[0] == WAITING);
+  ledger[AT(1, A)].quota = quota_generation;
+  ledger[AT(1, A)].used = ALL_LIVE(A); ledger[AT(1, A)].reserved = IN_CREATION(A);
+  ledger[AT(1, B)].reserved = IN_CREATION(B); ledger[AT(1, B)].used = ALL_LIVE(B);
+  if
+  :: pod[0] != ALLOWED -> joining = false
+  :: else
+  fi;
+  print_team(1);
+  closes = COUNT_CLOSES;
+  ledger[AT(1, A)].held = TURN_HOLDS;
+  promised = promised | ledger[AT(1, B)].used;
+  printf(" closes=%d holds=%d\n", closes, ledger[AT(1, A)].held)
+}
+
+#define ALL_OF_A(state) pod[0] = state; pod[1] = state
+
+inline joins() {
+  joining = true; starved = false; ALL_OF_A(ALLOWED);
+  printf("decide pod=0 namespace=%d joins=1 verdict=RESERVED", A); print_team(1); printf(" own="); print_ledger(AT(1, A), OWN_LIMIT(AT(1, A))); printf("\n")
+}
+
+inline starts() {            /* the removal of the gates is reviewed and stored */
+  ledger[AT(1, A)].held = 0; ledger[AT(1, A)].reserved = 3; promised = promised | 3; ALL_OF_A(LIVE);
+  check_fits(A)
+}
+
+inline comes(q) {
+  decide(q, 1, B);
+  printf("decide pod=%d namespace=%d alive=%d closes=%d verdict=%e", q, B, alive, closes, verdict); print_team(1); printf(" own=");
+  print_ledger(AT(1, B), UNLIMITED); printf("\n");
+  is_passed = REALLY_WAITS && !IS_DUE && !crashed;
+  is_denied_for = (REALLY_WAITS && !crashed) || IS_DUE || (crashed && alive);
+  assert(verdict != OTHERS_WAIT || is_denied_for);                    /* N */
+  assert(verdict != RESERVED || !is_passed);                          /* N */
+  if
+  :: verdict == RESERVED ->
+     pod[q] = ALLOWED; promised = promised | BIT(q);
+     ledger[AT(1, B)].reserved = ledger[AT(1, B)].reserved | BIT(q);
+     check_fits(B)
+  :: else
+  fi;
+  is_right = (verdict == RESERVED && (!REALLY_WAITS || crashed)) || (crashed && verdict != OTHERS_WAIT)
+}
+
+proctype Counter() {
+end:
+  do
+  :: d_step { IS_DUE -> counts_and_takes_turn() }
+  od;
+  skip
+}
+
+proctype Tenant() {          /* of A */
+end:
+  do
+  :: d_step { pod[0] == NEW -> joins() }
+  :: d_step { pod[0] == ALLOWED -> ALL_OF_A(WAITING) }
+  :: d_step { pod[0] == ALLOWED -> ALL_OF_A(NEW) }                    /* it is refused after us, again and again */
+  :: d_step { joining && pod[0] != WAITING -> joining = false }         /* it was in flight for JOINING_SECONDS */
+  :: d_step { pod[0] == WAITING && !deleted -> deleted = true; ALL_OF_A(NEW) }
+  :: d_step { pod[0] == WAITING && !strict && !starved -> starved = true }
+  :: d_step { pod[0] == WAITING && ledger[AT(1, A)].held == 3 && !obstacle && OWN_TAKEN(AT(1, A)) <= OWN_LIMIT(AT(1, A)) -> starts() };
+progress_starts:
+     skip
+  :: d_step { pod[0] == LIVE -> ALL_OF_A(NEW); promised = promised & PODS_OF_B }
+  :: d_step { turnabouts -> turnabouts--; obstacle = !obstacle }
+  :: d_step { turnabouts && !unread -> turnabouts--; unread = true }
+  :: d_step { unread -> unread = false }
+  :: d_step { turnabouts -> turnabouts--; quota_generation = 1 - quota_generation }
+  od;
+  skip
+}
+
+proctype Neighbour(byte q) {
+  bool is_right;
+end:
+  do
+  :: d_step { pod[q] == NEW -> comes(q) };
+     if
+     :: d_step { is_right -> is_right = false };
+progress_comes:
+        skip
+     :: d_step { !is_right -> skip }
+     fi
+  :: d_step { pod[q] == ALLOWED -> pod[q] = LIVE }
+  :: d_step { pod[q] == ALLOWED -> pod[q] = OVER }
+  :: d_step { pod[q] == LIVE -> pod[q] = OVER }
+  :: d_step { pod[q] == OVER && (crashed || !HAS_BIT(ledger[AT(1, B)].reserved | ledger[AT(1, B)].used, q)) -> promised = promised & (255 - BIT(q)); pod[q] = NEW }
+  od;
+  skip
+}
+
+proctype Clock() {
+end:
+  do
+  :: d_step { !crashed -> crashed = true }
+  :: atomic { !crashed -> break }                                     /* it never does */
+  :: d_step { crashed && alive -> alive = false }
+  od;
+  skip
+}
+#endif
+
 /* ---- API server and people */
 
 #define B_LEDGER ledger[AT(1, B)]
@@ -917,6 +1099,19 @@ proctype Quiet() {           /* L1 */
   assert(settled)
 }
 
+#if CLOSING
+init {
+  if
+  :: strict = true
+  :: skip
+  fi;
+  d_step {
+    member = 1; exists = true; moved_to[A] = 1; moved_to[B] = 1; made[1] = true; granted[1] = true; has[1] = 3;
+    ledger[AT(1, A)].counted = true; ledger[AT(1, B)].counted = true; ledger[AT(1, A)].keyed = true; ledger[AT(1, B)].keyed = true
+  };
+  atomic { run Counter(); run Tenant(); run Neighbour(2); run Neighbour(3); run Clock() }
+}
+#else
 init {
   if
   :: changes = CHANGES
@@ -951,3 +1146,4 @@ init {
     skip
   }
 }
+#endif

@@ -14,7 +14,7 @@ What each inline stands for is named above it; tests/test_model.py replays what 
 
 What quota.pml checks is taken as given: a decision and its write are one step, since both are of one resourceVersion; lists are consistent; a count by an
 older list is refused (the fence, whose loss is checked here, too). A count and what it makes a controller hold are two steps, which allows more than the
-code, where they are one write. Not modelled: the order in line, since safety does not depend on it, catalogues, other gates, VerdictReason.QUEUE_FULL.
+code, where they are one write. Not modelled: a creation that is stored later than JOINING_SECONDS, whose order in line is not promised before it is counted, the order in line, since safety does not depend on it, catalogues, other gates, VerdictReason.QUEUE_FULL.
 */
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */

@@ -18,15 +18,20 @@ from webhook.cluster.objects import ObjectMeta, PartialObject, timestamp
 
 log = logging.getLogger("gpu_admission.cluster")
 
+SLOW_CALLS = 3
+"""Calls of a renewal, and of the attempt before it."""
 API = "/apis/coordination.k8s.io/v1"
 
 
 class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds, the defaults of client-go. A leader that cannot renew stops after `renew`. Others take over after `lease`."""
+    """Seconds. A leader that cannot renew stops after `renew`. Others take over after `lease`, so two may lead for a moment.
 
-    lease: int = 15
+    client-go has 15, 10 and 2. Until somebody leads, what ended still counts, and denies what is guaranteed.
+    """
+
+    lease: int = 5
     renew: float = 10.0
-    retry: float = 2.0
+    retry: float = 1.0
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -77,6 +82,7 @@ class LeaderElector:
             try:
                 self.try_once()
             except errors.ApiError as error:
+                self._lease = None  # nobody could renew it then, so the time for that begins anew
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error)
             except (
                 Exception
@@ -97,7 +103,8 @@ class LeaderElector:
             return
         self._observe(lease)
         holder, seconds = lease.spec.holder_identity, lease.spec.lease_duration_seconds or self._timings.lease
-        if holder in {self.identity, "", None} or monotonic() - self._unchanged_since > seconds:
+        slow = SLOW_CALLS * (monotonic() - begun)  # as slowly as it is read it may be renewed
+        if holder in {self.identity, "", None} or monotonic() - self._unchanged_since > seconds + slow:
             self._write(begun, lease)
         else:
             self._leader_until = 0.0

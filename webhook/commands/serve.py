@@ -32,6 +32,7 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.no_quota import NoQuota
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams
 from webhook.quota.team_lookup import TeamLookup
@@ -237,8 +238,10 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
         return QuotaEnforcer(ReservationBatcher(memory, metrics), release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
-    store = ClusterStore(api, installation, TeamLookup(api).of)
-    batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
+    no_quota = NoQuota(ClusterStore(api, installation).epoch)
+    threading.Thread(target=no_quota.run, name="epoch", daemon=True).start()
+    store = ClusterStore(api, installation, TeamLookup(api, epoch=no_quota.epoch).of)
+    batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by, no_quota=no_quota)
     return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)
 
 

@@ -29,6 +29,7 @@ from webhook.commands.output import (
     Screen,
     counted,
     echo,
+    end_with,
     fail,
     print_json,
 )
@@ -128,6 +129,8 @@ def _logged(
         found = denials_in_logs(logs, namespaces, moment, lines) if logs else None
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
+    if lines.foreign:
+        end_with(lines.foreign)
     if lines.unreadable:
         echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
     return found

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -15,11 +16,21 @@ from policies.printable import printable
 from policies.quota.amounts import NOTHING, format_amount, total
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
-from webhook.commands.output import Screen, counted, echo_document, end_with, fail, print_json
+from webhook.commands.output import (
+    FAILED,
+    Screen,
+    counted,
+    echo_document,
+    end_with,
+    fail,
+    print_errors,
+    print_json,
+)
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.tools.audit import STDIN, UNKNOWN_CLASS, AuditLine, By, Counts, GroupUsage, Usage, audit_lines
 from webhook.tools.average_use import MeasuredUse, read_use
+from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
@@ -27,6 +38,7 @@ MAX_SHOWN = 40
 """Groups in the text; owners may be thousands."""
 FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """Characters, and their full-width forms, with which a cell begins that a spreadsheet would evaluate."""
+MAX_GAPS = 5
 MICROHOURS = 10**6
 USE = ("gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
 """Columns of `Row.use`."""
@@ -81,7 +93,8 @@ def usage(
     A FILE may end in .gz; without any, standard input is read. A pod counts as long as it holds its quota: from its creation, or
     from its start if it waited in line, to its end.
 
-    Exit codes: 0, or 2 if a FILE, the prices or Prometheus cannot be read, or a class has no price.
+    Exit codes: 0; 1 if no line counts a pod, or a FILE has no line of an audit log; 2 if a FILE, the prices or Prometheus
+    cannot be read, or a class has no price.
     """
     if since and until and until <= since:
         raise click.UsageError("--until must be later than --since")
@@ -95,14 +108,8 @@ def usage(
         end_with(error.problems, "; nothing was counted")
     except PrometheusError as error:
         fail(error)
-    lines, found = Counts(), Usage([By(each) for each in by], since=since, until=until, use=use)
-    try:
-        # Most lines are of /mutate, and need no decoding.
-        wanted = audit_lines(files or (STDIN,), lines, lambda each: b"count" in each or b"validate" in each)
-        found.read(wanted)
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
-    found.finish()
+    found = Usage([By(each) for each in by], since=since, until=until, use=use)
+    lines = _read(files or (STDIN,), found)
     groups = found.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
@@ -114,14 +121,33 @@ def usage(
     columns = Columns(priced, use is not None)
     if output == "json":
         print_json(_document(by, groups, rows, columns, lines, found))
-        return
-    if output == "csv":
-        echo_document(_csv(by, groups, rows, columns))
-    else:
+    elif output == "csv":
+        echo_document(_csv(by, groups, rows, columns, found.coverage))
+    elif found.counting:
         _print(Screen(), by, rows, columns)
-    notes = Screen(stderr=True)
-    for note in (*_default_prices(priced, groups), *_notes(lines, found)):
-        notes.paragraph(note, hanging=0)
+    screen = Screen(stderr=True)
+    for note in (*_default_prices(priced, groups), *_notes(lines, found)) if output != "json" else ():
+        screen.paragraph(note, hanging=0)
+    _end(lines, found)
+
+
+def _end(lines: Counts, found: Usage) -> None:
+    """End with an error if a total may be low, or zero, because something was not understood."""
+    none = [] if found.counting else [f"{lines.lines:,} lines read, none counts a pod"]
+    if problems := [*lines.foreign, *none]:
+        print_errors(problems)
+        sys.exit(FAILED)
+
+
+def _read(files: Sequence[str], found: Usage) -> Counts:
+    lines = Counts()
+    try:
+        # Most lines are of /mutate, and need no decoding.
+        found.read(audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    found.finish(now().timestamp())
+    return lines
 
 
 def _use(
@@ -157,7 +183,7 @@ def _document(
         "groups": [
             {
                 **dict(zip(by, row.names, strict=True)),
-                **_period(group),
+                **_between(Interval(group.first, group.last)),
                 **_figures(row, columns),
                 "objects": row.objects,
             }
@@ -169,6 +195,13 @@ def _document(
         "unreadableLines": lines.unreadable + found.unreadable,
         "openEnded": found.open_ended,
         "onlyAdmitted": found.only_admitted,
+        "usageLines": found.counting,
+        "otherVersionLines": found.older,
+        "notAuditLogs": lines.foreign,
+        "log": found.coverage.log and _between(found.coverage.log),
+        "gaps": [*map(_between, found.coverage.gaps)],
+        "gapHours": found.coverage.gap_seconds / 3600,
+        "perhapsNotWhole": [*map(_between, found.coverage.unsaid)],
     }
 
 
@@ -181,23 +214,34 @@ def _figures(row: Row, columns: Columns) -> dict[str, object]:
     }
 
 
-def _period(group: GroupUsage) -> dict[str, str]:
-    """Return the first and the last moment that counted."""
-    moments = (timestamp(datetime.fromtimestamp(each, UTC)) for each in (group.first, group.last))
+def _between(interval: Interval) -> dict[str, str]:
+    moments = (timestamp(datetime.fromtimestamp(each, UTC)) for each in interval)
     return dict(zip(("since", "until"), moments, strict=True))
 
 
-def _csv(by: Sequence[str], groups: Sequence[GroupUsage], rows: Sequence[Row], columns: Columns) -> str:
+def _csv(
+    by: Sequence[str],
+    groups: Sequence[GroupUsage],
+    rows: Sequence[Row],
+    columns: Columns,
+    coverage: Coverage,
+) -> str:
     """Return a table by RFC 4180, a row for each group: no sum, so that a spreadsheet may add up the columns."""
     prices, text = columns.prices, io.StringIO()
     writer = csv.writer(text)
     use, costs = USE if columns.has_use else (), ("amount", "currency") if prices else ()
-    writer.writerow([*by, "since", "until", "gpuHours", *use, "objects", *costs])
+    log = ("/".join(_between(each).values()) for each in (*filter(None, [coverage.log]), *coverage.gaps))
+    whole = [next(log, ""), " ".join(log)]
+    writer.writerow([*by, "since", "until", "gpuHours", *use, "objects", *costs, "log", "gaps"])
     for group, row in zip(groups, rows, strict=True):
         hours = (row.hours, *map(Fraction, row.use if columns.has_use else ()))
         costs = (money(row.cents), prices.currency) if prices else ()
-        cells = [*map(_cell, row.names), *_period(group).values(), *map(_decimal, hours)]
-        writer.writerow([*cells, row.objects, *costs])
+        cells = [
+            *map(_cell, row.names),
+            *_between(Interval(group.first, group.last)).values(),
+            *map(_decimal, hours),
+        ]
+        writer.writerow([*cells, row.objects, *costs, *whole])
     return text.getvalue()
 
 
@@ -275,3 +319,21 @@ def _notes(lines: Counts, found: Usage) -> Iterator[str]:
         yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
     if unreadable := lines.unreadable + found.unreadable:
         yield f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
+    if found.older:
+        yield f"{counted(found.older, 'line')} left out: a controller of another version wrote them."
+    coverage = found.coverage
+    if coverage.log and (coverage.gaps or coverage.unsaid):
+        yield "The log begins at {} and ends at {}.".format(*_between(coverage.log).values())
+    if coverage.gap_seconds > TAKE_OVER_SECONDS:
+        yield (
+            f"No controller wrote for {coverage.gap_seconds / 3600:.1f} h: {_times(coverage.gaps)}. What began and ended then is "
+            "not in the total, and what ended then counts to its last line: how many GPU-hours are missing is not known."
+        )
+    if coverage.unsaid:
+        yield f"{_times(coverage.unsaid)}: the log does not say whether it is whole: an older version wrote it."
+
+
+def _times(intervals: Sequence[Interval]) -> str:
+    longest = sorted(intervals, key=lambda each: each.since - each.until)[:MAX_GAPS]
+    shown = ", ".join(" to ".join(_between(each).values()) for each in sorted(longest))
+    return shown + (f" and {len(intervals) - MAX_GAPS} more" if len(intervals) > MAX_GAPS else "")

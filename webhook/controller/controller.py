@@ -38,7 +38,6 @@ from webhook.controller.records import (
     QUOTAS,
     ClaimHistory,
     LedgerReader,
-    PodRecord,
     ledgers,
 )
 from webhook.controller.team_reconciler import Outcome, TeamReconciler
@@ -137,7 +136,7 @@ class Controller:
         self._reports = WaitingReports(
             self._events.put,
             metrics,
-            self._log_started,
+            self._usage.started if self._usage else lambda _pod: None,
             lambda namespace: self._statuses.changed(namespace),  # noqa: PLW0108 - made below
         )
         self._statuses = QuotaStatusWriter(
@@ -371,10 +370,6 @@ class Controller:
         if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.counted(holding)
 
-    def _log_started(self, pod: PodRecord) -> None:
-        if self._usage is not None:
-            self._usage.started(pod)
-
     def _ended(self, digest: str, holding: Holding) -> None:
         own = self.usage_cache.own
         if digest == own.digest:
@@ -407,7 +402,7 @@ class Controller:
 
     def _follow_budgets(self) -> None:
         now = monotonic()
-        if now - self._followed_at >= FOLLOW_SECONDS:
+        if now - self._followed_at >= FOLLOW_SECONDS and not self.unready():
             self._followed_at = now
             self.usage_cache.follow(self.observed.ledgers())
 

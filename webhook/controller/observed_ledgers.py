@@ -8,11 +8,13 @@ whole numbers. So the newest object that has a ledger is where it is. What was o
 """
 
 import threading
+from collections import deque
+from math import inf
 from time import monotonic
 
 import msgspec
 
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, JOINING_SECONDS, NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
@@ -41,6 +43,8 @@ class ObservedLedgers:
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
         self._expiry = expiry
         self._no_quota = no_quota
+        self.raised: deque[tuple[float, float]] = deque(maxlen=16)
+        """When this process raised the epoch: begin and end of each swap."""
         self._lock = threading.Lock()
         self._observed: dict[str, _Observation] = {}
         self._teams: dict[str, VersionedTeamLedgers] = {}
@@ -131,7 +135,10 @@ class ObservedLedgers:
     def _record(
         self, namespace: str, ledger: QuotaLedger, place: str, version: int, team: Team | None = None
     ) -> None:
-        now, before = monotonic(), self._observed.get(namespace)
+        now, before, joining = monotonic(), self._observed.get(namespace), ledger.reservations.joining
+        early = now - max(
+            0.0, self._expiry - JOINING_SECONDS
+        )  # of those that demand nothing, which go sooner
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
             before = _Observation(ledger, place, version, team, now, now, {})
         is_same = before.team == team and before.ledger.spec == ledger.spec
@@ -142,7 +149,10 @@ class ObservedLedgers:
             team,
             before.since,
             before.spec_since if is_same else now,
-            {each: before.reservations.get(each, now) for each in ledger.reservations.expiring_ids},
+            {
+                each: before.reservations.get(each, early if each in joining else now)
+                for each in ledger.reservations.expiring_ids
+            },
         )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:
@@ -163,9 +173,14 @@ class ObservedLedgers:
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
-        """Return the seconds until the quota may be initialised: replicas believe an earlier "no quota" so long."""
+        """Return the seconds until the quota may be initialised; inf: the epoch must be raised first.
+
+        After that, replicas answer by an earlier "no quota" for so long.
+        """
         observed = self._observed.get(namespace)
-        return max(0.0, observed.since + self._no_quota - monotonic()) if observed else self._no_quota
+        since = observed.since if observed else inf
+        ended = next((ended for begun, ended in tuple(self.raised) if begun >= since), inf)
+        return max(0.0, ended + self._no_quota - monotonic())
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
         """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS."""

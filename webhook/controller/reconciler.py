@@ -11,7 +11,8 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from time import monotonic, sleep, time
 
 import msgspec
@@ -36,7 +37,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
-from webhook.controller.teams import desired_ledger
+from webhook.controller.teams import DeletedQuotas, desired_ledger
 from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
@@ -50,6 +51,8 @@ log = logging.getLogger("gpu_admission.controller")
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
+RAISE_EVERY = 0.5
+"""Seconds between two raises of the epoch at least: each makes all replicas read the namespaces without a quota again."""
 POLL_AGAIN = 0.3
 """Seconds until the next look for lists that another thread is reading."""
 GONE_BACK = (
@@ -101,10 +104,11 @@ class QuotaReconciler:
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
     teams: TeamMoves
+    deleted: DeletedQuotas = field(default_factory=DeletedQuotas)
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
-        self._listing = threading.Lock()
+        self._listing, self._raising = threading.Lock(), threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
         """Update the ledger. Return the seconds until the next time, or None. Raises LedgerError, `errors.ApiError`."""
@@ -118,11 +122,9 @@ class QuotaReconciler:
                 ledger_object = self.current(namespace, fresh=fresh)
                 self._contended.discard(namespace)
                 if ledger_object is None:
-                    self.metrics.forget(namespace)
-                    self.line.start_all(namespace)
-                    return LINE_AGAIN if self.line.has_waiting(namespace) else None
-                if self.teams.is_beyond(namespace):
-                    return None
+                    return self._without_quota(namespace)
+                if isinstance(ledger_object, float) or self.teams.is_beyond(namespace):
+                    return ledger_object if isinstance(ledger_object, float) else None
                 counting = self.count(namespace, ledger_object.ledger, begun)
                 if isinstance(counting, float):
                     return counting
@@ -175,7 +177,12 @@ class QuotaReconciler:
         if self.enforces(namespace):
             self.line.start(namespace, lifts)
         else:
-            self.line.start_all(namespace)
+            self.line.start_all(namespace, lambda: not self.enforces(namespace))
+
+    def _without_quota(self, namespace: str) -> float | None:
+        self.metrics.forget(namespace)
+        self.line.start_all(namespace, lambda: self._desired(namespace) is None)
+        return LINE_AGAIN if self.line.has_waiting(namespace) else None
 
     def _first_wait(self, namespace: str, *, fresh: bool) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
@@ -189,7 +196,7 @@ class QuotaReconciler:
             or not self._has_spec(namespace, ledger_object)
         ):
             return 0.0
-        wait = self.observed.initialization_wait(namespace)
+        wait = self._initialization_wait(namespace)
         return wait + SOON if wait else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
@@ -198,10 +205,21 @@ class QuotaReconciler:
             return POLL_AGAIN
         if not plan.anew:
             return 0.0
-        wait = self.observed.initialization_wait(namespace)
+        wait = self._initialization_wait(namespace)
         if wait:
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
+
+    def _initialization_wait(self, namespace: str) -> float:
+        """Return the seconds until the ledger may be initialised. Raise the epoch if it must be, for many at once."""
+        with self._raising:
+            begun, raised = monotonic(), self.observed.raised
+            is_due = not raised or raised[-1][0] + RAISE_EVERY <= begun
+            if is_due and self.observed.initialization_wait(namespace) == inf:
+                self.store.raise_epoch(CALL_SECONDS)
+                raised.append((begun, monotonic()))
+        wait = self.observed.initialization_wait(namespace)
+        return wait if wait < inf else RAISE_EVERY
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
@@ -325,8 +343,10 @@ class QuotaReconciler:
             listing = self._counted(namespace, plan).listing if plan.counter.synced else None
             self.notes.put(namespace, (listing and listing.spending) or ledger.spending)
 
-    def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
+    def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | float | None:
         """Return the stored ledger, created or with a changed spec if need be. None, and no ledger, without a GPUQuota.
+
+        The seconds to wait, if the GPUQuota was just deleted: until then the ledger stays as it is.
 
         `fresh`: read it from the API server, because others write it faster than the watch shows it. The ledger of a namespace
         that joins a team is returned as it will be there. Raises LedgerError, or LedgerConflict if another process changed the
@@ -348,8 +368,8 @@ class QuotaReconciler:
         is_counted = ledger_object.ledger.used is not None and not self.teams.is_beyond(namespace)
         if not is_counted or not self._has_spec(namespace, ledger_object):
             followed = self._with_spec(namespace, ledger_object)
-            if followed is None:
-                return None
+            if followed is None or isinstance(followed, float):
+                return followed
             ledger_object = followed
         place = self.teams.place_of(namespace)
         return self._joining(namespace, place) if place else ledger_object
@@ -394,18 +414,21 @@ class QuotaReconciler:
             self.store.read_desired(namespace, CALL_SECONDS), self.teams.desired_team(namespace)
         )
 
-    def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
+    def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | float | None:
         """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
 
         Both are looked for after the ledger was read.
         """
         desired, ledger = self._read_desired(namespace), ledger_object.ledger
+        if (wait := self.deleted.wait(namespace, ledger, desired)) > 0:
+            return wait
         if desired is None:
             if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
                 raise LedgerError("the watch does not show its ClusterGPUQuota yet", transient=True)
             self._note(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
+            self.deleted.forget(namespace)
             return None
         updated = ledger.with_spec_of(desired)
         if not desired.has_quota or self.teams.is_beyond(namespace):
@@ -425,7 +448,9 @@ def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
 def _is_spending_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     if after.budget is None or after.spending is None:
         return after.spending != before.spending
-    return is_spending_news(after.budget, before.spending, after.spending, every=SPENDING_MS)
+    return is_spending_news(
+        after.budget, before.spending, after.spending, every=SPENDING_MS, used=before.used or {}
+    )
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:

@@ -24,14 +24,15 @@ from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.documents import PLURAL
-from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_objects import (
+    EPOCH_OBJECT,
     LedgerObjectError,
     TeamObjects,
     VersionedTeamLedgers,
     decode_ledger_object,
     is_team_object,
 )
+from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.store import VersionedLedger
 from webhook.workloads.gangs import GangSource, gang_source
 
@@ -411,5 +412,8 @@ class LedgerReader:
 
 
 def ledgers(installation: str) -> Resource:
-    """Return the collection of the ledgers of an installation. They are all in its namespace."""
-    return Resource(f"/apis/{API_VERSION}/namespaces/{installation}", LEDGERS, in_full=True)
+    """Return the collection of the ledgers of an installation. They are all in its namespace, beside the epoch."""
+    selector = f"metadata.name!={EPOCH_OBJECT}"
+    return Resource(
+        f"/apis/{API_VERSION}/namespaces/{installation}", LEDGERS, field_selector=selector, in_full=True
+    )

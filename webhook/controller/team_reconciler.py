@@ -259,7 +259,9 @@ class TeamReconciler:
                 else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
                     log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
-            if desired is None or desired.spec == ledger.spec:
+            if (wait := self._quotas.deleted.wait(namespace, ledger, desired)) > 0:
+                outcomes[namespace] = wait
+            if wait or desired is None or desired.spec == ledger.spec:
                 continue
             after = ledgers.with_ledger(namespace, ledger.with_spec_of(desired))
             if self._moves.sizes.fits(ledgers, after, namespace, f"the GPUQuota of {namespace}"):

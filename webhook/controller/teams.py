@@ -4,6 +4,7 @@ import logging
 import threading
 from bisect import bisect_left
 from collections.abc import Callable
+from time import monotonic
 
 from msgspec.structs import replace
 
@@ -20,6 +21,29 @@ from webhook.serving.lookups import Namespaces
 log = logging.getLogger("gpu_admission.controller")
 
 TEAMS = Resource(f"/apis/{API_VERSION}", TEAM_PLURAL)
+
+
+DELETED_SECONDS = 5.0
+"""A GPUQuota or ClusterGPUQuota that was deleted stays in force for so long. `kubectl replace --force` makes it again, and then
+nobody has started. `kubectl` needs some 0.2 s for that, and tools that reconcile need seconds."""
+
+
+class DeletedQuotas:
+    """GPUQuotas that were deleted, and since when this process knows it."""
+
+    def __init__(self, seconds: float = DELETED_SECONDS) -> None:
+        self._seconds = seconds
+        self._since: dict[str, float] = {}
+
+    def wait(self, namespace: str, ledger: QuotaLedger, desired: QuotaLedger | None) -> float:
+        """Return the seconds until it is certain that the GPUQuota of a ledger stays deleted. `desired` was read after it."""
+        if not ledger.has_quota or (desired is not None and desired.has_quota):
+            self.forget(namespace)
+            return 0.0
+        return max(0.0, self._since.setdefault(namespace, monotonic()) + self._seconds - monotonic())
+
+    def forget(self, namespace: str) -> None:
+        self._since.pop(namespace, None)
 
 
 class TeamMembership:
@@ -102,17 +126,27 @@ class TeamMembership:
         if changed is None:
             return
         with self._lock:
-            if after is not None:
-                if after.spec is None:
-                    log.error("ClusterGPUQuota %s: %s", after.name, after.problem)
-                self._records[after.name] = after
-            elif self._records.get(changed.name) == before:
-                del self._records[changed.name]
+            if after is None:
+                timer = threading.Timer(DELETED_SECONDS, self._deleted, (changed,))
+                timer.daemon = True
+                timer.start()
+                return
+            if after.spec is None:
+                log.error("ClusterGPUQuota %s: %s", after.name, after.problem)
+            self._records[after.name] = after
             # Everything that belongs to some team may now belong to another one. That takes long, so it is not done here.
-            self._is_stale = (
-                self._is_stale or after is None or _namespaces_of(before) != _namespaces_of(after)
-            )
+            self._is_stale = self._is_stale or _namespaces_of(before) != _namespaces_of(after)
         self._changed(before, after)
+
+    def _deleted(self, record: TeamRecord) -> None:
+        """Forget a ClusterGPUQuota that was deleted, unless it was made again."""
+        with self._lock:
+            if self._records.get(record.name) != record:
+                return
+            del self._records[record.name]
+            self._is_stale = True
+            self._refresh()  # nobody may ask for an idle team
+        self._changed(record, None)
 
     def _refresh(self) -> None:
         if not self._is_stale or not self.synced:

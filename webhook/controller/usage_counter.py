@@ -174,6 +174,7 @@ class UsageCounter:
             catalogue=str(CatalogueVersion(self.digest, unclassified_pods)),
             holders=holders,
             spending=spending,
+            at=self.sums.clock(),
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
 

@@ -1,5 +1,6 @@
 """Audit lines about the usage of pods and claims: when an object is first counted, each hour while it holds, at its end.
 
+A line each COUNTING_SECONDS says that this process leads, also without any pod, so that a part that is missing in a log shows.
 A pod that waited for quota has one more line, since it holds nothing before.
 So `gpu-admission usage` knows the time of each use, even if no line says that it ended: no controller may have run at that time.
 """
@@ -7,7 +8,7 @@ So `gpu-admission usage` knows the time of each use, even if no line says that i
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
@@ -18,6 +19,8 @@ from webhook.controller.records import CountedRecord, PodRecord
 
 HELD_SECONDS = 3600.0
 """Between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
+COUNTING_SECONDS = 30.0
+"""Between two lines that say this process leads: some 0.5 MB a day."""
 AT_ONCE, PAUSE_SECONDS = 1_000, 0.5
 """Lines that go to the log at once, a tenth of those that may wait there, and the pause after them."""
 POLL_SECONDS = 1.0
@@ -61,16 +64,37 @@ class UsageLog:
 
     def run(self, holdings: Callable[[], Iterable[Holding]], stopping: threading.Event) -> None:
         """Write a line for each holding when this process begins to lead, and then once a period, until `stopping`."""
-        due = 0.0
+        due = said = 0.0
         while not stopping.wait(POLL_SECONDS):
             if not self._leads():
-                due = 0.0
+                due = said = 0.0
                 self._new.clear()
                 continue
+            if monotonic() >= said + COUNTING_SECONDS:
+                said = self._counting(said)
             self._held(self._taken(), stopping, first=True)
             if monotonic() >= due:
                 due = monotonic() + HELD_SECONDS
                 self._held(holdings(), stopping)
+        if said:
+            self._counting(said)
+
+    def _counting(self, said: float) -> float:
+        """Write that this process has led since it said so last, by monotonic time; 0: since now. Return when it says so now."""
+        at, now = monotonic(), datetime.now(UTC)
+        since = now - timedelta(seconds=at - said if said else 0.0)
+        self._write(
+            {
+                "time": timestamp(now, "milliseconds"),
+                "phase": "count",
+                "kind": "Controller",
+                "name": self._replica,
+                "verdict": "counting",
+                "replica": self._replica,
+                "since": timestamp(since, "milliseconds"),
+            }
+        )
+        return at
 
     def _taken(self) -> Iterator[Holding]:
         while self._new:

@@ -177,7 +177,7 @@ class UsageSums:
     ) -> None:
         self.reader = RecordReader(catalogues, history)
         self._history = history
-        self._clock = clock or anchored_clock()
+        self.clock = clock or anchored_clock()
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogues.classes.label_keys)
         self._gone: dict[str, NamedNode] = {}
@@ -277,12 +277,12 @@ class UsageSums:
         found = space.sums.get(unclassified_pods)
         if found is None or found.dimensions != ledger.dimensions:
             demands = self._demands(space, unclassified_pods)
-            found = space.sums[unclassified_pods] = _Sum(ledger.dimensions, demands, self._clock)
+            found = space.sums[unclassified_pods] = _Sum(ledger.dimensions, demands, self.clock)
         if ledger.budget is None:
             found.history = None
         elif found.history is None or found.history.keys != ledger.budget.granted.keys():
             lives = self._lives(space, unclassified_pods)
-            found.history = UsageHistory(ledger.budget.granted, Gap.of(ledger, lives, self._clock()))
+            found.history = UsageHistory(ledger.budget.granted, Gap.of(ledger, lives, self.clock()))
         return found
 
     def _lives(self, space: _Namespace, unclassified_pods: UnclassifiedPods) -> Iterator[Life]:

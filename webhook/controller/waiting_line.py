@@ -15,6 +15,7 @@ from time import monotonic
 
 import msgspec
 
+from policies.pods.pod import decode_pod
 from policies.quota.amounts import Vector, maximum, positive_difference, total
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -22,10 +23,10 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, mark_waiters, take_turn
 from policies.quota.shortage import KEEPING
 from policies.quota.team_line import TeamTurn, take_team_turn
-from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec
+from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, waits
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
-from webhook.cluster.objects import timestamp
+from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
 from webhook.controller.records import CountedRecord, PodRecord
 from webhook.controller.usage_counter import UsageCache
@@ -42,6 +43,11 @@ KEPT_SECONDS = 3.0
 the controllers of Kubernetes are not busy."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds for which a pod stands aside after the removal of its gate was denied; doubled with each further denial."""
+PUT_BACK = (
+    f"run the controller as ServiceAccount {CONTROLLER} of the webhook's namespace, or remove the mutating webhook that adds "
+    f"{GATE}: the API server called one that put the gate back"
+)
+"""`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
 MAX_ENDED = 1000
 """Ended pods of one namespace that are remembered for their replacements."""
 MAX_COMPARED = 32
@@ -56,7 +62,7 @@ class _Ended(msgspec.Struct, eq=False):
 
 
 class _Aside(msgspec.Struct, frozen=True):
-    """A pod whose lift was denied: others pass it for `pause` seconds, until a time (monotonic), or until its version changes."""
+    """A pod whose lift was denied: others pass it for `pause` seconds, until a time (monotonic), or until a later version."""
 
     version: int
     pause: float
@@ -176,8 +182,8 @@ class WaitingLine:
         queue = self._queue_of(namespace)
         return _Waiting(pods, demands, InLine(waiters, gangs, queue, self._kept(namespace, demand_of)))
 
-    def start(self, namespace: str, uids: Iterable[str]) -> None:
-        """Remove the gates of these pods, in other threads."""
+    def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = lambda: True) -> None:
+        """Remove the gates of these pods, in other threads, as long as `while_` is true."""
         pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
         for uid in uids:
             pod = pods.get(uid)
@@ -185,11 +191,11 @@ class WaitingLine:
                 if pod is None or uid in self._lifting:
                     continue
                 self._lifting.add(uid)
-            self._pool.submit(self._lift, pod)
+            self._pool.submit(self._lift, pod, while_)
 
-    def start_all(self, namespace: str) -> None:
+    def start_all(self, namespace: str, while_: Callable[[], bool]) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)])
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], while_)
 
     def has_waiting(self, namespace: str) -> bool:
         return self._usage_cache.own.has_waiting(namespace)
@@ -314,14 +320,16 @@ class WaitingLine:
         if pod.waiting is not None and pod.waiting.has_other_gate:
             return Standing.OTHER_GATE
         aside, now = self._aside.get(pod.uid), monotonic()
-        if aside is None or aside.version != pod.version or aside.until <= now:
+        if aside is None or aside.version < pod.version or aside.until <= now:
             return None
         self._again(pod.namespace, aside.until - now)  # another event may have come before
         return Standing.DENIED
 
-    def _lift(self, pod: PodRecord) -> None:
+    def _lift(self, pod: PodRecord, while_: Callable[[], bool] = lambda: True) -> None:
         """Remove the gate of the pod, if it is the version that we know. The body of a thread of the pool."""
         try:
+            if not while_():
+                return
             at = f"/spec/schedulingGates/{pod.waiting.gate if pod.waiting else 0}"
             patch = [
                 {"op": "test", "path": "/metadata/uid", "value": pod.uid},
@@ -330,7 +338,12 @@ class WaitingLine:
                 {"op": "remove", "path": at},
             ]
             path = api_path("/api/v1", "namespaces", pod.namespace, "pods", pod.name)
-            self._api.patch(path, msgspec.json.encode(patch), content_type=JSON_PATCH, timeout=LIFT_SECONDS)
+            body = msgspec.json.encode(patch)
+            answer = self._api.patch(path, body, content_type=JSON_PATCH, timeout=LIFT_SECONDS)
+            stored = decode_pod(msgspec.Raw(answer))
+            if waits(stored):
+                self._stand_aside(pod, PUT_BACK, stored.metadata.version if stored.metadata else 0)
+                return
             with self._lock:
                 self._aside.pop(pod.uid, None)
             self._reports.started(pod)
@@ -340,7 +353,7 @@ class WaitingLine:
             # Mostly a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
-                self._stand_aside(pod, error)
+                self._stand_aside(pod, str(error), pod.version)
             else:
                 with self._lock:
                     self._aside[pod.uid] = _Aside(pod.version, 0.0, monotonic())
@@ -351,22 +364,23 @@ class WaitingLine:
             self._reports.delayed(pod)
             self._again(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
-            self._stand_aside(pod, error)
+            self._stand_aside(pod, str(error), pod.version)
         finally:
             with self._lock:
                 self._lifting.discard(pod.uid)
 
-    def _stand_aside(self, pod: PodRecord, error: errors.ApiError) -> None:
+    def _stand_aside(self, pod: PodRecord, problem: str, version: int) -> None:
+        """Let others pass the pod while it is stored in this version, for a pause."""
         before, now = self._aside.get(pod.uid), monotonic()
         pause = min(max(FIRST_PAUSE, 2 * before.pause), LONGEST_PAUSE) if before else FIRST_PAUSE
         with self._lock:
             late = [uid for uid, each in self._aside.items() if each.until + LONGEST_PAUSE < now]
             for uid in late:
                 del self._aside[uid]
-            self._aside[pod.uid] = _Aside(pod.version, pause, now + pause)
-        self._reports.denied(pod, str(error))
-        log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, error)
-        self._again(pod.namespace, pause)
+            self._aside[pod.uid] = _Aside(version, pause, now + pause)
+        self._reports.denied(pod, problem)
+        log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, problem)
+        self._again(pod.namespace, 0.0)  # what is held for it goes to those behind it
 
 
 def _starved_before() -> str:

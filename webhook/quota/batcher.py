@@ -22,11 +22,11 @@ import msgspec
 
 from policies.quota.demand import Catalogues
 from policies.quota.ledger.decide import ReservationRequest, decide
-from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, QuotaLedger
+from policies.quota.ledger.quota_ledger import DemandKey, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
+from webhook.quota.no_quota import NoQuota
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
-from webhook.quota.team_lookup import LISTED_SECONDS
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
@@ -48,10 +48,6 @@ YIELDED_WRITES = 3
 
 GATHERING_SECONDS = 0.05
 """The most that a replica alone waits after its write: then the ledger is still believed, and is not read again."""
-
-VANISHED_SECONDS = 60.0
-"""For so long after a quota was seen, "no quota" is not remembered: who deletes a quota mostly creates another one at once, as
-`kubectl replace --force` does, and an old answer would admit everything meanwhile."""
 
 NAMESPACES_REMEMBERED = 4096
 
@@ -111,12 +107,14 @@ class ReservationBatcher:
         *,
         utc: Callable[[], float] = time,
         catalogues_of: CataloguesOf = lambda _ledger, _seconds: {},
+        no_quota: NoQuota | None = None,
     ) -> None:
         self._store = store
         self._catalogues_of = catalogues_of
         self.metrics = metrics
         self._clock = clock
         self._utc = utc
+        self.no_quota = no_quota or NoQuota(clock=clock)
         self._lock = threading.Lock()
         # By the name of an object, as `Store.place` has it:
         self._queues: dict[str, deque[_Waiting]] = {}  # an object is in it while somebody leads
@@ -124,13 +122,10 @@ class ReservationBatcher:
         self._rivals: dict[str, float] = {}
         self._paused_until: dict[str, float] = {}  # when we may write again
         self._copies: dict[str, tuple[VersionedLedger, float]] = {}  # and when it was read
-        # By namespace:
-        self._without_quota: dict[str, float] = {}
-        self._quota_seen: dict[str, float] = {}
 
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
-        if self.has_no_quota(namespace):
+        if self.no_quota.holds(namespace):
             return NO_QUOTA
         requests: dict[DemandKey, ReservationRequest] = {}
         known, _ = self._known.get(self._store.place(namespace), (None, 0.0))
@@ -190,11 +185,11 @@ class ReservationBatcher:
 
         Where there is not room for NEARLY_FULL such requests, the ledger is read: another replica may have reserved the rest.
         """
-        if self.has_no_quota(namespace):
+        if self.no_quota.holds(namespace):
             return NO_QUOTA
         known, read_at = self._copies.get(self._store.place(namespace), (None, float("-inf")))
         found = known and known.of(namespace)
-        is_read = found is None or self._clock() - read_at > COPY_SECONDS
+        is_read = found is None or found.ledger.used is None or self._clock() - read_at > COPY_SECONDS
         while True:
             if is_read:
                 found = self._read_copy(namespace, deadline)
@@ -228,14 +223,6 @@ class ReservationBatcher:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
         found = self._store.read(namespace, self._seconds_until(deadline))
         return None if found is None else found.ledger
-
-    def has_no_quota(self, namespace: str) -> bool:
-        """Whether a read found none that is believed; cheap, and most namespaces have none.
-
-        The read looked at a list of ClusterGPUQuotas that was up to LISTED_SECONDS old.
-        """
-        begun = self._without_quota.get(namespace)
-        return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS - LISTED_SECONDS
 
     def _give_up(self, waiting: _Waiting) -> bool:
         """Stop waiting, unless an outcome or the lead has just come."""
@@ -328,15 +315,15 @@ class ReservationBatcher:
         is_usable = not fresh and not self._has_rivals(place) and self._clock() < until
         if known is not None and is_usable and self._decide_on(place, known, batch, deadline):
             return
-        begun, namespace = self._clock(), batch[0].namespace
+        begun, epoch, namespace = self._clock(), self.no_quota.epoch(), batch[0].namespace
         before = self._store.read(namespace, self._seconds_until(deadline))
         of_namespace = [waiting for waiting in batch if waiting.namespace == namespace]
         if before is None:
-            self._forget(namespace, begun)
+            self._forget(namespace)
+            self.no_quota.found(namespace, begun, epoch)
             for waiting in of_namespace:
                 waiting.finish(NO_QUOTA)
             return
-        self._without_quota.pop(namespace, None)
         if self._store.place(namespace) != place:
             for waiting in of_namespace:
                 waiting.finish(_Moved())
@@ -421,26 +408,17 @@ class ReservationBatcher:
 
     def _remember(self, place: str, found: VersionedLedger) -> None:
         now = self._clock()
-        if len(self._quota_seen) >= NAMESPACES_REMEMBERED and place not in self._known:
+        if len(self._known) >= NAMESPACES_REMEMBERED and place not in self._known:
             # These only save reads and conflicts, and most namespaces may be gone.
-            for remembered in (self._known, self._quota_seen, self._rivals, self._paused_until):
+            for remembered in (self._known, self._rivals, self._paused_until):
                 remembered.clear()
         self._known[place] = found, now + REMEMBERED_SECONDS
-        for namespace in (place,) if found.team_ledgers is None else found.team_ledgers.ledgers:
-            self._quota_seen[namespace] = now
         if place in self._copies:
             self._copies[place] = found, now
 
-    def _forget(self, namespace: str, begun: float) -> None:
+    def _forget(self, namespace: str) -> None:
         for remembered in (self._known, self._rivals, self._paused_until):
             remembered.pop(namespace, None)
-        seen = self._quota_seen.get(namespace)
-        if seen is not None and begun - seen <= VANISHED_SECONDS:
-            return
-        self._quota_seen.pop(namespace, None)
-        if len(self._without_quota) >= NAMESPACES_REMEMBERED:
-            self._without_quota.clear()
-        self._without_quota[namespace] = begun
 
     def _seconds_until(self, deadline: float) -> float:
         left = deadline - self._clock()

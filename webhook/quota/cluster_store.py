@@ -17,6 +17,7 @@ from webhook.cluster.api import METADATA, ApiClient, Identity, api_path
 from webhook.configuration.documents import GROUP
 from webhook.quota import documents, team_documents
 from webhook.quota.ledger_objects import (
+    EPOCH_OBJECT,
     NO_LEDGER_OBJECT,
     PLURAL,
     LedgerObjectError,
@@ -24,6 +25,7 @@ from webhook.quota.ledger_objects import (
     VersionedTeamLedgers,
     decode_identity,
     decode_ledger_object,
+    encode_epoch,
     encode_ledger_object,
     ledger_objects_path,
     ledger_without_quota,
@@ -155,6 +157,17 @@ class ClusterStore:
             else:
                 written = self._api.put(self._path(name), body, timeout=seconds, accept=METADATA)
             return decode_identity(written)
+
+    def epoch(self, seconds: float) -> int:
+        """Return the version of the epoch, 0 if it was never raised. Raises LedgerError."""
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(EPOCH_OBJECT), PLURAL, seconds)
+            return int(decode_identity(found).resource_version) if found else 0
+
+    def raise_epoch(self, seconds: float) -> None:
+        """Raise the epoch: a resourceVersion never comes again. Raises as `compare_and_swap` does."""
+        version = str(self.epoch(seconds) or NO_LEDGER_OBJECT)
+        self._swap(EPOCH_OBJECT, version, encode_epoch(version), seconds)
 
     def delete(self, namespace: str, version: str, seconds: float) -> None:
         """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""

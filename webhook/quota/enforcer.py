@@ -1,16 +1,24 @@
-"""The quota of a review. No reservation is removed here: only a list shows whether an object was stored."""
+"""The quota of a review. No reservation is removed here: only a list shows whether an object was stored.
+
+A review that meets a quota which was never counted waits for that, some 2 s, if few others do.
+"""
 
 from collections.abc import Callable
 from functools import cached_property
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Protocol
 
 import msgspec
 
-from policies.quota.ledger.decide import VerdictReason
+from policies.quota.ledger.decide import Line, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.batcher import RequestOf, ReservationBatcher
+
+WAITING, WAITING_OF_NAMESPACE = 8, 4
+"""Reviews that wait for a count, each in a thread. Of 32 threads, the others are for other reviews."""
+COUNTED_AGAIN = 0.1
+"""Seconds between two reads of a ledger for which a review waits."""
 
 
 class NamespaceQuota(Protocol):
@@ -32,13 +40,15 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
     has_controller: Callable[[float], bool] = lambda _seconds: False
     """Whether a controller is alive, asked for at most so many seconds."""
+    waiting: list[str] = []
+    """The namespaces of the reviews that wait for a count."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller)
+        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller, self.waiting)
 
 
-class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
+class ReviewQuota(msgspec.Struct, dict=True):
     """A `NamespaceQuota`."""
 
     batcher: ReservationBatcher
@@ -46,13 +56,16 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     deadline: float
     dry_run: bool
     has_controller: Callable[[float], bool]
+    waiting: list[str]
+    found_none: bool = False
+    """Whether an object may be stored because there is no quota."""
 
     def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
         """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
-        if quota_request.is_free or self.batcher.has_no_quota(self.namespace):
+        if quota_request.is_free or self.batcher.no_quota.holds(self.namespace):
             return None
         try:
-            outcome = self.batcher.copy(self.namespace, quota_request.on, self.deadline)
+            outcome = self._counted(self.batcher.copy, quota_request)
         except LedgerError:
             return None  # the review of /validate says what is wrong
         verdict = outcome.verdict
@@ -62,19 +75,46 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         return outcome if is_served else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.batcher.has_no_quota(self.namespace):  # true of most namespaces
+        if self.batcher.no_quota.holds(self.namespace):  # true of most namespaces
+            self.found_none = not (self.dry_run or quota_request.is_free)
             self.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
             return ReservationOutcome()
         decide = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = decide(self.namespace, quota_request.on, self.deadline)
+            outcome = self._counted(decide, quota_request)
+            is_behind = outcome.verdict is not None and outcome.verdict.reason is VerdictReason.OTHERS_WAIT
+            if is_behind and not self.has_controller(self.deadline - monotonic()):
+                request = msgspec.structs.replace(quota_request, line=Line.BEHIND_OWN)
+                outcome = decide(self.namespace, request.on, self.deadline)
         except LedgerError:
             self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
         self.batcher.metrics.decided(decided, dry_run=self.dry_run)
+        self.found_none = outcome.ledger is None and not self.dry_run
+        return outcome
+
+    def still_holds(self) -> bool:
+        """Whether the answer may be written now: no quota counts that the review did not find."""
+        return not self.found_none or self.batcher.no_quota.holds(self.namespace)
+
+    def _counted(
+        self, decide: Callable[[str, RequestOf, float], ReservationOutcome], quota_request: QuotaRequest
+    ) -> ReservationOutcome:
+        """Decide, at first or once the quota is counted. Raises LedgerError."""
+        outcome = decide(self.namespace, quota_request.on, self.deadline)
+        is_full = len(self.waiting) >= WAITING or self.waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
+        if not _is_uncounted(outcome) or is_full or not self.has_controller(self.deadline - monotonic()):
+            return outcome
+        self.waiting.append(self.namespace)
+        try:
+            while _is_uncounted(outcome) and monotonic() + 2 * COUNTED_AGAIN < self.deadline:
+                sleep(COUNTED_AGAIN)
+                outcome = decide(self.namespace, quota_request.on, self.deadline)
+        finally:
+            self.waiting.remove(self.namespace)
         return outcome
 
     def ledger(self) -> QuotaLedger | None:
@@ -82,7 +122,7 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _ledger(self) -> QuotaLedger | None:
-        if self.batcher.has_no_quota(self.namespace):
+        if self.batcher.no_quota.holds(self.namespace):
             return None
         try:
             ledger = self.batcher.ledger(self.namespace, self.deadline)
@@ -91,3 +131,7 @@ class ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         if ledger and ledger.spending and ledger.spending.end <= time() * 1000:
             return msgspec.structs.replace(ledger, spending=None)
         return ledger
+
+
+def _is_uncounted(outcome: ReservationOutcome) -> bool:
+    return outcome.verdict is not None and outcome.verdict.reason is VerdictReason.UNCOUNTED

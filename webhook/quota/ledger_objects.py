@@ -29,6 +29,8 @@ PLURAL = "gpuquotaledgers"
 KIND = "GPUQuotaLedger"
 
 TEAM_OBJECT = "clustergpuquota."
+EPOCH_OBJECT = "epoch.gpuquotas"
+"""The object whose version is the epoch: it has no ledger, and no namespace has a dot in its name."""
 
 NO_LEDGER_OBJECT = ""
 """Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
@@ -66,6 +68,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    unstored: tuple[int, int] = (0, 0)
     scarce: Mapping[str, bool] = {}
     marks: Marks = {}
     used: dict[str, str] | None = None
@@ -172,6 +175,11 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
     return body
 
 
+def encode_epoch(version: str) -> bytes:
+    """Return the body that replaces this version of the epoch. The text only has to differ from that of before."""
+    return _body(EPOCH_OBJECT, version, version)
+
+
 def _written(ledger: QuotaLedger) -> _Ledger:
     as_text = {
         "ledger_uid": "",
@@ -184,7 +192,7 @@ def _written(ledger: QuotaLedger) -> _Ledger:
     return _Ledger(**{name: getattr(ledger, name) for name in _Ledger.__struct_fields__} | as_text)
 
 
-def _body(name: str, version: str, written: _Ledger | _TeamLedgers) -> bytes:
+def _body(name: str, version: str, written: _Ledger | _TeamLedgers | str) -> bytes:
     # An empty entry removes the managed fields. If an object has none, the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": name, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})

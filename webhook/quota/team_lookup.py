@@ -14,8 +14,8 @@ from webhook.cluster.api import METADATA, ApiClient, Page, api_path
 from webhook.cluster.objects import decode_metadata
 from webhook.quota.team_documents import decode_team, team_path
 
-LISTED_SECONDS = 1.0
-"""A list is at most so old. Together with the time for which a replica believes "no quota", that is NO_QUOTA_SECONDS."""
+LISTED_SECONDS = 0.5
+"""A list is at most so old, and of the epoch that is known (`NoQuota.version`)."""
 
 _PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 
@@ -29,10 +29,12 @@ class TeamLookup:
     serve the kind, no namespace has a team.
     """
 
-    def __init__(self, api: ApiClient, clock: Callable[[], float] = monotonic) -> None:
-        self._api, self._clock = api, clock
+    def __init__(
+        self, api: ApiClient, clock: Callable[[], float] = monotonic, epoch: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._api, self._clock, self._epoch = api, clock, epoch
         self._listing = threading.Lock()
-        self._teams, self._listed_at = Teams(), float("-inf")
+        self._teams, self._listed_at, self._listed_in = Teams(), float("-inf"), 0
 
     def of(self, namespace: str, seconds: float) -> TeamMatch | None:
         """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
@@ -62,10 +64,10 @@ class TeamLookup:
 
     @property
     def _is_due(self) -> bool:
-        return self._clock() - self._listed_at >= LISTED_SECONDS
+        return self._clock() - self._listed_at >= LISTED_SECONDS or self._listed_in != self._epoch()
 
     def _list(self, seconds: float) -> None:
-        begun = self._clock()
+        begun, epoch = self._clock(), self._epoch()
         try:
             listed = _PAGE.decode(self._api.get(team_path(), timeout=seconds)).items or ()
         except errors.NotFound:
@@ -74,7 +76,7 @@ class TeamLookup:
             log.warning("the API server does not serve ClusterGPUQuotas: no namespace has a team")
             listed = ()
         self._teams = Teams(decode_team(each).match for each in listed)
-        self._listed_at = begun
+        self._listed_at, self._listed_in = begun, epoch
 
     def _labels(self, namespace: str, seconds: float) -> dict[str, str]:
         path = api_path("/api/v1", "namespaces", namespace)

@@ -63,6 +63,8 @@ class Admission(msgspec.Struct, frozen=True):
         review = Review(request, phase, self.cluster, evaluator)
         try:
             result = handler_of(phase, request)(review)
+            while not evaluator.answer_holds():  # a stopped process goes on much later
+                result = handler_of(phase, request)(review)
         except NamespaceUnknown as unknown:
             what = (
                 f"the labels of namespace {request.namespace}, which select its policy; try again: {unknown}"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     ClaimName,
@@ -26,7 +27,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
-from policies.pods.patch import PodPatch
+from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
@@ -41,7 +42,7 @@ from policies.quota.quota_request import (
     quota_request_for_pod,
 )
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
-from policies.quota.waiting import GATE, names_kueue, never_waits, waits
+from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules import disruption
 from policies.rules.gpu_class import class_pins
@@ -83,6 +84,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
+    answer_holds: Callable[[], bool] = lambda: True
+    """Whether the answer may be written now. If not, it must be found again."""
     """The quota of a namespace; None if it is not to be asked."""
     has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
     """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""
@@ -346,6 +349,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         held = policy.in_force(RULE_ID, self.now)
         return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)
 
+    def denies(self, policy: EffectivePolicy) -> bool:
+        """Whether pods that exceed the quota are denied."""
+        held = policy.in_force(RULE_ID, self.now)
+        return held is not None and held[1] is Mode.ENFORCE and not queues(held[0].options)
+
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
         policy, outcome = decision.policy, None
@@ -385,6 +393,21 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ledger of the namespace, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
         return quota.ledger() if quota is not None else None
+
+
+def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
+    """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
+    found = partial(
+        Finding, rule=RULE_ID, reason=Reason.UNWANTED_GATE, path="spec.schedulingGates", value=GATE
+    )
+    if phase is Phase.VALIDATE:
+        denial = found(message="must go: pods of this namespace do not wait in line for quota")
+        return decision.with_findings([denial], Mode.ENFORCE)
+    removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
+    change = Change(f"no schedulingGate {GATE}", (removal,), RULE_ID)
+    message = "is removed: pods of this namespace do not wait in line for quota"
+    changed = replace(decision, changes=(*decision.changes, change))
+    return changed.with_findings([found(message=message, severity=Severity.WARNING)], Mode.WARN)
 
 
 def _gated(decision: Decision, pod: Pod) -> Decision:

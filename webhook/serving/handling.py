@@ -72,6 +72,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             limits_of=lambda namespace: self.limits_of(namespace, deadline),
             has_admitted=lambda namespace, pod: self.has_admitted(namespace, pod, deadline),
             quota_of=lambda _namespace: quota,
+            answer_holds=quota.still_holds if quota else lambda: True,
             queues=quota.queues if quota and not request.dry_run else None,
         )
 

@@ -9,10 +9,11 @@ from policies.pods.owner import NO_OWNER
 from policies.pods.pod import Pod, decode_pod
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import quota_request_for_pod
-from policies.quota.waiting import waits
+from policies.quota.waiting import waits, without_gate
 from policies.rule import Phase
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import DeadlineExceeded
+from webhook.serving.evaluator import without_line
 from webhook.serving.handling import Review, ReviewResult, allow, check_identity, shown_name
 from webhook.serving.lookups import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, allowed, decided
@@ -39,6 +40,9 @@ def review_pod(review: Review) -> ReviewResult:
     policy = review.policy()
     engine = evaluator.engine
     by_daemonset = made_by_daemonset(pod, request)
+    submitted, is_unwanted = pod, before is None and waits(pod) and evaluator.denies(policy)
+    if is_unwanted and phase is Phase.MUTATE:
+        pod = without_gate(pod)
     is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED
     fingerprint = engine.fingerprints.of(pod) if is_compared else None
     decision = too_long = evaluator.too_long(policy, pod, before)
@@ -57,6 +61,8 @@ def review_pod(review: Review) -> ReviewResult:
             owner=owner,
             fingerprint=fingerprint,
         )
+        if is_unwanted:
+            decision = without_line(decision, submitted, phase)
         if phase is Phase.MUTATE:
             decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
         else:

@@ -10,19 +10,22 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING, parse_amount
+from webhook.tools.coverage import Coverage, Writers
 
 STDIN = "-"
+GZIP = b"\x1f\x8b"
 LONGEST_LINE = 1024 * 1024
 """Bytes; the webhook writes at most 64 KiB. A longer line counts as unreadable, and is skipped in parts."""
 
@@ -59,10 +62,11 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Counts(msgspec.Struct):
-    """The number of lines, and how many of them were unreadable."""
+    """The number of lines, how many of them were unreadable, and a sentence for each file that has no audit line."""
 
     lines: int = 0
     unreadable: int = 0
+    foreign: list[str] = []
 
 
 _DECODE = msgspec.json.Decoder(AuditLine).decode
@@ -76,8 +80,10 @@ def audit_lines(
     Lines that are not JSON, such as the other log in `kubectl logs`, and truncated lines count as unreadable.
     """
     for name in files:
+        before, is_ours = counts.lines, False
         for line in _lines(name, counts):
             counts.lines += 1
+            is_ours = is_ours or b'"phase"' in line
             if wanted(line):
                 try:
                     yield _DECODE(line)
@@ -85,6 +91,8 @@ def audit_lines(
                     counts.unreadable += 1
             elif not line.startswith(b"{"):
                 counts.unreadable += 1
+        if not is_ours:
+            counts.foreign.append(f"{name}: {counts.lines - before:,} lines read, none is of an audit log")
 
 
 def _lines(name: str, counts: Counts) -> Iterator[bytes]:
@@ -102,12 +110,16 @@ def _lines(name: str, counts: Counts) -> Iterator[bytes]:
         raise OSError(error.errno, error.strerror or str(error), name) from None
 
 
-def _opened(name: str) -> AbstractContextManager[BinaryIO]:
-    if name == STDIN:
-        return nullcontext(sys.stdin.buffer)
-    if name.endswith(".gz"):
-        return cast("BinaryIO", gzip.open(name))
-    return Path(name).open("rb")
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """Open a file, and unpack what is packed, whatever its name."""
+    with nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as found:
+        stream = BufferedReader(cast("BufferedReader", found))
+        packed = stream.peek(len(GZIP)).startswith(GZIP)
+        try:
+            yield cast("BinaryIO", gzip.GzipFile(fileobj=stream) if packed else stream)
+        finally:
+            stream.detach()
 
 
 MAX_REMEMBERED = 200_000
@@ -238,7 +250,9 @@ class Usage:
         self._owners = Recent[tuple[str, str], str]()
         self._admitted = Recent[str, None]()
         self._groups: dict[Group, GroupUsage] = {}
-        self.unreadable = 0
+        self._writers, self.coverage = Writers(), Coverage(None, [], [])
+        self.unreadable = self.counting = self.older = 0
+        """Lines with an invalid time or amount, lines of controllers that were understood, and those of another version."""
         self.open_ended = 0
         """Objects without a line that says when they ended: they count as long as their controller knew of them."""
 
@@ -262,8 +276,9 @@ class Usage:
         """Return each group, most GPU-hours first, then by name."""
         return sorted(self._groups.values(), key=lambda each: (-each.hours, each.group))
 
-    def finish(self) -> None:
-        """Add what was not released."""
+    def finish(self, now: float) -> None:
+        """Add what was not released, and say what is known of the time that was asked for, up to `now`."""
+        self.coverage = self._writers.coverage(self._since, self._until, now)
         for uid, held in self._held.items():
             held.since = max(held.since, self._started.get(uid, held.since))
             if held.last >= self._last_held.get(held.replica, held.last) - SWEEP_SECONDS:
@@ -285,17 +300,24 @@ class Usage:
                 self._admitted[uid] = None
 
     def _counted(self, line: AuditLine) -> None:
-        uid = line.object_uid
-        if line.verdict == "started":
-            self._started[uid] = seconds_of(line.time)
-        if not line.demand or not line.since or uid in self._released:
+        uid, at = line.object_uid, seconds_of(line.time)
+        if line.verdict == "counting":
+            self._writers.counting(line.replica, seconds_of(line.since), at)
+            _raise(self._last_line, line.replica, at)
+        elif line.verdict == "started":
+            self._started[uid] = at
+        elif not line.demand or not line.since:
+            self.older += 1
+            return
+        self.counting += 1
+        if not line.demand or uid in self._released:
             return
         gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)
         since = max(seconds_of(line.since), self._started.get(uid, float("-inf")))
         gpu_class = line.class_ or UNKNOWN_CLASS
         held = Held(
             since,
-            seconds_of(line.time),
+            at,
             line.replica,
             gpus,
             group,
@@ -303,10 +325,11 @@ class Usage:
             self._use(line) if self._use else None,
         )
         self._admitted.pop(uid, None)
-        _raise(self._last_line, held)
+        self._writers.wrote(line.replica, at)
+        _raise(self._last_line, line.replica, at)
         if line.verdict != "released":
             if not line.first:
-                _raise(self._last_held, held)
+                _raise(self._last_held, line.replica, at)
             before = self._held.get(uid)
             if before is None or before.last < held.last:
                 self._held[uid] = held
@@ -347,8 +370,8 @@ class Usage:
         return True
 
 
-def _raise(last: dict[str, float], held: Held) -> None:
-    last[held.replica] = max(held.last, last.get(held.replica, held.last))
+def _raise(last: dict[str, float], replica: str, at: float) -> None:
+    last[replica] = max(at, last.get(replica, at))
 
 
 def _hours(milliseconds: int, denominator: int) -> Fraction:

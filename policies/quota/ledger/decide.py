@@ -3,10 +3,10 @@
 A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
-While pods wait in line, nobody else reserves anything. While they wait for the quota of a team, that is so in all its namespaces,
-but for what is within a guarantee. Objects that never wait under our gate pass, but for what the first pod in line lacks: then a
-mark has a place in line for them (`policies.quota.ledger.marks`). The controller holds the demand of a pod in line in the ledger.
-When it removes the gate, the pod takes that over. So a removal that comes late is denied.
+While pods wait in line, nobody else reserves anything. While some wait for the quota of a team, as the last turn found, that is
+so in all its namespaces, but for what is within a guarantee. Objects that never wait under our gate pass, but for what the first
+pod in line lacks: then a mark has a place in line for them (`policies.quota.ledger.marks`). The controller holds the demand of a
+pod in line in the ledger. When it removes the gate, the pod takes that over. So a removal that comes late is denied.
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,8 @@ class Line(Enum):
 
     BEHIND = "behind"
     """It is denied while pods wait."""
+    BEHIND_OWN = "behind those of its namespace"
+    """The same, while no controller is alive that would start the others of its team."""
     JOINS = "joins"
     """The creation of a pod under our gate."""
     LIFTS = "lifts"
@@ -75,6 +77,8 @@ class VerdictReason(Enum):
     """A key of its demand is spent in the present period, so waiting for room does not help."""
     FULL = "full"
     OTHERS_WAIT = "others wait"
+    NOT_STORED = "not stored"
+    """What was admitted in its namespace lately was never stored, so it may hold less of its team."""
     QUEUE_FULL = "queue full"
     NOT_HELD = "not held"
     """The controller removes a gate, and holds less for the pod than it needs."""
@@ -138,7 +142,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
         can_fit = self.reason is VerdictReason.EXCEEDED and not any(
             each.can_never_fit for each in self.shortfalls
         )
-        return can_fit or self.reason is VerdictReason.OTHERS_WAIT
+        return can_fit or self.reason in {VerdictReason.OTHERS_WAIT, VerdictReason.NOT_STORED}
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -175,7 +179,7 @@ class _Batch:
         self._reserved = ledger.reserved
         self._space, self._space_of_name = limit - ledger.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
-        self._waiting = ledger.all_waiting
+        self._joining = ledger.joining
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
         """Ids of what was held for pods whose gates are removed, and for marks."""
@@ -195,8 +199,8 @@ class _Batch:
             elif request.line is Line.APART:
                 reason, shortfalls = self._reserve_apart(reservation, request.owner)
             else:
-                is_behind = request.line is Line.BEHIND
-                is_closed = is_behind and (bool(self._waiting) or self._passes_others(reservation))
+                is_closed = request.line is not Line.JOINS and self._waiting > 0
+                is_closed |= request.line is Line.BEHIND and self._passes_others(reservation)
                 reason, shortfalls = self._reserve(reservation, request.line, is_closed=is_closed)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
@@ -247,19 +251,31 @@ class _Batch:
     def _reserve(
         self, reservation: Reservation, line: Line, *, is_closed: bool
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
-        if line is Line.JOINS and self._waiting >= self._ledger.max_waiting:
+        name = reservation.name or reservation.id
+        joins = line is Line.JOINS and name not in {*self._joining, *self._ledger.stored_names}
+        if joins and self._waiting >= self._ledger.max_waiting:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
-        if self._has_uncounted(reservation):
-            return VerdictReason.UNCOUNTED, ()
-        if is_closed:
-            return VerdictReason.OTHERS_WAIT, ()
+        if (reason := self._closed(reservation, is_closed=is_closed)) is not None:
+            return reason, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
         self._add(reservation)
-        self._waiting += line is Line.JOINS
+        self._joining.update([name] if joins else [])
         return VerdictReason.RESERVED, ()
+
+    @property
+    def _waiting(self) -> int:
+        return self._ledger.waiting + len(self._ledger.marks) + len(self._joining)
+
+    def _closed(self, reservation: Reservation, *, is_closed: bool) -> VerdictReason | None:
+        """Return why it may not have what is free."""
+        if self._has_uncounted(reservation):
+            return VerdictReason.UNCOUNTED
+        if is_closed:
+            return VerdictReason.OTHERS_WAIT
+        return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 
     def _lift(self, reservation: Reservation) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile."""
@@ -280,11 +296,22 @@ class _Batch:
     def _passes_others(self, reservation: Reservation) -> bool:
         """Whether it takes from the team what pods of other namespaces wait for, and not only what its own is guaranteed."""
         share = self._ledger.share
-        return share is not None and bool(share.waiting) and not self._is_guaranteed(reservation, share)
+        return share is not None and share.waiting > 0 and not self._is_guaranteed(reservation, share)
 
     def _is_guaranteed(self, reservation: Reservation, share: TeamShare) -> bool:
         held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))
         return share.is_guaranteed(held, reservation.demand)
+
+    def _leaves_too_little(self, reservation: Reservation) -> bool:
+        """Whether a namespace whose creations are not stored would have more of its team in flight than it leaves free."""
+        share = self._ledger.share
+        if share is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, share):
+            return False
+        reserved = total((self._reserved, self._growth(reservation)))
+        lifts = total(each.demand for each in self._ledger.reservations.lifts.values())
+        in_flight, held = positive_difference(reserved, lifts), total((self._ledger.used or {}, reserved))
+        limited = reservation.demand.keys() & share.team.hard
+        return any(in_flight.get(key, NOTHING) > share.free(key, held[key]) for key in limited)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether another namespace of the team has a ledger without one of its dimensions."""

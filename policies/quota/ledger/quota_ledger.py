@@ -26,9 +26,17 @@ CREATION_SECONDS = 34.0
 EXPIRY_SECONDS = CREATION_SECONDS + 6.0
 """A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin."""
 
-NO_QUOTA_SECONDS = 5.0
-"""D: a replica believes "this namespace has no quota" for at most this long. A controller waits as long after it first saw a
-quota before it initialises it. So no pod is admitted without a reservation once the quota counts."""
+JOINING_SECONDS = 2.0
+"""The same for a creation under our gate, which demands nothing. One that is stored later may be passed until it is counted."""
+
+NO_QUOTA_SECONDS = 2.0
+"""D: a replica answers "this namespace has no quota" at most this long after a read began that shows it, of the quota itself or
+of the epoch. A controller raises the epoch after it saw a new ledger, and waits as long before it initialises that. So no pod is
+admitted without a reservation once the quota counts."""
+
+UNSTORED_MS, AGAIN_MS = 600_000, 20_000
+"""For so long after a reservation expired, the namespace may hold less of its team for creations, if another one expired so long
+before: a replica of serve that is killed loses creations once."""
 
 COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
@@ -82,7 +90,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `waiting` is the number of stored pods that wait under our scheduling gate; with those in flight they are at most
     `max_waiting`.
 
-    `waiting_for_team` is the part of `waiting` that fits the quota of the namespace, and waits for that of its team.
+    `waiting_for_team` is what the last turn found: the pods that lack only the quota of the team, and that nobody may pass.
+
+    `unstored` is when a creation was first found that was never stored, and when the last one was, in ms since 1970.
 
     `scarce` has the dimensions that the first pod in line lacks, if nobody may pass it: true if the quota of the team lacks them.
     `marks` are the places in line of objects that never wait under our gate.
@@ -101,6 +111,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = MAX_WAITING
     waiting: int = 0
     waiting_for_team: int = 0
+    unstored: tuple[int, int] = (0, 0)
     scarce: Mapping[str, bool] = {}
     marks: Marks = {}
     used: Vector | None = None
@@ -150,6 +161,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         if self.budget is None or self.spending is None or now >= self.spending.end:
             return frozenset()
         return reached(self.budget, self.spending)
+
+    def is_bound(self, now: int) -> bool:
+        """Whether the namespace may hold less of its team for creations, since some were never stored, again and again."""
+        first, last = self.unstored
+        return last - first >= AGAIN_MS and now < last + UNSTORED_MS
 
     @property
     def reserved(self) -> Vector:
@@ -212,7 +228,12 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def all_waiting(self) -> int:
         """The pods that wait, with those that are being created, and marks. While there are any, nobody else gets quota."""
-        return self.waiting + self.reservations.waiting + len(self.marks)
+        return self.waiting + len(self.joining) + len(self.marks)
+
+    @property
+    def joining(self) -> set[str]:
+        """The names of pods that are being created to wait. Of a name that is stored, no other can be."""
+        return {*self.reservations.joining.values()}.difference(self.stored_names)
 
     @property
     def size(self) -> int:

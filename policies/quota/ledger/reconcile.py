@@ -19,9 +19,9 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import NOTHING, Vector, positive_difference
 from policies.quota.budget import Spending
-from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import UNSTORED_MS, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
 STORED_NAMES_LIMIT = 64 * 1024
@@ -49,7 +49,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     uid. A reservation whose object is missing there stays until a later count.
 
     `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). `spending` is that of the ledger, advanced
-    to the moment of the count.
+    to the moment of the count, which is `at` in ms since 1970.
     """
 
     used: Vector
@@ -59,6 +59,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     catalogue: str
     holders: Mapping[str, tuple[Holder, ...]] = {}
     spending: Spending | None = None
+    at: int = 0
 
 
 class Refused(Enum):
@@ -133,8 +134,8 @@ def initialise(
     If the catalogue of the ledger is lost, it is counted by another catalogue version. The ledger then has no catalogue version,
     and denies, until all reservations without the mark of the new one are removed.
 
-    `waited`: whether this process has known this ledger object for NO_QUOTA_SECONDS. The lists must have begun after this process
-    first observed the ledger object with its present spec.
+    `waited`: whether this process raised the epoch NO_QUOTA_SECONDS ago, after it first observed this ledger object. The lists
+    must have begun after it first observed the ledger object with its present spec.
     """
     if not waited:
         return Refused.TOO_EARLY
@@ -158,8 +159,8 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         ledger,
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         waiting=listing.waiting,
-        # Until a turn says who of them waits for the team, all may.
-        waiting_for_team=listing.waiting if ledger.share else 0,
+        waiting_for_team=0,  # until a turn says who waits for the team
+        unstored=_unstored(ledger, listing, all_expired),
         scarce={},
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
@@ -186,19 +187,29 @@ def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[s
 def _stored_names(
     reservations: Reservations, listing: Listing, dimensions: tuple[str, ...]
 ) -> dict[str, Vector]:
-    """Return how much of `used` the stored objects have whose names are also those of creations in flight, by name.
+    """Return how much of `used` the stored objects have whose names are also those of creations in flight, by name; also nothing.
 
     A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
     """
     wanted = frozenset(each.name for each in reservations if each.name)
-    objects = (each for each in listing.objects.values() if each.name in wanted and not each.terminal)
+    objects = (each for each in listing.objects.values() if each.name in wanted)
     demand_by_name, space = {}, STORED_NAMES_LIMIT
     for stored in sorted(objects, key=attrgetter("name")):
         demand = {key: amount for key, amount in stored.demand.items() if key in dimensions}
         space -= len(stored.name) + sum(len(key) + len(str(amount)) for key, amount in demand.items())
-        if demand and space >= 0:
+        if space >= 0:
             demand_by_name[stored.name] = demand
     return demand_by_name
+
+
+def _unstored(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> tuple[int, int]:
+    """Return when demand was reserved that nothing stored has: neither the object, nor another one of its name."""
+    stored = {each.name: each.demand for each in listing.objects.values()}
+    gone = (each for each in ledger.reservations if each.id in expired and not each.is_begun_lift)
+    if not any(positive_difference(each.demand, stored.get(each.name, {})) for each in gone):
+        return ledger.unstored
+    first, last = ledger.unstored
+    return first if listing.at < last + UNSTORED_MS else listing.at, listing.at
 
 
 def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:

@@ -166,9 +166,9 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         return total_of_shared(demands)
 
     @cached_property
-    def waiting(self) -> int:
-        """The number of creations under our scheduling gate."""
-        return sum(not entry.head.demand for entry in self._entries.values())
+    def joining(self) -> dict[str, str]:
+        """The names of creations under our scheduling gate, by id: at most one of each name is stored."""
+        return {key: entry.name or key for key, entry in self._entries.items() if not entry.head.demand}
 
     @cached_property
     def lifts(self) -> dict[str, Reservation]:

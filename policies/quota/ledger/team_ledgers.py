@@ -23,8 +23,8 @@ class _Sums(msgspec.Struct, frozen=True):
     """What one or more namespaces add to their team.
 
     `taken` and `lacking` have each dimension of `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
-    that wait for the team, or are being created to wait. `scarce` is in how many namespaces the first of them lacks a dimension.
-    `lifts_size` and `reserved_size` are the characters of what is held for pods that wait, and of the rest.
+    that wait for the team, as turns found. `scarce` is in how many namespaces the first of them lacks a dimension. `lifts_size`
+    and `reserved_size` are the characters of what is held for pods that wait, and of the rest.
     """
 
     taken: Vector
@@ -162,7 +162,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             taken,
             {key: ledger.used is not None and key not in ledger.used for key in hard},
             {key: ledger.scarce.get(key, False) for key in hard},
-            ledger.waiting_for_team + ledger.reservations.waiting,
+            ledger.waiting_for_team,
             ledger.reservations.lifts_size,
             ledger.size - ledger.reservations.lifts_size,
         )

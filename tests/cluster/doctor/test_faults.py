@@ -200,7 +200,16 @@ REGISTRATION = [
         validating(VALIDATE, "replace", "/clientConfig/caBundle", ANOTHER_CA), "ca-bundle-does-not-verify", VALIDATE, REPAIRED
     ),
 ]  # fmt: skip
+OTHER_ACCOUNT = deployment("gpu-admission-controller", gpu_container(), namespace=NAMESPACE)
+OTHER_ACCOUNT["metadata"]["labels"] = {
+    "app.kubernetes.io/name": "gpu-admission",
+    "app.kubernetes.io/component": "controller",
+}
 CLUSTER = [
+    Finding(
+        created(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", OTHER_ACCOUNT),
+        "controller-user", "Deployment/gpu-admission-controller in gpu-admission", "serviceAccountName",
+    ),
     Finding(
         patched(f"{SLICES}/gpu-admission-1", ("replace", "/endpoints/0/conditions/ready", False)),
         "no-endpoints", SERVICE, "kubectl -n gpu-admission get pods",

@@ -299,6 +299,8 @@ class _Reader:
 
 
 def _write(name: str, revision: int, at: float, text: Any) -> Write:
+    if not isinstance(text, dict):  # the epoch of quotas is an object of the same kind
+        return Write(revision, at, {}, None)
     if not name.startswith(TEAM):
         return Write(revision, at, {} if text.get("movedTo") else {name: Row(text)}, None)
     rows = {

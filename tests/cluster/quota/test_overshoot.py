@@ -47,7 +47,7 @@ HARD: dict[str, Any] = {
 LOWERED = "40"
 PAUSED_SECONDS = 3.0
 FULL_WITHIN = 90.0
-"""Seconds until what came to nothing is given back (40 s of sight, a new leader's 15 s before) and taken by others."""
+"""Seconds until what came to nothing is given back (40 s of sight, a new leader's 5 s before) and taken by others."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tests.controlplane.client import accepted
 from tests.controlplane.replicas import Replicas
 
 FULL_WITHIN = 90.0
-"""Seconds until what came to nothing is given back (40 s of sight, a new leader's 15 s before) and taken by others."""
+"""Seconds until what came to nothing is given back (40 s of sight, a new leader's 5 s before) and taken by others."""
 MOVED_WITHIN = 60.0
 """Seconds until a namespace is in another team, or in none, while it and 19 others are busy."""
 HARD: dict[str, Any] = {

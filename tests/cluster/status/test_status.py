@@ -98,7 +98,7 @@ def test_figures_are_old_while_no_controller_leads(
 ) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases"
     renewed = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat(timespec="microseconds")
-    lease = {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": renewed.replace("+00:00", "Z")}
+    lease = {"holderIdentity": "one", "leaseDurationSeconds": 5, "renewTime": renewed.replace("+00:00", "Z")}
     client = cluster.client()
     client.post("/api/v1/namespaces", {"metadata": {"name": "gpu-admission"}})
     body = {"metadata": {"name": "gpu-admission-controller"}, "spec": lease}

@@ -10,12 +10,16 @@ from tests.cluster.waiting.line import POLICY, Line, account_api, let_account_do
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import serving
+from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
 
 
 @contextmanager
-def queueing(plane: ControlPlane, policies: str = POLICY) -> Iterator[Running]:
+def queueing(
+    plane: ControlPlane, policies: str = POLICY, *, api: ApiClient | None = None
+) -> Iterator[Running]:
+    """Run both. `api` is that of the controller, left out: of the ServiceAccount that serve expects."""
     install_quota_kind(plane.client())
     let_account_do_all(plane)
     with (
@@ -24,7 +28,7 @@ def queueing(plane: ControlPlane, policies: str = POLICY) -> Iterator[Running]:
         Running(
             plane,
             lease=CONTROLLER,
-            api=account_api(plane),
+            api=api or account_api(plane),
             expiry=10.0,
             configuration=load_directory(webhook.config),
         ) as running,

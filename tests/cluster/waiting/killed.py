@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 
-from webhook.cluster import leader
 from webhook.cluster.api import ApiClient
 from webhook.commands import run
 
@@ -27,7 +26,5 @@ def kill_after(number: int) -> None:
 
 
 kill_after(int(sys.argv.pop(1)))
-QUICK_LEASE = leader.LeaseTimings(lease=5, renew=4, retry=1)
-leader.LeaseTimings = lambda: QUICK_LEASE  # type: ignore[assignment,misc]  # its own would run out 15 s later
 sys.argv.insert(1, "controller")
 run()

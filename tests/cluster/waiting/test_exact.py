@@ -47,7 +47,7 @@ LOWERED = "40"
 MANY, SOME, FEW = 500, 250, 100
 PAUSED_SECONDS = 3.0
 EMPTY_WITHIN = 240.0
-"""Seconds until all have started. What comes to nothing is held for 40 s, and a new leader needs 15 s before."""
+"""Seconds until all have started. What comes to nothing is held for 40 s, and a new leader needs 5 s before."""
 GATED, OTHER_GATE = {"name": GATE}, {"name": "example.com/later"}
 HALF_T4 = {
     "apiVersion": API_VERSION,

@@ -102,7 +102,7 @@ class Referee:
             for name, ledger in team_ledgers.ledgers.items()
         }
         self.waits_for_team: set[str] = set()
-        """Namespaces of which a pod waits for the team."""
+        """Namespaces of which a pod waits for the team that nobody may pass: those keep the others out."""
         self._give_back(sorted(lines, key=lambda name: (-self._beyond(name, {}), name)))
         self._start()
 
@@ -180,8 +180,8 @@ class Referee:
                 member.held |= {pod.uid: pod.demand for pod in member.lacks(entry)}
                 member.at += 1
                 continue
-            self.waits_for_team.add(name)
             if self._blocks(name, entry):
+                self.waits_for_team.add(name)
                 is_blocked = True
                 member.end()
             else:

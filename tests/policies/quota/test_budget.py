@@ -171,8 +171,11 @@ def test_when_something_changes(spent: float, used: int | str, change: str, spen
 
 @cases(
     ("before", "after", "want"),
+    nothing_came_or_went=(spending(spent=1.0, until=NOON), spending(spent=2.0, until=NOON + 36_000), False),
+    something_came_and_went=(spending(spent=1.0, until=NOON), spending(spent=2.1, until=NOON + 36_000), True),
+    something_went_and_came=(spending(spent=1.0, until=NOON), spending(spent=1.9, until=NOON + 36_000), True),
     the_first_count=(None, spending(until=NOON), True),
-    a_moment_later=(spending(spent=1.0, until=NOON), spending(spent=1.1, until=NOON + 1000), False),
+    a_moment_later=(spending(spent=1.0, until=NOON), spending(spent=1.0278, until=NOON + 1000), False),
     five_minutes_later=(spending(spent=1.0, until=NOON), spending(spent=1.1, until=NOON + 300_000), True),
     it_warns=(spending(spent=79.9, until=NOON), spending(spent=80.0, until=NOON + 1), True),
     it_is_spent=(spending(spent=99.9, until=NOON), spending(spent=100.0, until=NOON + 1), True),
@@ -183,4 +186,4 @@ def test_when_something_changes(spent: float, used: int | str, change: str, spen
     ),
 )
 def test_when_a_count_must_be_written(before: Spending | None, after: Spending, want: bool) -> None:
-    assert is_news(budget(gpus=100), before, after, every=300_000) is want
+    assert is_news(budget(gpus=100), before, after, every=300_000, used={GPUS: Fraction(100)}) is want

@@ -263,6 +263,14 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         "create it again when some of them have started; the line for ClusterGPUQuota team-vision is full: 0 pods in it; or ask "
         "the platform team to create a GPUQuota with a larger spec.queue.maxWaiting [gpu-quota]",
     ),
+    its_creations_are_never_stored=(
+        team_ledger(USED),
+        VerdictReason.NOT_STORED,
+        OnExceeded.DENY,
+        "request less, and find out what refuses them, such as a name that is taken, or a ResourceQuota; ClusterGPUQuota "
+        "team-vision admitted pods of this namespace in the last 10 min that were never stored: it may have half of what is free "
+        "in creation; if it persists, see `gpu-admission doctor` [gpu-quota]",
+    ),
     never_counted=(
         replace(team_ledger(USED), used=None),
         VerdictReason.UNCOUNTED,

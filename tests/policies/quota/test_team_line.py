@@ -196,7 +196,7 @@ def test_who_waits_for_the_team_and_who_for_its_own_quota() -> None:
     assert standings(found) == {
         f"{name}{number}": S.BEHIND if number else S.NEXT for name in "abc" for number in range(3)
     } | {"c0": S.BEHIND}
-    assert waiting_for_team(found) == {"a": 3, "b": 0, "c": 3}
+    assert waiting_for_team(found) == {"a": 1, "b": 0, "c": 1}
 
 
 @cases(

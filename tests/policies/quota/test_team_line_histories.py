@@ -195,7 +195,7 @@ class TeamWorld:
 
     def waits_in_others(self, name: str) -> bool:
         others = [ledger for each, ledger in self.ledgers.ledgers.items() if each != name]
-        return any(each.waiting_for_team or each.reservations.waiting for each in others)
+        return any(each.waiting_for_team for each in others)
 
     def fits(self, name: str, demand: Vector) -> bool:
         """Whether what runs, and what will, fits the team."""

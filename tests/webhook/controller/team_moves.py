@@ -6,6 +6,7 @@ A controller may end at any call, before or after it is done; then another one c
 import random
 import threading
 from collections.abc import Callable
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import Counting, QuotaReconciler
 from webhook.controller.team_reconciler import TeamReconciler
+from webhook.controller.teams import DeletedQuotas
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import decode_quota, quota_path
 from webhook.quota.ledger_objects import (
@@ -226,6 +228,7 @@ class Controller:
 
     def __init__(self, world: World, *, crashes: bool = True) -> None:
         self._world, self.observed = world, ObservedLedgers(no_quota=0.0)
+        self.observed.raised.append((inf, -inf))  # the epoch is raised for all that appears
         store, nothing = world.store(crashes=crashes), cast(Any, None)
         metrics = ControllerMetrics(CollectorRegistry())
         membership: Any = SimpleNamespace(
@@ -249,6 +252,7 @@ class Controller:
             notes,
             nothing,
             self.moves,
+            deleted=DeletedQuotas(0.0),
         )
         quotas.count, quotas.written, quotas.next = self._count, lambda *_: None, lambda *_: None
         self.quotas = quotas

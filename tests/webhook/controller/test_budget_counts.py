@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from math import inf
 from operator import itemgetter
 
 import pytest
@@ -229,7 +230,7 @@ def test_usage_and_budget_agree() -> None:
             team.write_line(each, "held")
     usage = Usage([By.NAMESPACE])
     usage.read(team.lines)
-    usage.finish()
+    usage.finish(inf)
     (found,) = usage.groups()
     assert found.objects > 1900
     assert team.counted == pytest.approx(float(found.hours), rel=1e-4)

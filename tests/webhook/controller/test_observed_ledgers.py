@@ -2,10 +2,12 @@
 
 import itertools
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 import pytest
 
+from policies.quota.ledger.quota_ledger import JOINING_SECONDS
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import quota_ledger
 from tests.cases import cases
@@ -14,7 +16,7 @@ from webhook.controller import observed_ledgers
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.store import VersionedLedger
 
-EXPIRY, NO_QUOTA = 40.0, 5.0
+EXPIRY, NO_QUOTA = 40.0, 2.0
 
 _versions = itertools.count(1)
 
@@ -44,6 +46,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def ledger_objects(clock: Clock) -> ObservedLedgers:  # noqa: ARG001 - it goes by that clock
     return ObservedLedgers(expiry=EXPIRY, no_quota=NO_QUOTA)
+
+
+def test_a_creation_of_a_pod_that_will_wait_expires_sooner(
+    ledger_objects: ObservedLedgers, clock: Clock
+) -> None:
+    ledger_objects.observe("team", ledger_object(lines="waiting | pod:pods/train\ngpus=1 | other"))
+
+    assert ledger_objects.expired("team", clock.now + JOINING_SECONDS - 0.1) == frozenset()
+    assert ledger_objects.expired("team", clock.now + JOINING_SECONDS) == {"pod"}
+    assert ledger_objects.next_expiry("team") == JOINING_SECONDS
 
 
 @cases(
@@ -89,15 +101,16 @@ def test_what_came_back_waits_the_whole_bound_again(
 
 @cases(
     ("changed", "rest"),
-    another_spec_of_the_same_ledger=({"generation": 2}, NO_QUOTA - 2),
-    another_quota_of_the_same_ledger=({"uid": "another quota"}, NO_QUOTA - 2),
-    a_ledger_that_is_made_again=({"ledger_object": "another"}, NO_QUOTA),
+    another_spec_of_the_same_ledger=({"generation": 2}, NO_QUOTA - 1),
+    another_quota_of_the_same_ledger=({"uid": "another quota"}, NO_QUOTA - 1),
+    a_ledger_that_is_made_again=({"ledger_object": "another"}, inf),
 )
 def test_a_changed_spec_is_observed_from_its_change_on(
     ledger_objects: ObservedLedgers, clock: Clock, changed: dict[str, Any], rest: float
 ) -> None:
     ledger_objects.observe("team", ledger_object())
-    clock.now += 2
+    ledger_objects.raised.append((clock.now, clock.now))
+    clock.now += 1
     ledger_objects.observe("team", ledger_object(**changed))
 
     assert ledger_objects.spec_since("team") == clock.now
@@ -105,7 +118,7 @@ def test_a_changed_spec_is_observed_from_its_change_on(
 
 
 def test_what_was_never_seen_waits(ledger_objects: ObservedLedgers, clock: Clock) -> None:
-    assert ledger_objects.initialization_wait("team") == NO_QUOTA
+    assert ledger_objects.initialization_wait("team") == inf
     assert ledger_objects.spec_since("team") == clock.now
     assert ledger_objects.expired("team", clock.now + 60) == frozenset()
     assert ledger_objects.next_expiry("team") is None

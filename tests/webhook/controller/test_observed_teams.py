@@ -88,6 +88,7 @@ def test_the_newest_object_that_has_a_ledger_is_where_it_is(
 def test_what_is_known_of_reservations_survives_a_move(observed: ObservedLedgers, clock: Clock) -> None:
     observe(observed, own(1))
     seen = clock.now
+    observed.raised.append((seen, seen))
     clock.now += 6
     observe(observed, own(2, moved_to=PLACE), of_team(3))
     clock.now += 1
@@ -97,9 +98,10 @@ def test_what_is_known_of_reservations_survives_a_move(observed: ObservedLedgers
     assert observed.initialization_wait("cv") == 0.0
 
 
-def test_how_long_a_new_ledger_is_known_counts_on_its_way(observed: ObservedLedgers, clock: Clock) -> None:
+def test_that_the_epoch_was_raised_counts_on_its_way(observed: ObservedLedgers, clock: Clock) -> None:
     """Else a controller that starts between two steps would wait forever."""
     observe(observed, own(2, moved_to=PLACE, used=None))
+    observed.raised.append((clock.now, clock.now))
     clock.now += 5
 
     assert observed.initialization_wait("cv") == 0.0

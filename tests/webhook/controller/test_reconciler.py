@@ -61,6 +61,7 @@ class Cluster:
         self.warned: list[str] = []
         self.registry = CollectorRegistry()
         self.refreshed: list[float] = []
+        self.raised: list[float] = []
         self.notes: Any = None
         self.now = 0
         counts = iter(revisions)
@@ -98,7 +99,7 @@ class Cluster:
         metrics = ControllerMetrics(self.registry)
         nothing: Any = None
         made: Any = QuotaReconciler(
-            nothing,
+            cast(ClusterStore, SimpleNamespace(raise_epoch=self.raised.append)),
             lambda _: self.watched,
             self.usage_cache,
             self.observed,
@@ -378,6 +379,7 @@ def test_the_ledger_follows_its_quota(
 
     found = keeping(around, watched).current(TEAM, fresh=False)
 
+    assert not isinstance(found, float)
     assert shown(found.ledger if found else None) == shown(around.ledger) == want
     assert found is None or found.ledger.quota_uid == (quota.quota_uid if quota else "")
     assert around.calls == calls
@@ -408,7 +410,7 @@ def test_a_new_quota_that_has_a_ledger_already_finds_it() -> None:
     with pytest.raises(LedgerConflict):
         late.current(TEAM, fresh=False)
     found = late.current(TEAM, fresh=True)
-    assert found is not None
+    assert isinstance(found, VersionedLedger)
     assert shown(found.ledger) == (4, 2)
 
 

@@ -70,6 +70,16 @@ def created(world: World) -> None:
 def deleted(world: World) -> None:
     world.apply(None, VISION)
     world.apply(VISION, None)
+    assert world.teams["vision-cv"] == "vision", "it may be made again"
+    world.moved.clear()
+    world.membership._deleted(VISION)
+
+
+def made_again(world: World) -> None:
+    world.apply(None, VISION)
+    world.apply(VISION, None)
+    world.apply(None, record("vision", 2, names=["vision-*"]))
+    world.membership._deleted(VISION)
 
 
 def replaced(world: World) -> None:
@@ -101,7 +111,8 @@ def a_spec_that_cannot_be_read(world: World) -> None:
     ("happens", "want", "moved"),
     nothing=(lambda _: None, {"other": "", "vision-cv": ""}, []),
     created=(created, {"other": "", "vision-cv": "vision"}, [("vision-cv", "vision")]),
-    deleted=(deleted, {"other": "", "vision-cv": ""}, []),
+    deleted=(deleted, {"other": "", "vision-cv": ""}, [("vision-cv", "vision")]),
+    made_again=(made_again, {"other": "", "vision-cv": "vision"}, [("vision-cv", "vision")]),
     replaced=(replaced, {"other": "", "vision-cv": "vision"}, [("vision-cv", "vision")]),
     matches_others=(matches_others, {"other": "vision", "vision-cv": ""}, [("other", "vision")]),
     only_limits_changed=(only_limits_changed, {"other": "", "vision-cv": "vision"}, []),

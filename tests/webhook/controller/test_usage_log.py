@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, tzinfo
 from time import sleep
 from typing import Any
 
@@ -40,6 +41,20 @@ class Elections:
         return self.leads
 
 
+class Lines(list[LINE]):
+    """Keeps the lines about objects, and apart from them those that say who counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counting: list[LINE] = []
+
+    def append(self, line: LINE) -> None:
+        if line["verdict"] == "counting":
+            self.counting.append(line)
+        else:
+            super().append(line)
+
+
 @contextmanager
 def running(log: UsageLog, holdings: list[Holding]) -> Iterator[None]:
     stopping = threading.Event()
@@ -59,7 +74,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_released_is_a_line_of_the_leader_alone() -> None:
-    lines: list[LINE] = []
+    lines = Lines()
     elected = Elections()
     log = UsageLog(lines.append, elected, replica="controller-1")
 
@@ -86,7 +101,7 @@ def test_what_is_released_is_a_line_of_the_leader_alone() -> None:
 
 @cases(("team", "want"), of_a_team=("team-vision", {"team": "team-vision"}), of_none=("", {}))
 def test_a_line_names_the_team_of_the_namespace(team: str, want: LINE) -> None:
-    lines: list[LINE] = []
+    lines = Lines()
     log = UsageLog(lines.append, lambda: True, replica="controller-1", team_of={"team": team}.__getitem__)
 
     log.released(holding("a"))
@@ -95,7 +110,7 @@ def test_a_line_names_the_team_of_the_namespace(team: str, want: LINE) -> None:
 
 
 def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
-    lines: list[LINE] = []
+    lines = Lines()
     elected = Elections()
     with running(UsageLog(lines.append, elected, replica="controller-1"), [holding("a"), holding("b")]):
         elected.leads = True
@@ -110,14 +125,14 @@ def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
 
 def test_what_is_held_is_written_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_log, "HELD_SECONDS", 0.05)
-    lines: list[LINE] = []
+    lines = Lines()
     log = UsageLog(lines.append, lambda: True, replica="controller-1")
     with running(log, [holding("a")]):
         assert eventually(lambda: len(lines) >= 3)
 
 
 def test_what_begins_is_written_soon_and_once_and_by_the_leader_alone() -> None:
-    lines: list[LINE] = []
+    lines = Lines()
     elected = Elections()
     log = UsageLog(lines.append, elected, replica="controller-1")
     with running(log, []):
@@ -134,7 +149,7 @@ def test_what_begins_is_written_soon_and_once_and_by_the_leader_alone() -> None:
 def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch, begin_at_once: int) -> None:
     monkeypatch.setattr(usage_log, "AT_ONCE", 10)
     monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)
-    lines: list[LINE] = []
+    lines = Lines()
     log = UsageLog(lines.append, lambda: True, replica="controller-1")
     many = [holding(str(number)) for number in range(25)]
     for each in many[:begin_at_once]:
@@ -148,7 +163,7 @@ def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_pod_that_waited_for_quota_has_a_line_when_it_starts_and_without_demand() -> None:
-    lines: list[LINE] = []
+    lines = Lines()
     record = holding("a").record
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     waiting = PodRecord(**fields, node_name="", is_terminal=False, extended_claim="")
@@ -167,3 +182,60 @@ def test_a_pod_that_waited_for_quota_has_a_line_when_it_starts_and_without_deman
         "owner": "Job/train",
         "since": "2026-11-21T00:00:00Z",
     }
+
+
+def seconds(line: LINE) -> tuple[float, float]:
+    since, at = (datetime.fromisoformat(line[key]).timestamp() for key in ("since", "time"))
+    return since, at
+
+
+def test_who_leads_says_so_all_the_time_without_any_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_log, "COUNTING_SECONDS", 0.05)
+    lines = Lines()
+    with running(UsageLog(lines.append, lambda: True, replica="controller-1"), []):
+        assert eventually(lambda: len(lines.counting) >= 3)
+
+    first, *others = lines.counting
+    assert {key: first[key] for key in ("phase", "kind", "name", "verdict", "replica")} == {
+        "phase": "count",
+        "kind": "Controller",
+        "name": "controller-1",
+        "verdict": "counting",
+        "replica": "controller-1",
+    }
+    ends = [seconds(line)[1] for line in lines.counting]
+    assert [seconds(line)[0] for line in others] == pytest.approx(ends[:-1], abs=0.01), "no time is left out"
+    assert seconds(first)[0] == ends[0], "from when it began to lead"
+    assert ends[-1] - ends[-2] < 0.05, "the last one when it ends"
+
+
+def test_what_is_between_two_times_of_leading_is_not_said() -> None:
+    lines, elected = Lines(), Elections()
+    with running(UsageLog(lines.append, elected, replica="controller-1"), []):
+        elected.leads = True
+        assert eventually(lambda: len(lines.counting) == 1)
+        elected.leads = False
+        assert eventually(lambda: elected.asked_since_it_lost)
+        elected.leads = True
+        assert eventually(lambda: len(lines.counting) == 2)
+        since, at = seconds(lines.counting[1])
+
+    assert since == at
+
+
+def test_a_clock_that_jumps_is_not_taken_for_time_in_which_somebody_wrote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Later":
+            return super().now(tz) + (timedelta(days=3) if lines.counting else timedelta())
+
+    lines = Lines()
+    monkeypatch.setattr(usage_log, "COUNTING_SECONDS", 0.05)
+    monkeypatch.setattr(usage_log, "datetime", Later)
+    with running(UsageLog(lines.append, lambda: True, replica="controller-1"), []):
+        assert eventually(lambda: len(lines.counting) >= 2)
+
+    since, at = seconds(lines.counting[1])
+    assert at - since < 10

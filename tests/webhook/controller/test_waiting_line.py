@@ -74,7 +74,8 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
         world.line._lift(POD)
     assert world.line._obstacle(POD, None) is Standing.DENIED
     assert world.denials == 2 * [str(DENIED)]
-    assert world.again[:3] == [FIRST_PAUSE, FIRST_PAUSE, 2 * FIRST_PAUSE]
+    passing = 0.0
+    assert world.again == [FIRST_PAUSE, passing, passing, 2 * FIRST_PAUSE]
     assert world.line._obstacle(LATER, None) is None
 
 

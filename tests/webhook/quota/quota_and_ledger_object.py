@@ -17,6 +17,7 @@ from webhook.cluster.api import JSON, ApiClient, api_path
 from webhook.configuration.documents import GROUP
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.teams import DeletedQuotas
 from webhook.quota import documents, ledger_objects
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -144,7 +145,7 @@ NO_LINE: Any = SimpleNamespace(
     take_team_turn=lambda team_ledgers, _: TeamTurn(team_ledgers, {}),
     has_waiting=lambda _: False,
     start=lambda *_: None,
-    start_all=lambda _: None,
+    start_all=lambda *_: None,
 )
 """A line in which nobody waits."""
 
@@ -158,7 +159,9 @@ def keeper(
 ) -> QuotaReconciler:
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
-    return QuotaReconciler(store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS])
+    return QuotaReconciler(
+        store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS, DeletedQuotas(0.0)]
+    )
 
 
 class Keeping:
@@ -173,9 +176,11 @@ class Keeping:
     def keep(self) -> VersionedLedger | None:
         """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
-            return self._keeper.current(NAMESPACE, fresh=True)
+            found = self._keeper.current(NAMESPACE, fresh=True)
         except LedgerConflict:
             return None
+        assert not isinstance(found, float)
+        return found
 
     def desired(self) -> QuotaLedger | None:
         return self.store.read_desired(NAMESPACE, 1.0)

@@ -14,7 +14,7 @@ import pytest
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest, VerdictReason
-from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.cases import cases
@@ -22,9 +22,8 @@ from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, failing, reads_of, reason
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import FIRST_PAUSE, VANISHED_SECONDS
+from webhook.quota.batcher import FIRST_PAUSE
 from webhook.quota.store import LedgerConflict, VersionedLedger
-from webhook.quota.team_lookup import LISTED_SECONDS
 
 
 def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None:
@@ -313,44 +312,6 @@ def test_a_dry_run_decides_and_writes_nothing() -> None:
     assert bench.batches.try_out("without-a-quota", bench.ask("pod1"), deadline) == ReservationOutcome()
 
 
-@cases(
-    ("age", "believed"),
-    younger_than_D=(NO_QUOTA_SECONDS - LISTED_SECONDS - 0.1, True),
-    older_than_D=(NO_QUOTA_SECONDS - LISTED_SECONDS + 0.1, False),
-)
-def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, believed: bool) -> None:
-    now = 100.0
-    bench = Bench(gpus=1, clock=lambda: now)
-    granted = bench.ledger.configuration
-    bench.ledger.configuration = configuration()
-    assert bench.reserve("pod1").ledger is None
-    bench.ledger.configuration = granted
-    now += age
-    assert (bench.reserve("pod2").ledger is None) is believed
-
-
-@cases(("seconds", "believed"), just_now=(VANISHED_SECONDS - 1, False), long_ago=(VANISHED_SECONDS + 1, True))
-def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believed: bool) -> None:
-    now = 100.0
-    bench = Bench(gpus=1, clock=lambda: now)
-    granted = bench.ledger.configuration
-    assert reason(bench.reserve("pod1")) is VerdictReason.RESERVED
-    now += seconds
-    bench.ledger.configuration = configuration()
-    assert bench.reserve("pod2").ledger is None
-    bench.ledger.configuration = granted
-    assert (bench.reserve("pod3").ledger is None) is believed
-
-
-def test_nothing_but_that_answer_is_kept_of_namespaces_without_a_quota() -> None:
-    bench = Bench(gpus=1)
-    bench.ledger.configuration = configuration()
-    for number in range(10):
-        bench.batches.reserve(f"namespace-{number}", bench.ask(f"pod{number}"), bench.clock() + 5.0)
-    kept = {name: len(each) for name, each in vars(bench.batches).items() if isinstance(each, dict) and each}
-    assert kept == {"_without_quota": 10}
-
-
 @cases("granted", with_a_quota=True, without_one=False)
 def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     bench = Bench(gpus=1)
@@ -361,7 +322,7 @@ def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
         outcome = bench.batches.reserve(name, bench.ask(name), monotonic() + 60)
         assert (reason(outcome) is VerdictReason.RESERVED) is granted
 
-    each = vars(bench.batches).values()
+    each = *vars(bench.batches).values(), *vars(bench.batches.no_quota).values()
     assert max(len(remembered) for remembered in each if isinstance(remembered, dict)) == 1, (
         "the last one makes room"
     )

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.quota_request import LedgerError, quota_request_for_pod
+from policies.quota.quota_request import LedgerError, QuotaRequest, quota_request_for_pod
 from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, uid, view
 from tests.cases import cases
@@ -14,7 +14,13 @@ from tests.policies.quota.test_team_denials import USED, team_ledger
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.enforcer import NamespaceQuota, QuotaEnforcer
+from webhook.quota.enforcer import (
+    WAITING,
+    WAITING_OF_NAMESPACE,
+    NamespaceQuota,
+    QuotaEnforcer,
+    ReviewQuota,
+)
 
 
 def quota_of(bench: Bench) -> NamespaceQuota:
@@ -118,6 +124,32 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
 
 
 @cases(
+    ("own", "has_controller", "want"),
+    others_of_the_team_wait=(0, True, "others wait"),
+    and_nobody_would_start_them=(0, False, "reserved"),
+    its_own_pods_wait=(1, False, "others wait"),
+)
+def test_who_waits_in_other_namespaces_closes_this_one_while_a_controller_lives(
+    own: int, has_controller: bool, want: str
+) -> None:
+    bench, ledger = Bench(gpus=8), team_ledger(USED, own={"gpus": 100}, waiting=3)
+    before = bench.ledger.store.read(NAMESPACE, 1.0)
+    assert before is not None
+    catalogue = before.ledger.class_catalogue
+    in_line = msgspec.structs.replace(ledger, waiting=own, class_catalogue=catalogue)
+    found = msgspec.structs.replace(before, ledger=in_line)
+    bench.store.read = lambda namespace, seconds: found  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
+    enforcer = QuotaEnforcer(bench.batches, has_controller=lambda _seconds: has_controller)
+    asked = view(pod(gpu_container()))
+    request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
+
+    outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=True).reserve(request)
+
+    assert outcome.verdict is not None
+    assert outcome.verdict.reason.value == want
+
+
+@cases(
     ("used", "has_controller", "want"),
     room=(7, True, None),
     full=(8, True, "exceeded"),
@@ -134,3 +166,72 @@ def test_who_waits_in_line(used: int, has_controller: bool, want: str | None) ->
     outcome = quota.queues(request)
 
     assert (outcome and outcome.verdict and outcome.verdict.reason.value) == want
+
+
+def counted_after(bench: Bench, reads: int) -> None:
+    """Let the ledger be counted once it was read so often."""
+    counted, left = bench.store.read(NAMESPACE, 1.0), [None] * reads
+    assert counted is not None
+    new = msgspec.structs.replace(counted, ledger=msgspec.structs.replace(counted.ledger, used=None))
+    bench.store.read = lambda namespace, seconds: new if left and not left.pop() else counted  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
+
+
+def asked(bench: Bench, **found: Any) -> tuple[ReviewQuota, QuotaRequest]:
+    enforcer = QuotaEnforcer(bench.batches, **{"has_controller": lambda _seconds: True, **found})
+    document = view(pod(gpu_container()))
+    return (
+        enforcer.of(NAMESPACE, bench.clock() + 1, dry_run=False),
+        quota_request_for_pod(uid("review"), document, None, bench.ledger.configuration),
+    )
+
+
+@cases(
+    ("found", "reads", "want"),
+    counted_soon=({}, 3, "reserved"),
+    not_in_time=({}, 1000, "uncounted"),
+    no_controller_would_count_it=({"has_controller": lambda _seconds: False}, 1000, "uncounted"),
+    others_of_the_namespace_wait=({"waiting": [NAMESPACE] * WAITING_OF_NAMESPACE}, 1000, "uncounted"),
+    others_wait=({"waiting": ["other"] * WAITING}, 1000, "uncounted"),
+    one_place_is_left=({"waiting": ["other"] * (WAITING - 1)}, 1, "reserved"),
+)
+def test_a_review_waits_for_the_first_count_of_its_quota(found: Any, reads: int, want: str) -> None:
+    bench = Bench(gpus=8)
+    counted_after(bench, reads)
+    quota, request = asked(bench, **found)
+
+    outcome = quota.reserve(request)
+
+    assert outcome.verdict is not None
+    assert outcome.verdict.reason.value == want
+    assert quota.waiting == found.get("waiting", []), "its place is free again"
+
+
+def test_mutate_waits_too_so_that_a_pod_that_does_not_fit_gets_its_gate() -> None:
+    bench = Bench(gpus=8)
+    bench.reserve("pod", gpus=8)
+    counted_after(bench, 3)
+    quota, request = asked(bench)
+
+    outcome = quota.queues(request)
+
+    assert outcome is not None
+    assert outcome.verdict is not None
+    assert outcome.verdict.reason.value == "exceeded"
+
+
+@cases(
+    ("dry_run", "quota_appears", "holds"),
+    no_quota=(False, False, True),
+    a_quota_appears=(False, True, False),
+    what_is_not_stored_needs_no_check=(True, True, True),
+)
+def test_an_answer_by_no_quota_is_checked_again(dry_run: bool, quota_appears: bool, holds: bool) -> None:
+    bench = Bench(gpus=8)
+    without_quota(bench)
+    quota, request = asked(bench)
+    quota.dry_run = dry_run
+    quota.reserve(request)
+    if quota_appears:
+        bench.batches.no_quota._found.clear()
+
+    assert quota.still_holds() is holds

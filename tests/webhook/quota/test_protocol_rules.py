@@ -8,12 +8,12 @@ import inspect
 
 import pytest
 
-from tests.webhook.quota.histories import changes, counts, ledger_objects
+from tests.webhook.quota.histories import changes, counts, epochs, ledger_objects
 from tests.webhook.quota.histories.setting import History
 
 HISTORIES: list[History] = [
     each
-    for module in (counts, changes, ledger_objects)
+    for module in (counts, epochs, changes, ledger_objects)
     for each in vars(module).values()
     if inspect.isfunction(each) and "rule" in inspect.getfullargspec(each).kwonlyargs
 ]

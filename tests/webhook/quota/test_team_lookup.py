@@ -64,6 +64,14 @@ def test_a_list_serves_all_namespaces_for_a_second() -> None:
     assert api.reads == [team_path()] * 2
 
 
+def test_a_list_of_another_epoch_serves_nobody() -> None:
+    api, known = world(NAMED), [0]
+    lookup = TeamLookup(cast(ApiClient, api), lambda: 100.0, lambda: known[0])
+    for known[0] in (1, 1, 2, 2):
+        lookup.of("speech", 1.0)
+    assert api.reads == [team_path()] * 2
+
+
 def test_a_namespace_that_is_not_there_is_no_answer() -> None:
     with pytest.raises(LedgerError, match="the ClusterGPUQuotas could not be read: ") as raised:
         TeamLookup(cast(ApiClient, world(SELECTED))).of("new", 1.0)

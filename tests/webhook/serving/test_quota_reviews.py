@@ -3,9 +3,12 @@
 from time import monotonic
 from typing import Any
 
+import pytest
+from msgspec import json
 from prometheus_client import CollectorRegistry
 
 from policies.quota.quota_request import LedgerError
+from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import POD
@@ -15,6 +18,7 @@ from webhook.configuration.loader import load_objects
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
+from webhook.quota.no_quota import NoQuota
 from webhook.quota.store import MemoryStore, VersionedLedger
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -274,3 +278,71 @@ def test_a_dry_run_is_decided_and_counts_nothing_of_what_users_create() -> None:
         "gpu_admission_findings_total",
         "gpu_admission_quota_decisions_total",
     }
+
+
+def test_an_answer_that_does_not_hold_any_more_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a replica that was stopped after it looked, while a quota appeared and was counted."""
+    served, believed = Served(), [True, False]
+    monkeypatch.setattr(NoQuota, "holds", lambda *_: bool(believed and believed.pop(0)))
+
+    assert served.validate(gpu_pod("one")).allowed
+    assert served.held() == [uid("one")]
+    assert believed == []
+
+
+OTHER_GATE, OUR_GATE = {"name": "example.com/later"}, {"name": GATE}
+QUEUE = {"onExceeded": "Queue"}
+REMOVED = (
+    f'pod team/one: spec.schedulingGates = "{GATE}": is removed: '
+    "pods of this namespace do not wait in line for quota"
+)
+
+
+@cases(
+    ("mode", "options", "gates", "want"),
+    where_nobody_waits=("enforce", {}, [OUR_GATE], []),
+    beside_another=("enforce", {}, [OTHER_GATE, OUR_GATE], [OTHER_GATE]),
+    where_pods_wait=("enforce", QUEUE, [OUR_GATE], None),
+    where_nothing_is_denied=("warn", {}, [OUR_GATE], None),
+    another_alone=("enforce", {}, [OTHER_GATE], None),
+)
+def test_a_gate_that_its_author_wrote(
+    mode: str, options: JSON, gates: list[JSON], want: list[JSON] | None
+) -> None:
+    served, document = Served(mode, **options), gpu_pod("one", schedulingGates=gates)
+    response = served.admission.mutate(request(document), monotonic() + 20)
+
+    patches = [each for each in patch_of(response) if each["path"] == "/spec/schedulingGates"]
+    assert patches == (
+        [] if want is None else [{"op": "replace", "path": "/spec/schedulingGates", "value": want}]
+    )
+    assert [each for each in response.warnings or () if "is removed" in each] == (
+        [] if want is None else [f"{REMOVED} [gpu-quota]"]
+    )
+
+
+@cases(
+    ("options", "allowed", "demand"),
+    where_nobody_waits=({}, False, []),
+    where_pods_wait=(QUEUE, True, [{}]),
+)
+def test_a_new_pod_that_keeps_it(options: JSON, allowed: bool, demand: list[JSON]) -> None:
+    served = Served(**options)
+    response = served.validate(gpu_pod("one", schedulingGates=[OUR_GATE]))
+
+    assert response.allowed is allowed
+    assert [each.demand for each in served.store.ledgers()["team"].reservations] == demand
+    if not allowed:
+        assert "pods of this namespace do not wait in line for quota" in message(response)
+
+
+def test_a_stored_pod_keeps_its_place_where_nobody_waits_any_more() -> None:
+    stored = gpu_pod("one", schedulingGates=[OUR_GATE])
+    changed = {**stored, "metadata": {**stored["metadata"], "labels": {"team": "vision"}}}
+
+    assert Served().validate(changed, operation="UPDATE", oldObject=stored).allowed
+
+
+def patch_of(response: AdmissionResponse) -> list[JSON]:
+    found: list[JSON] = json.decode(response.patch) if response.patch else []
+    return found

@@ -162,7 +162,8 @@ def test_what_is_initialised_has_a_catalogue_version_if_all_was_counted_by_it(
 @cases(
     ("objects", "want"),
     another_object=({"old": StoredObject(AFTER, name="pods/train")}, {"pods/train": AFTER}),
-    one_that_has_ended=({"old": StoredObject(AFTER, terminal=True, name="pods/train")}, {}),
+    one_that_has_ended=({"old": StoredObject({}, terminal=True, name="pods/train")}, {"pods/train": {}}),
+    one_that_demands_nothing=({"old": StoredObject({}, waits=True, name="pods/train")}, {"pods/train": {}}),
     another_kind=({"old": StoredObject(AFTER, name="resourceclaims/train")}, {}),
     the_reservation_s_own=({"pod": StoredObject(AFTER, name="pods/train")}, {}),
     only_what_is_granted=(

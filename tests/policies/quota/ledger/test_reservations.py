@@ -69,7 +69,7 @@ def test_pods_that_wait_have_lines_of_their_own() -> None:
     assert written.text == (
         "waiting | a:pods/train-0\nwaiting @5e1f/TotalOnly | b\ngpus=1 | c/lift d/lift\ngpus=1 >4711 | e/lift/r"
     )
-    assert written.waiting == 2
+    assert written.joining == {"a": "pods/train-0", "b": "b"}
     assert {uid: each.id for uid, each in written.lifts.items()} == {
         "c": "c/lift",
         "d": "d/lift",

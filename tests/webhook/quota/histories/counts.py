@@ -248,8 +248,9 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
+    store: Any = SimpleNamespace(raise_epoch=lambda _seconds: None)
     reconciler: Any = QuotaReconciler(
-        nothing,
+        store,
         nothing,
         usage_cache,
         observed,

@@ -273,6 +273,7 @@ def a_ledger_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndLedger:
 
     with patch("webhook.controller.observed_ledgers.monotonic", lambda: now[0]):
         observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
+        observed.raised.append((now[0], now[0]))
         now[0] += NO_QUOTA_SECONDS
         listed = now[0]
         around.ledger_object = None  # with the quota; and who was about to create it before that does it now

@@ -65,3 +65,20 @@ def written(path: Path, lines: Iterable[LINE | bytes]) -> str:
     """Write the lines, as they are or as JSON, and return the path."""
     path.write_bytes(b"".join((x if isinstance(x, bytes) else msgspec.json.encode(x)) + b"\n" for x in lines))
     return str(path)
+
+
+def counting(since: float, until: float, replica: str = "controller-1", every: float = 0.5) -> list[LINE]:
+    """Return the lines with which a controller says that it led between two moments, one each half minute."""
+    ends = [since, *(since + every * number for number in range(1, int((until - since) / every))), until]
+    return [
+        {
+            "time": moment(end),
+            "phase": "count",
+            "kind": "Controller",
+            "name": replica,
+            "verdict": "counting",
+            "replica": replica,
+            "since": moment(begin),
+        }
+        for begin, end in zip([since, *ends], ends, strict=False)
+    ]

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cases import cases
-from tests.webhook.tools.audit.lines import LINE, count, moment, validated, waited, written
+from tests.webhook.tools.audit.lines import LINE, count, counting, moment, validated, waited, written
 from webhook.commands.usage import usage
 from webhook.tools.audit import LONGEST_LINE
 
@@ -64,7 +64,7 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
     ),
     a_pod_that_waited_and_runs=([count("held", "a", 0, 70), waited("a", 0, 60)], "1/6"),
     nothing_for_a_pod_that_never_held=([waited("a", 0, 60)], "0"),
-    nothing_for_what_was_only_admitted=([validated("a", 0)], "0"),
+    nothing_for_what_was_only_admitted=([validated("a", 0), *counting(0, 60)], "0"),
     admission_and_release_once=([validated("a", 0), count("released", "a", 0, 60)], "1"),
     the_sum_of_parts_exactly=(
         [count("released", name, 0, 60, name) for name in ("2", "1/7", "2/7", "3/4")],
@@ -188,7 +188,7 @@ def test_the_user_of_a_pod(tmp_path: Path, author: str, owner: str, lines: list[
 def test_a_dry_run_and_a_denial_are_not_admitted(tmp_path: Path) -> None:
     lines = [validated("a", 0, dryRun=True), validated("b", 0, verdict="denied"), validated("c", 0)]
 
-    assert requested(written(tmp_path / "audit.jsonl", lines))["onlyAdmitted"] == 1
+    assert requested(written(tmp_path / "audit.jsonl", [*lines, *counting(0, 1)]))["onlyAdmitted"] == 1
 
 
 RELEASED = count("released", "c", 0, 60)
@@ -275,4 +275,6 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
         "1 pod or claim was admitted, but in no line of the controller, and not counted: never stored, or no controller led "
         "meanwhile.",
         "1 of 5 lines left out: they cannot be read as lines of an audit log.",
+        "The log begins at 2026-11-21T01:00:00Z and ends at 2026-11-21T01:30:00Z.",
+        "2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z: the log does not say whether it is whole: an older version wrote it.",
     ]

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cases import cases
-from tests.webhook.tools.audit.lines import LINE, count, written
+from tests.webhook.tools.audit.lines import LINE, count, counting, written
 from webhook.commands.usage import usage
 from webhook.prometheus.client import Prometheus, Sample
 from webhook.tools.average_use import read_use
@@ -28,6 +28,7 @@ def called(folder: Path, lines: list[LINE], *arguments: str, prices: str = PRICE
 
 def test_a_table_has_amounts_and_their_sum(tmp_path: Path) -> None:
     lines = [
+        *counting(0, 120),
         count("released", "a", 0, 60, owner="Job/train", **L4),
         count("released", "b", 0, 120, "2/7", owner="Job/train", **T4),
         count("released", "c", 0, 60, "1/2", owner="Notebook/ana", **T4),
@@ -86,9 +87,9 @@ def test_csv_has_a_row_for_each_group(tmp_path: Path) -> None:
     )
 
     assert result.stdout_bytes.decode() == (
-        "namespace,class,since,until,gpuHours,objects,amount,currency\r\n"
-        "team,nvidia-l4,2026-11-21T00:00:00Z,2026-11-25T04:30:00Z,100000.142857,2,33333.35,EUR\r\n"
-        "other,nvidia-t4,2026-11-21T00:00:00Z,2026-11-21T01:00:00Z,1.000000,1,0.10,EUR\r\n"
+        "namespace,class,since,until,gpuHours,objects,amount,currency,log,gaps\r\n"
+        "team,nvidia-l4,2026-11-21T00:00:00Z,2026-11-25T04:30:00Z,100000.142857,2,33333.35,EUR,2026-11-21T01:00:00Z/2026-11-25T04:30:00Z,\r\n"
+        "other,nvidia-t4,2026-11-21T00:00:00Z,2026-11-21T01:00:00Z,1.000000,1,0.10,EUR,2026-11-21T01:00:00Z/2026-11-25T04:30:00Z,\r\n"
     )
 
 
@@ -97,7 +98,7 @@ def test_csv_without_prices_has_no_money(tmp_path: Path) -> None:
 
     result = CliRunner().invoke(usage, [log, "-o", "csv"])
 
-    assert result.stdout.splitlines()[0] == "namespace,since,until,gpuHours,objects"
+    assert result.stdout.splitlines()[0] == "namespace,since,until,gpuHours,objects,log,gaps"
 
 
 @cases(

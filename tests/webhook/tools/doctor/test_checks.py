@@ -52,7 +52,7 @@ def test_every_check_has_an_id_of_its_own() -> None:
 
 def lease(holder: str | None, renewed: str | None) -> dict[str, Any]:
     at = renewed and f"2027-01-31T{renewed}.000000Z"
-    return {"spec": {"holderIdentity": holder, "renewTime": at, "leaseDurationSeconds": 15}}
+    return {"spec": {"holderIdentity": holder, "renewTime": at, "leaseDurationSeconds": 5}}
 
 
 def other(name: str, **rule: list[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import msgspec
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import assert_found, checked
+from webhook.quota.ledger_objects import EPOCH_OBJECT
 
 QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
 LEDGERS = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
@@ -109,6 +110,7 @@ def test_without_quotas_there_is_nothing_to_find(tmp_path: Path) -> None:
         {QUOTAS: [quota()], LEDGERS: [ledger_object({"hard": "many"})]},
         ["ledger-unreadable: has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: "],
     ),
+    the_epoch_is_no_ledger=({LEDGERS: [ledger_object("7", EPOCH_OBJECT)]}, []),
     its_quota_is_gone=(
         {**counted_by("here"), **published("here"), QUOTAS: []},
         ["ledger-left: is of a namespace without a GPUQuota, and limits it"],
@@ -154,6 +156,19 @@ def test_which_object_is_deleted_if_a_ledger_cannot_be_read(
     (finding,) = checked("ledgers", {QUOTAS: [quota()], LEDGERS: ledgers}, tmp_path).findings
 
     assert finding.remedy.startswith(remedy)
+
+
+@cases(
+    ("until", "want"),
+    lately=(4_000_000_000_000, ["creations-not-stored: were admitted lately and never stored"]),
+    long_ago=(1_000_000_000_000, []),
+)
+def test_creations_that_are_never_stored(until: int, want: list[str], tmp_path: Path) -> None:
+    spec = {key: MOVED[key] for key in ("quotaUid", "generation", "hard", "unclassifiedPods")}
+    of_team = {**EMPTY, "ledgers": {"team": {**spec, "unstored": [until - 60_000, until]}}}
+    objects = {**published("here"), LEDGERS: [ledger_object(of_team, "clustergpuquota.vision")]}
+
+    assert_found("ledgers", objects, want, tmp_path)
 
 
 @cases(

@@ -29,7 +29,7 @@ def policy(**options: str) -> dict[str, Any]:
 
 
 def lease(renewed: str) -> dict[str, Any]:
-    spec = {"holderIdentity": "a", "renewTime": f"2027-01-31T{renewed}.000000Z", "leaseDurationSeconds": 15}
+    spec = {"holderIdentity": "a", "renewTime": f"2027-01-31T{renewed}.000000Z", "leaseDurationSeconds": 5}
     return {LEASE: {"metadata": {"name": "gpu-admission-controller"}, "spec": spec}}
 
 
@@ -122,3 +122,45 @@ LIMITS_PODS = {
 )
 def test_a_resource_quota_that_counts_them(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found("resource-quotas", objects, want, tmp_path)
+
+
+def controller(
+    namespace: str = "gpu-admission", account: str = "gpu-admission-controller", *flags: str
+) -> JSON:
+    spec = {"serviceAccountName": account, "containers": [{"name": "controller", "args": list(flags)}]}
+    return {
+        "metadata": {"name": "controller", "namespace": namespace},
+        "spec": {"template": {"spec": spec}},
+    }
+
+
+USER = "system:serviceaccount:{}:{}"
+FOUND = (
+    "controller-user: Deployment/controller in {} runs as {}, and the webhook puts the gates of pods that wait back for all but "
+    "system:serviceaccount:gpu-admission:gpu-admission-controller"
+)
+
+
+@cases(
+    ("deployments", "want"),
+    as_installed=([controller()], []),
+    none_is_a_deployment=([], []),
+    without_an_account=(
+        [controller(account="")],
+        [FOUND.format("gpu-admission", USER.format("gpu-admission", "default"))],
+    ),
+    another_account=(
+        [controller(account="builder")],
+        [FOUND.format("gpu-admission", USER.format("gpu-admission", "builder"))],
+    ),
+    in_another_namespace=(
+        [controller("b"), controller()],
+        [FOUND.format("b", USER.format("b", "gpu-admission-controller"))],
+    ),
+    by_a_kubeconfig=(
+        [controller("gpu-admission", "gpu-admission-controller", "--kubeconfig=/admin")],
+        [FOUND.format("gpu-admission", "the user of its --kubeconfig")],
+    ),
+)
+def test_whom_the_webhook_lets_start_pods(deployments: list[JSON], want: list[str], tmp_path: Path) -> None:
+    assert_found("controller-user", {"/apis/apps/v1/deployments": deployments}, want, tmp_path)

@@ -11,9 +11,9 @@ from webhook.controller.quota_status import UNREADABLE
 from webhook.controller.records import QUOTAS, LedgerReader, ledger_of
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import LimitsRecord, QuotaRecord, decode_quota
+from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.quota.ledger_objects import is_team_object, ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
@@ -140,8 +140,8 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    records = cluster.decoded(ledger_objects_path(installation), LedgerReader().read)
-    ledgers = {record.namespace: record for record in records}
+    records = list(cluster.decoded(ledger_objects_path(installation), LedgerReader().read))
+    ledgers = {record.namespace: record for record in records if record.namespace != EPOCH_OBJECT}
     # In the object of a team are ledgers of namespaces whose own objects say so.
     left = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
@@ -162,6 +162,13 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
             remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
             yield warning("catalogue-not-published", where, message, remedy)
+    now = int(cluster.now.timestamp() * 1000)
+    for team in filter(None, (each.team for each in records)):
+        for namespace, ledger in sorted(team.team_ledgers.ledgers.items()):
+            if ledger.is_bound(now):
+                message = "were admitted lately and never stored, so the namespace may have less of its team in creation"
+                remedy = "find out what refuses them: a name that is taken, a ResourceQuota, another webhook"
+                yield warning("creations-not-stored", f"pods in {namespace}", message, remedy)
     for namespace in sorted(left):
         message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"
         where = f"{LEDGER}/{namespace} in {installation}"

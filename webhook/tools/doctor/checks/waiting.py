@@ -11,7 +11,7 @@ from policies.quota.amounts import exceeds, total
 from policies.quota.demand import RULE_ID
 from policies.quota.waiting import STARVED_SECONDS, waits
 from policies.rule import Mode
-from webhook.cluster.objects import CONTROLLER, decode_metadata
+from webhook.cluster.objects import CONTROLLER, decode_metadata, service_account
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PlaceInLine, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
@@ -19,6 +19,7 @@ from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
+CONTROLLERS = {"labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"}
 STARTED_WITHIN = timedelta(minutes=2)
 """A pod that nothing makes wait has started within this time, or nobody starts it."""
 
@@ -62,6 +63,26 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         yield from _in_namespace(cluster, namespace, pods, quotas.get(namespace))
 
 
+@doctor_check(
+    "controller-user",
+    "The webhook knows the controller as the one that starts pods in line",
+    Permission("list", "deployments", "apps"),
+)
+def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
+    own = cluster.names.namespace
+    expected = service_account(own, CONTROLLER)
+    for each in cluster.api.list("/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLERS).items:
+        name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
+        spec = each["spec"]["template"]["spec"]
+        user = service_account(namespace, spec.get("serviceAccountName") or "default")
+        if any(flag.startswith("--kubeconfig") for it in spec["containers"] for flag in it.get("args") or ()):
+            user = "the user of its --kubeconfig"
+        if user != expected:
+            message = f"runs as {user}, and the webhook puts the gates of pods that wait back for all but {expected}"
+            remedy = f"run it in {own} with serviceAccountName: {CONTROLLER}, without --kubeconfig"
+            yield failure("controller-user", f"Deployment/{name} in {namespace}", message, remedy)
+
+
 def _in_namespace(
     cluster: InstalledCluster, namespace: str, pods: list[_Waiting], quota: QuotaRecord | None
 ) -> Iterator[Observation]:
@@ -100,4 +121,4 @@ def _age(cluster: InstalledCluster, since: str | None) -> timedelta:
     return cluster.now - datetime.fromisoformat(since) if since else timedelta()
 
 
-CHECKS = (_waiting_pods,)
+CHECKS = (_waiting_pods, _controller_user)

@@ -1,0 +1,167 @@
+"""A new quota denies nobody: a review that meets it waits until it is counted, some two seconds.
+
+Replicas answer by what they read in the newest epoch. So one that is stopped, or has no route to the API server, admits nothing
+by an old answer once the quota counts.
+"""
+
+import itertools
+import os
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.controllers import Command, eventually
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.replicas import Replicas
+from webhook.configuration.documents import API_VERSION
+
+_numbers = itertools.count(1)
+
+WITHIN = 3.5
+"""Seconds from the creation of a quota until a pod is admitted by it."""
+
+QUOTA = {"apiVersion": API_VERSION, "kind": "GPUQuota", "metadata": {"name": "default"}}
+CONTAINER = {"name": "train", "image": "trainer", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
+
+@pytest.fixture(scope="module")
+def own_plane() -> Iterator[ControlPlane]:
+    with ControlPlane() as plane:
+        yield plane
+
+
+@contextmanager
+def running(plane: ControlPlane, count: int) -> Iterator[Replicas]:
+    """Serve by so many replicas, and count by a controller."""
+    with Replicas(plane, count, arguments=("--kubeconfig", plane.kubeconfig()), follow=0.2) as replicas:
+        replicas.register()
+        controller = Command(plane, f"controller-of-{count}-{next(_numbers)}")
+        controller.start()
+        first = Namespace(plane)
+        first.quota({"gpus": 1})
+        assert eventually(first.in_force, seconds=30), "it leads"
+        yield replicas
+        plane.processes.kill(controller.name)
+        replicas.unregister()
+
+
+def manifest(name: str, gpus: int, *pods: str) -> str:
+    """Return a quota and pods in one file."""
+    documents: list[dict[str, Any]] = [QUOTA | {"spec": {"hard": {"gpus": gpus}}}]
+    documents += [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": each}, "spec": spec()} for each in pods
+    ]
+    return yaml.safe_dump_all(
+        document | {"metadata": document["metadata"] | {"namespace": name}} for document in documents
+    )
+
+
+def spec() -> dict[str, Any]:
+    return {
+        "containers": [CONTAINER],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    }
+
+
+def first_admission(team: Namespace) -> float:
+    """Create a quota, then a pod, and return after how many seconds it was admitted, at the first attempt."""
+    begun = time.monotonic()
+    team.quota({"gpus": 4})
+    status, answer = team.create({"metadata": {"name": "first"}, "spec": spec()})
+    assert status == 201, answer
+    return time.monotonic() - begun
+
+
+def has_no_ledger(team: Namespace) -> bool:
+    return team.store.read(team.name, 5) is None
+
+
+@pytest.mark.timeout(180)
+def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlane) -> None:
+    with running(own_plane, 1):
+        for _ in range(3):
+            team = Namespace(own_plane)
+            assert first_admission(team) <= WITHIN
+            team.delete_quota()
+            team.delete_pod("first")
+            assert eventually(partial(has_no_ledger, team))
+            assert first_admission(team) <= WITHIN, "one that is made again"
+
+        team = Namespace(own_plane)
+        applied = own_plane.kubectl("apply", "-f", "-", stdin=manifest(team.name, 2, "one", "two"))
+        assert "pod/two created" in applied.stdout
+        assert eventually(team.in_force, seconds=10)
+        assert team.ledger_object().held["gpus"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [1, 3])
+def test_how_long_it_takes(own_plane: ControlPlane, count: int) -> None:
+    with running(own_plane, count):
+        taken = [first_admission(Namespace(own_plane)) for _ in range(20)]
+    assert max(taken) <= WITHIN, f"p50 {statistics.median(taken):.2f} s, longest {max(taken):.2f} s"
+
+
+@contextmanager
+def load(plane: ControlPlane, troubles: list[str]) -> Iterator[None]:
+    """Create pods in namespaces with a quota and without, some 40 a second."""
+    teams, ending = [Namespace(plane) for _ in range(4)], threading.Event()
+    for team in teams[:2]:
+        team.quota({"gpus": 100_000})
+
+    def create(team: Namespace) -> None:
+        number = 0
+        while not ending.is_set():
+            number += 1
+            try:
+                status, answer = team.create({"metadata": {"name": f"load-{number}"}, "spec": spec()})
+                if status != 201:
+                    troubles.append(str(answer.get("message")))
+            except OSError as error:
+                troubles.append(str(error))
+            time.sleep(0.1)
+
+    with ThreadPoolExecutor(len(teams)) as pool:
+        for team in teams:
+            pool.submit(create, team)
+        yield
+        ending.set()
+
+
+@contextmanager
+def stopped(replicas: Replicas, number: int) -> Iterator[None]:
+    pids = replicas.each[number].pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_fifty_of_fifty_under_load_beside_a_replica_that_is_stopped(own_plane: ControlPlane) -> None:
+    troubles: list[str] = []
+    with running(own_plane, 3) as replicas, load(own_plane, troubles), stopped(replicas, 0):
+        time.sleep(15)  # it is out of the endpoints then, and its connections have ended
+        troubles.clear()
+        failed = []
+        for _ in range(50):
+            team = Namespace(own_plane)
+            done = own_plane.kubectl("apply", "-f", "-", stdin=manifest(team.name, 1, "only"), check=False)
+            if done.returncode:
+                failed.append(done.stderr)
+    assert (failed, troubles) == ([], [])

@@ -1,0 +1,207 @@
+"""Nobody closes the other namespaces of a team but pods that wait for it, and lack nothing else: on a real API server.
+
+A tenant makes creations that are refused after us, or pods that wait for something else. Meanwhile somebody in a namespace that
+does not queue creates a pod with one GPU again and again: the team has room for it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from policies.quota.waiting import GATE
+from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.waiting.conftest import queueing
+from tests.cluster.waiting.gangs import create, job, member
+from tests.cluster.waiting.line import POLICY, Line
+from tests.cluster.waiting.team import DENY, Team
+from tests.cluster.waiting.test_team_line import POD
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import accepted
+from tests.controlplane.gpuquota import install_kinds
+from webhook.quota.team_documents import TEAM_PLURAL
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SECONDS = 12.0
+"""For so long each attack goes on. Reservations expire after 10 s here."""
+Attack = Callable[[Line, ControlPlane], Callable[[int], Any]]
+"""Prepares a namespace, and returns an attempt, which is made again and again, with its number."""
+
+
+def asks_for(gpus: int) -> Any:
+    container = {"name": "train", "image": "x", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    return {**POD, "containers": [container]}
+
+
+GATED = {**POD, "schedulingGates": [{"name": GATE}]}
+
+
+@pytest.fixture(scope="module")
+def running(plane: ControlPlane) -> Iterator[Running]:
+    install_kinds(plane.client(), TEAM_PLURAL)
+    with queueing(plane, POLICY + DENY) as running:
+        yield running
+
+
+@pytest.fixture
+def team(running: Running, plane: ControlPlane) -> Iterator[Team]:
+    """Four GPUs, of which somebody holds one."""
+    assert not running.controller.unready()
+    team = Team(plane, 4, "cv", "rogue-denies", "denies")
+    team.lines["denies"].pod("holder")
+    assert uses(team.lines["denies"], 1)
+    yield team
+    team.delete()
+
+
+def denied(line: Line, seconds: float = SECONDS) -> tuple[int, list[str]]:
+    """Create a pod with one GPU and delete it, again and again. Return how often, and the denials."""
+    until, tries, found = time.monotonic() + seconds, 0, list[str]()
+    while time.monotonic() < until:
+        tries += 1
+        status, answer = line.create({"metadata": {"name": "late"}, "spec": POD})
+        if status != 201:
+            found.append(answer["message"])
+        else:
+            line.delete_pod("late")
+        time.sleep(0.1)
+    return tries, found
+
+
+def repeated(attempt: Callable[[int], Any], every: float, stop: threading.Event) -> None:
+    number = 0
+    while not stop.is_set():
+        attempt(number)
+        number += 1
+        stop.wait(every)
+
+
+def take_name(line: Line) -> None:
+    """Have a pod without GPUs."""
+    idle = {"containers": [{"name": "idle", "image": "x"}]}
+    accepted(line.create({"metadata": {"name": "taken"}, "spec": idle}))
+
+
+def full(line: Line, hard: str = "1", **queue: Any) -> None:
+    """Have a GPUQuota that is used up."""
+    line.quota({"gpus": hard}, **({"queue": queue} if queue else {}))
+    assert eventually(lambda: str(line.ledger_object().hard.get("gpus")) == hard)
+    if hard != "0":
+        line.pod("own-holder", int(hard))
+        assert uses(line, int(hard))
+
+
+def name_that_is_taken(line: Line, _: ControlPlane, spec: Any = GATED) -> Callable[[int], Any]:
+    take_name(line)
+    return lambda _: line.create({"metadata": {"name": "taken"}, "spec": spec})
+
+
+def refused_by_a_resource_quota(line: Line, _: ControlPlane) -> Callable[[int], Any]:
+    """As the pods of a Deployment are: each has a name of its own."""
+    full(line)
+    body = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "1"}}}
+    accepted(line.client.post(line.path("resourcequotas"), body))
+    status = {"status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}
+    accepted(line.client.patch(f"{line.path('resourcequotas', 'pods')}/status", status))
+    return lambda number: line.create({"metadata": {"generateName": f"more-{number}-"}, "spec": POD})
+
+
+def created_and_deleted_beside_a_full_quota(line: Line, _: ControlPlane) -> Callable[[int], Any]:
+    full(line)
+
+    def attempt(number: int) -> None:
+        if line.create({"metadata": {"name": f"short-{number}"}, "spec": POD})[0] == 201:
+            line.delete_pod(f"short-{number}")
+
+    return attempt
+
+
+def of_a_namespace_without_gpus(line: Line, _: ControlPlane) -> Callable[[int], Any]:
+    full(line, "0")
+    return lambda number: line.create({"metadata": {"name": f"none-{number % 9}"}, "spec": GATED})
+
+
+def that_others_may_pass(line: Line, _: ControlPlane) -> Callable[[int], Any]:
+    line.quota({"gpus": "9"}, queue={"order": "BestEffortFIFO"})
+    assert eventually(lambda: line.ledger_object().hard.get("gpus") == 9)
+    accepted(line.create({"metadata": {"name": "large"}, "spec": asks_for(4)}))
+    return lambda _: None
+
+
+def of_a_gang_that_stays_incomplete(line: Line, plane: ControlPlane) -> Callable[[int], Any]:
+    metadata = member(create(plane, line, job("train", 3)))
+    return lambda number: line.create({"metadata": {"name": f"gang-{number % 2}", **metadata}, "spec": POD})
+
+
+def under_another_gate(line: Line, _: ControlPlane) -> Callable[[int], Any]:
+    gates = {"schedulingGates": [{"name": "example.com/later"}, {"name": GATE}]}
+    return lambda number: line.create({"metadata": {"name": f"gated-{number % 9}"}, "spec": {**POD, **gates}})
+
+
+def tried_out(line: Line, _: ControlPlane) -> Callable[[int], Any]:
+    full(line)
+    return lambda number: line.create({"metadata": {"name": f"dry-{number}"}, "spec": POD}, {"dryRun": "All"})
+
+
+@pytest.mark.parametrize(
+    ("where", "attack", "every"),
+    [
+        pytest.param("cv", name_that_is_taken, 1.9, id="a name that is taken"),
+        pytest.param("cv", name_that_is_taken, 0.1, id="a name that is taken, ten times a second"),
+        pytest.param("rogue-denies", name_that_is_taken, 1.9, id="a gate where nobody waits"),
+        pytest.param("cv", refused_by_a_resource_quota, 0.5, id="refused by a ResourceQuota"),
+        pytest.param("cv", created_and_deleted_beside_a_full_quota, 0.2, id="created and deleted"),
+        pytest.param("cv", of_a_namespace_without_gpus, 0.5, id="of a namespace without GPUs"),
+        pytest.param("cv", that_others_may_pass, 1.0, id="BestEffortFIFO"),
+        pytest.param("cv", of_a_gang_that_stays_incomplete, 0.5, id="an incomplete gang"),
+        pytest.param("cv", under_another_gate, 0.5, id="another gate"),
+        pytest.param("cv", tried_out, 0.2, id="dry runs"),
+    ],
+)
+def test_who_does_not_wait_for_the_team_closes_nobody(
+    team: Team, where: str, attack: Attack, every: float, plane: ControlPlane
+) -> None:
+    attempt, stop = attack(team.lines[where], plane), threading.Event()
+    rogue = threading.Thread(target=repeated, args=(attempt, every, stop))
+    rogue.start()
+    try:
+        tries, denials = denied(team.lines["denies"])
+    finally:
+        stop.set()
+        rogue.join()
+
+    assert tries > SECONDS
+    assert denials == []
+
+
+def test_creations_that_are_never_stored_leave_a_part_of_the_team(team: Team, plane: ControlPlane) -> None:
+    """Until the first of them has expired, they hold what they asked for."""
+    attempt, stop = name_that_is_taken(team.lines["rogue-denies"], plane, asks_for(3)), threading.Event()
+    rogue = threading.Thread(target=repeated, args=(attempt, 3.0, stop))
+    rogue.start()
+    try:
+        _, before = denied(team.lines["denies"], 8.0)
+        ledger = team.lines["rogue-denies"].ledger_object
+        assert eventually(lambda: ledger().is_bound(int(time.time() * 1000)), seconds=60)
+        time.sleep(SECONDS)
+        _, denials = denied(team.lines["denies"], 2 * SECONDS)
+        status, answer = attempt(0)
+    finally:
+        stop.set()
+        rogue.join()
+
+    assert before, "it is an attack"
+    assert denials == []
+    assert status == 403
+    assert "never stored" in answer["message"]
+
+
+def test_a_gate_of_the_author_goes_where_nobody_waits(team: Team) -> None:
+    denies = team.lines["denies"]
+    accepted(denies.create({"metadata": {"name": "own-gate"}, "spec": GATED}))
+
+    assert not denies.waits("own-gate")
+    assert uses(denies, 2)

@@ -1,0 +1,81 @@
+"""When controllers wrote the lines of an audit log, so that a part that is missing shows.
+
+A line `counting` says that its controller has led, and written all lines, since the one before. Older versions wrote none: their
+part of a log does not say whether it is whole.
+"""
+
+from typing import NamedTuple
+
+CONTINUOUS_SECONDS = 1.0
+"""A shorter time between two intervals is the rounding of their moments."""
+TAKE_OVER_SECONDS = 60.0
+"""Without a line for so long is normal: a leader was killed, and another one has not taken over yet."""
+NEVER = float("inf")
+
+
+class Interval(NamedTuple):
+    """Moments in seconds of the epoch."""
+
+    since: float
+    until: float
+
+
+class Coverage(NamedTuple):
+    """log: from the first to the last line. gaps: when no controller wrote. unsaid: when the log does not say whether one did."""
+
+    log: Interval | None
+    gaps: list[Interval]
+    unsaid: list[Interval]
+
+    @property
+    def gap_seconds(self) -> float:
+        return sum(each.until - each.since for each in self.gaps)
+
+
+class Writers:
+    """The controllers that wrote the lines of a log, in any order."""
+
+    def __init__(self) -> None:
+        self._counting: list[Interval] = []
+        self._since: dict[str, float] = {}
+        """By controller: since when it says that it counts."""
+        self._lines: dict[str, Interval] = {}
+        """By controller: its first and its last line about an object."""
+
+    def counting(self, replica: str, since: float, until: float) -> None:
+        self._since[replica] = min(since, self._since.get(replica, NEVER))
+        last = self._counting.pop() if self._counting else Interval(since, until)
+        self._counting += _merged([last, Interval(since, until)])
+
+    def wrote(self, replica: str, at: float) -> None:
+        first, last = self._lines.get(replica, (at, at))
+        self._lines[replica] = Interval(min(first, at), max(last, at))
+
+    def coverage(self, since: float, until: float, now: float) -> Coverage:
+        """Return what is known between two moments, until `now` at the latest; infinite ones: of the time that the log has."""
+        older = [
+            Interval(first, min(last, counts))
+            for replica, (first, last) in self._lines.items()
+            if first < (counts := self._since.get(replica, NEVER)) - TAKE_OVER_SECONDS
+        ]
+        if not (lines := [*self._counting, *older]):
+            return Coverage(None, [], [])
+        log = Interval(min(each.since for each in lines), max(each.until for each in lines))
+        at = log.since if since == -NEVER else since
+        end = log.until if until == NEVER else min(until, now)
+        missing: dict[bool, list[Interval]] = {True: [], False: []}
+        for each in _merged([*self._counting, Interval(end, NEVER)]):
+            if (hole := Interval(at, min(each.since, end))).until - at > CONTINUOUS_SECONDS:
+                missing[any(one.since <= hole.until and one.until >= at for one in older)].append(hole)
+            at = max(at, each.until)
+        return Coverage(log, missing[False], missing[True])
+
+
+def _merged(intervals: list[Interval]) -> list[Interval]:
+    merged: list[Interval] = []
+    for each in sorted(intervals):
+        if merged and each.since <= merged[-1].until + CONTINUOUS_SECONDS:
+            merged[-1] = Interval(merged[-1].since, max(merged[-1].until, each.until))
+        else:
+            merged.append(each)
+    return merged
