@@ -44,7 +44,7 @@ def replay_decision(line: str) -> None:
     facts, kind = facts_of(line), Line[line.split()[1]]
     pod, version = uid(int(facts["pod"])), int(facts["version"])
     ids = {
-        Line.LIFTS: lift_id(pod, facts["version"]),
+        Line.LIFTS: lift_request(pod, facts["version"], facts.get("again", "0")),
         Line.BEHIND: f"{pod}/own" if version else pod,
         Line.JOINS: pod,
     }
@@ -102,6 +102,10 @@ def uid(number: int) -> str:
     return f"pod-{number}"
 
 
+def lift_request(pod: str, version: int | str, again: int | str) -> str:
+    return lift_id(pod, f"{version}-{again}")
+
+
 def gpus(amount: int | str) -> Vector:
     return {"gpus": Fraction(amount)} if int(amount) else {}
 
@@ -123,13 +127,13 @@ def ledger_of(facts: dict[str, str]) -> QuotaLedger:
 
 
 def reservations(pod: str, numbers: list[int]) -> Iterator[Reservation]:
-    creation, held, begun, changed, lift_version, own_version = numbers[2:]
+    creation, held, begun, changed, begun_version, own_version, again = numbers[2:]
     if creation:
         yield Reservation(pod, {} if creation == JOINED else gpus(1))
     if held:
         yield Reservation(lift_id(pod), gpus(held))
     if begun:
-        yield Reservation(lift_id(pod, str(lift_version)), gpus(begun), lift_version)
+        yield Reservation(lift_request(pod, begun_version, again), gpus(begun), begun_version)
     if changed:
         yield Reservation(f"{pod}/own", gpus(changed), own_version)
 
@@ -137,13 +141,13 @@ def reservations(pod: str, numbers: list[int]) -> Iterator[Reservation]:
 def listed(facts: dict[str, str]) -> tuple[Listing, frozenset[str]]:
     """Return what the list shows, and the ids that have expired."""
     objects, expired = {}, set[str]()
-    versions = [pod[6] for pod in parts(facts["pods"])]
+    begun = [(pod[6], pod[8]) for pod in parts(facts["pods"])]
     for number, (code, demand, version, *ripe) in enumerate(parts(facts["shown"])):
         pod = uid(number)
         if code:
             needed = gpus(demand) if code == FREE else {}
             objects[pod] = StoredObject(needed, terminal=code == GONE, waits=code == GATED, version=version)
-        ids = (pod, lift_id(pod, str(versions[number])), f"{pod}/own")
+        ids = (pod, lift_request(pod, *begun[number]), f"{pod}/own")
         expired.update(each for each, is_ripe in zip(ids, ripe, strict=True) if is_ripe)
     waiting = sum(each.waits for each in objects.values())
     revisions = Revisions(pods=int(facts["listed"]))

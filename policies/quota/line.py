@@ -122,7 +122,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """The ledger with what is held, the uids of the pods whose gates may be removed, and the place of each pod in line."""
+    """The ledger with what is held, the uids of the pods whose gates may be removed, and the place of each pod in line.
+
+    A lift that has begun may be tried again: its controller may have ended.
+    """
 
     ledger: QuotaLedger
     lifts: tuple[str, ...]
@@ -338,9 +341,7 @@ class NamespaceLine:
 
     def turn(self) -> Turn:
         reservations = self.ledger.reservations.without(each.id for each in self._held).plus(self._held)
-        begun = {uid for uid, each in reservations.lifts.items() if each.is_begun_lift}
-        starting = (uid for uid, place in self._places.items() if place.standing is Standing.STARTING)
-        lifts = tuple(uid for uid in starting if uid not in begun)
+        lifts = tuple(uid for uid, place in self._places.items() if place.standing is Standing.STARTING)
         ledger = replace(
             self.ledger,
             reservations=reservations,

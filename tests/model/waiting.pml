@@ -10,6 +10,7 @@ What each inline stands for is named above it; tests/test_model.py replays what 
   W   every stored, live pod under the gate is in `waiting` or in a reservation
   O   nobody passes the line: no creation without the gate, and no removal of the gate by an owner, is admitted while another pod waits
   G   gangs start whole: while the gate of a pod of a gang is removed, the demand of all its pods is held
+  T   nobody takes more than his demand
   L1  once nothing arrives any more, no reservation is left, `used` and `waiting` are what is stored, and whoever fits has started; no run is infinite
 
 What quota.pml checks is taken as given: a decision and its write are one step, since both are of one resourceVersion; lists are consistent; a count by an
@@ -45,6 +46,18 @@ code, where they are one write. Not modelled: a creation that is stored later th
 #endif
 #ifndef FAILED_LIFT_IS_HELD
 #define FAILED_LIFT_IS_HELD 1
+#endif
+#ifndef LIFT_AGAIN_OF_ITS_VERSION
+#define LIFT_AGAIN_OF_ITS_VERSION 1
+#endif
+#ifndef LIFT_AGAIN_CARRIES
+#define LIFT_AGAIN_CARRIES 1
+#endif
+#ifndef LIFT_AGAIN_REPLACES
+#define LIFT_AGAIN_REPLACES 1
+#endif
+#ifndef LIFT_AGAIN_IS_SEEN_ANEW
+#define LIFT_AGAIN_IS_SEEN_ANEW 1
 #endif
 #ifndef GANG_IS_COMPLETE
 #define GANG_IS_COMPLETE 1
@@ -94,8 +107,18 @@ code, where they are one write. Not modelled: a creation that is stored later th
 #define LOWERS 1
 #define DELETIONS 0
 #endif
+#ifdef AGAIN             /* a controller ends while it removes gates: another one removes them again */
+#define GANG 2
+#define HARD 3
+#define RAISES 1
+#define RETRIES 1
+#define DELETIONS 0
+#endif
 #ifndef PODS
 #define PODS 2
+#endif
+#ifndef RETRIES
+#define RETRIES 0
 #endif
 #ifndef OWNER_LIFTS
 #define OWNER_LIFTS 0
@@ -135,11 +158,13 @@ byte failures;
 byte deletions;
 bool stopped;
 
-mtype = { new, sent, allowed, ended };
+mtype = { new, sent, read, allowed, ended };
 mtype create[PODS] = new;
 bool gated[PODS];            /* what /mutate did */
 mtype lift[PODS] = new;      /* the removal of the gate by a controller, */
 byte lift_version[PODS];
+mtype again[PODS] = new;     /* by another one, while the first may still be stored. The pod may change between its review and its decision */
+byte again_version[PODS];
 mtype own[PODS] = new;       /* or by the owner */
 byte own_version[PODS];
 
@@ -151,7 +176,9 @@ byte used[PODS];
 bool waiting[PODS];
 byte creation[PODS];
 byte held[PODS];             /* `uid/lift` */
-byte begun[PODS];            /* `uid/lift/request uid` */
+byte begun[PODS];            /* `uid/lift/request uid`, of whose reviewed version: */
+byte begun_version[PODS];
+bool begun_again[PODS];      /* by the second one */
 byte changed[PODS];          /* `uid/request uid`: a removal by the owner */
 byte counted_revision;
 
@@ -193,7 +220,8 @@ hidden byte i; hidden byte j; hidden byte sum; hidden byte is_new; hidden mtype 
 
 #define IN_GANG(p) ((p) < GANG)
 #define IS_LIFTED_BY(request, at, p) (request[p] == allowed && pod[p] == GATED && at[p] == version[p])
-#define COMES(p) (create[p] == allowed && !gated[p] -> 1 : (IS_LIFTED_BY(lift, lift_version, p) || IS_LIFTED_BY(own, own_version, p) -> demand[p] : 0))
+#define IS_LIFTED(p) (IS_LIFTED_BY(lift, lift_version, p) || IS_LIFTED_BY(again, again_version, p) || IS_LIFTED_BY(own, own_version, p))
+#define COMES(p) (create[p] == allowed && !gated[p] -> 1 : (IS_LIFTED(p) -> demand[p] : 0))
 #define RUNS_OR_COMES(p) ((pod[p] == FREE -> demand[p] : 0) + COMES(p))
 
 inline check_fits() {
@@ -222,6 +250,7 @@ inline check_everyone_is_covered() {
      assert(pod[i] != FREE || demand[i] <= used[i] + (creation[i] == CREATED -> 1 : 0) + begun[i] + changed[i]);   /* S2 */
      assert(pod[i] != GATED || waiting[i] || creation[i] == JOINED);                                              /* W */
      assert(!IN_GANG(i) || pod[i] != FREE || GANG_IS_READY);                                                      /* G */
+     assert(!RETRIES || begun[i] <= demand[i]);                                                                   /* T */
      i++
   :: else -> break
   od;
@@ -250,7 +279,7 @@ inline print_ledger() {
   printf(" ledger hard=%d gang=%d revision=%d pods=", hard, GANG, counted_revision);
   i = 0;
   do
-  :: i < PODS -> printf("%d/%d/%d/%d/%d/%d/%d/%d,", used[i], waiting[i], creation[i], held[i], begun[i], changed[i], lift_version[i], own_version[i]); i++
+  :: i < PODS -> printf("%d/%d/%d/%d/%d/%d/%d/%d/%d,", used[i], waiting[i], creation[i], held[i], begun[i], changed[i], begun_version[i], own_version[i], begun_again[i]); i++
   :: else -> break
   od;
   skip
@@ -298,10 +327,12 @@ inline creates(p) {
 }
 
 /* policies/quota/ledger/decide.py: _Batch._lift, _Batch._shortfalls. VerdictReason.NOT_HELD. */
-inline decide_lift(p) {
+#define IS_BEGUN(p, at) (begun[p] && (begun_version[p] == at || !LIFT_AGAIN_OF_ITS_VERSION))
+#define IS_HELD_FOR(p, at) (held[p] -> held[p] : (IS_BEGUN(p, at) -> begun[p] : 0))
+inline decide_lift(p, at) {
   verdict = RESERVED;
   if
-  :: !held[p] || (LIFT_IS_COVERED && held[p] < demand[p]) -> verdict = NOT_HELD
+  :: !IS_HELD_FOR(p, at) || (LIFT_IS_COVERED && IS_HELD_FOR(p, at) < demand[p]) -> verdict = NOT_HELD
   :: else ->
      if
      :: LIFT_FITS_HARD && TOGETHER > hard -> verdict = EXCEEDED
@@ -314,20 +345,36 @@ inline lifts(p) {            /* the patch of a controller tests the version */
   if
   :: pod[p] != GATED || version[p] != lift_version[p] -> lift[p] = ended
   :: else ->
-     decide_lift(p);
-     printf("decide LIFTS pod=%d demand=%d version=%d verdict=%e", p, demand[p], version[p], verdict); print_ledger(); printf("\n");
-     if
-     :: verdict == RESERVED ->
-        lift[p] = allowed;
-        if
-        :: LIFT_TAKES_OVER -> begun[p] = held[p]; held[p] = 0; seen[0].begun[p] = 0; seen[CONTROLLERS - 1].begun[p] = 0   /* an id of its own */
-        :: else
-        fi;
-        check_fits(); check_gang(p); written()
-     :: else -> lift[p] = ended
-     fi
+     review_lift(p, lift[p], lift_version[p], 0)
   fi
 }
+inline review_lift(p, request, at, is_again) {
+  decide_lift(p, at);
+  printf("decide LIFTS pod=%d demand=%d version=%d again=%d verdict=%e", p, demand[p], at, is_again, verdict); print_ledger(); printf("\n");
+  if
+  :: verdict == RESERVED ->
+     request = allowed;
+     if
+     :: LIFT_TAKES_OVER -> take_over(p, at, is_again)
+     :: else
+     fi;
+     check_fits(); check_gang(p); written()
+  :: else -> request = ended
+  fi
+}
+inline take_over(p, at, is_again) {
+  if
+  :: held[p] && !begun[p] -> begun[p] = held[p]; held[p] = 0; has_own_id(p)
+  :: else ->
+     begun[p] = (LIFT_AGAIN_CARRIES -> (LIFT_AGAIN_REPLACES -> begun[p] : 2 * begun[p]) : 0);
+     if
+     :: LIFT_AGAIN_IS_SEEN_ANEW -> has_own_id(p)
+     :: else
+     fi
+  fi;
+  begun_version[p] = at; begun_again[p] = is_again
+}
+inline has_own_id(p) { seen[0].begun[p] = 0; seen[CONTROLLERS - 1].begun[p] = 0 }
 
 /* policies/quota/quota_request.py: quota_request_for_pod */
 inline lifts_own(p) {
@@ -371,12 +418,14 @@ inline see(c) {
 }
 
 #define IS_OVER(request, p) (request[p] == ended)      /* it can no longer be stored */
+/* The entry is younger than all removals that it covers, so it is old only once they are. With the id of the first one it is as old as that. */
+#define LIFTS_ARE_OVER(p) (lift[p] != allowed && (again[p] != allowed || !LIFT_AGAIN_IS_SEEN_ANEW))
 #define RIPENS(c, p) ((seen[c].creation[p] == 1 && creation[p] && IS_OVER(create, p)) || \
-                      (seen[c].begun[p] == 1 && begun[p] && IS_OVER(lift, p)) || (seen[c].changed[p] == 1 && changed[p] && IS_OVER(own, p)))
+                      (seen[c].begun[p] == 1 && begun[p] && LIFTS_ARE_OVER(p)) || (seen[c].changed[p] == 1 && changed[p] && IS_OVER(own, p)))
 #define IS_RIPE(p) (seen[c].creation[p] == 2 || seen[c].begun[p] == 2 || seen[c].changed[p] == 2)
 inline ripen(c, p) {
   if :: seen[c].creation[p] == 1 && creation[p] && IS_OVER(create, p) -> seen[c].creation[p] = 2 :: else fi;
-  if :: seen[c].begun[p] == 1 && begun[p] && IS_OVER(lift, p) -> seen[c].begun[p] = 2 :: else fi;
+  if :: seen[c].begun[p] == 1 && begun[p] && LIFTS_ARE_OVER(p) -> seen[c].begun[p] = 2 :: else fi;
   if :: seen[c].changed[p] == 1 && changed[p] && IS_OVER(own, p) -> seen[c].changed[p] = 2 :: else fi
 }
 
@@ -419,7 +468,7 @@ inline counts(c) {
      :: else
      fi;
      if
-     :: begun[j] && (HAS_ENDED(c, j) || seen[c].version[j] > lift_version[j] || seen[c].begun[j] == 3) ->
+     :: begun[j] && (HAS_ENDED(c, j) || seen[c].version[j] > begun_version[j] || seen[c].begun[j] == 3) ->
         held[j] = (FAILED_LIFT_IS_HELD && SHOWN(c, j) == GATED -> begun[j] : held[j]); begun[j] = 0; is_new = true
      :: else
      fi;
@@ -476,14 +525,18 @@ inline give_back_gang(c) { print_turn(c, 1, 0); held[0] = 0; held[1] = 0; has_tu
 
 /* webhook/controller/waiting_line.py: WaitingLine.start */
 #define IS_ENOUGH(c, p) (held[p] >= seen[c].demand[p] || SHOWN(c, p) != GATED || !GANG_IN_ONE_WRITE)
-#define MAY_LIFT(c, p) (IS_CURRENT(c) && SHOWN(c, p) == GATED && held[p] && held[p] >= seen[c].demand[p] && !begun[p] && !seen[c].tried[p] && \
-                        (lift[p] == new || lift[p] == ended) && (!IN_GANG(p) || HAS_STARTED(c) || (IS_ENOUGH(c, 0) && IS_ENOUGH(c, 1))))
+#define MAY_SEND(c, p) (IS_CURRENT(c) && SHOWN(c, p) == GATED && !seen[c].tried[p])
+#define CAN_BE_SENT(request, p) (request[p] == new || request[p] == ended)
+#define MAY_LIFT(c, p) (MAY_SEND(c, p) && held[p] && held[p] >= seen[c].demand[p] && !begun[p] && CAN_BE_SENT(lift, p) && \
+                        (!IN_GANG(p) || HAS_STARTED(c) || (IS_ENOUGH(c, 0) && IS_ENOUGH(c, 1))))
+#define MAY_LIFT_AGAIN(c, p) (p < RETRIES && MAY_SEND(c, p) && begun[p] && CAN_BE_SENT(again, p))
 
 #define STEPS(p) \
   :: d_step { RIPENS(c, p) -> ripen(c, p) } \
   :: d_step { MAY_HOLD(c, p) -> hold(c, p) } \
   :: d_step { GIVES_BACK(c, p) -> give_back(c, p) } \
-  :: d_step { MAY_LIFT(c, p) -> lift[p] = sent; lift_version[p] = seen[c].version[p]; seen[c].tried[p] = true }
+  :: d_step { MAY_LIFT(c, p) -> lift[p] = sent; lift_version[p] = seen[c].version[p]; seen[c].tried[p] = true } \
+  :: d_step { MAY_LIFT_AGAIN(c, p) -> again[p] = sent; again_version[p] = seen[c].version[p]; seen[c].tried[p] = true }
 
 proctype Controller(byte c) {
 end:
@@ -516,13 +569,18 @@ inline stores(p) { revision++; version[p]++; check_everyone_is_covered() }
   :: d_step { lift[p] == allowed && !IS_STALE(lift_version, p) -> lift[p] = ended; pod[p] = FREE; stores(p) } \
   :: d_step { lift[p] == allowed && IS_STALE(lift_version, p) -> lift[p] = ended } \
   :: d_step { lift[p] == allowed && CAN_FAIL -> failures++; lift[p] = ended } \
+  :: d_step { again[p] == sent -> again[p] = (IS_STALE(again_version, p) -> ended : read) } \
+  :: d_step { again[p] == read -> review_lift(p, again[p], again_version[p], 1) } \
+  :: d_step { again[p] == allowed && !IS_STALE(again_version, p) -> again[p] = ended; pod[p] = FREE; stores(p) } \
+  :: d_step { again[p] == allowed && IS_STALE(again_version, p) -> again[p] = ended } \
+  :: d_step { again[p] == allowed && CAN_FAIL -> failures++; again[p] = ended } \
   :: d_step { !stopped && OWNER_LIFTS && own[p] == new && pod[p] == GATED -> own[p] = sent; own_version[p] = version[p] } \
   :: d_step { own[p] == sent -> lifts_own(p) } \
   :: d_step { own[p] == allowed && !IS_STALE(own_version, p) -> own[p] = ended; pod[p] = FREE; stores(p) } \
   :: d_step { own[p] == allowed && IS_STALE(own_version, p) -> own[p] = ended } \
   :: d_step { !stopped && deletions < DELETIONS && (pod[p] == GATED || pod[p] == FREE) -> deletions++; pod[p] = GONE; stores(p) } \
   :: d_step { !stopped && RAISES && p == 0 && pod[p] == GATED && demand[p] == 1 -> demand[p] = 2; stores(p) }                      /* an owner */ \
-  :: d_step { !stopped && RAISES && p == 0 && pod[p] == GATED && demand[p] == 1 && lift[p] != allowed -> demand[p] = 2; revision++ }  /* its nodes */
+  :: d_step { !stopped && RAISES && p == 0 && pod[p] == GATED && demand[p] == 1 && lift[p] != allowed && again[p] != allowed -> demand[p] = 2; revision++ }  /* its nodes */
 
 proctype World() {
 end:

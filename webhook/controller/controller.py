@@ -31,6 +31,7 @@ from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.owners import Owners
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import (
@@ -160,6 +161,7 @@ class Controller:
             api,
             self.usage_cache,
             Gangs(api, lambda: self._configuration),
+            Owners(api, lambda: self._configuration),
             self._reports,
             self._queue_of,
             self._queue.add,

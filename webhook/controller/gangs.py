@@ -9,7 +9,8 @@ Only pods that request GPUs count, since no other pod waits.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -18,9 +19,10 @@ import msgspec
 from policies.pods.pod import Metadata, OwnerReference, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind, plural
+from webhook.controller.owners import ObjectView, object_path
 from webhook.workloads.counts import is_staged
 from webhook.workloads.gangs import (
     SCHEDULING,
@@ -34,7 +36,7 @@ from webhook.workloads.places import workload_pods
 log = logging.getLogger("gpu_admission.controller")
 
 REMEMBERED_SECONDS = 30.0
-"""For so long the size of a gang is not read again."""
+"""For so long the size of a gang is not read again, unless it has fewer pods than before: its object may have become smaller."""
 AGAIN_SECONDS = 2.0
 """Until what could not be read is read again."""
 READING_SECONDS = 2.0
@@ -51,10 +53,6 @@ class KnownGang(msgspec.Struct, frozen=True):
 
     key: str
     size: int
-
-
-class _Object(View, frozen=True):
-    metadata: Metadata = Metadata()
 
 
 class _GangPolicy(View, frozen=True):
@@ -83,11 +81,11 @@ class _GroupSpec(_Group, frozen=True):
     pod_groups: tuple[_Group, ...] = ()
 
 
-class _GroupObject(_Object, frozen=True):
+class _GroupObject(ObjectView, frozen=True):
     spec: _GroupSpec = _GroupSpec()
 
 
-_OBJECT = msgspec.json.Decoder(_Object)
+_OBJECT = msgspec.json.Decoder(ObjectView)
 _GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
 
 
@@ -112,11 +110,12 @@ class _Workload(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What was found, until when it counts, and since when it was looked for (monotonic)."""
+    """What was found, until when it counts, since when it was looked for (monotonic), and how many pods have the source."""
 
     gang: KnownGang | None
     until: float
     since: float
+    pods: int
 
 
 class Gangs:
@@ -130,21 +129,25 @@ class Gangs:
         self._known: dict[str, dict[GangSource, _Known]] = {}
 
     def find(self, namespace: str, sources: Iterable[GangSource]) -> dict[GangSource, KnownGang]:
-        """Return the gangs; none for pods that work each by itself. Those of other sources in the namespace are forgotten."""
+        """Return the gangs; none for pods that work each by itself. `sources` has one for each live pod of the namespace.
+
+        What was found of others is forgotten.
+        """
         before, kinds = self._known.pop(namespace, {}), self._configuration().workload_kinds
         remembered: dict[GangSource, _Known] = {}
         found: dict[GangSource, KnownGang] = {}
-        late = monotonic() + READING_SECONDS
-        for source in dict.fromkeys(sources):
+        late, pods = monotonic() + READING_SECONDS, Counter(sources)
+        smaller = _smaller(before, pods)
+        for source in pods:
             if not source.is_group and not may_lead_to_gang(source, kinds):
                 continue
             known, now = before.get(source), monotonic()
-            if known is None or known.until <= now:
+            if known is None or known.until <= now or known.gang in smaller:
                 gang, seconds = (
                     self._found(namespace, source, known, now) if now < late else (_last(source, known), 0.0)
                 )
-                known = _Known(gang, now + seconds, now if known is None else known.since)
-            remembered[source] = known
+                known = _Known(gang, now + seconds, now if known is None else known.since, 0)
+            remembered[source] = msgspec.structs.replace(known, pods=pods[source])
             if known.gang is not None:
                 found[source] = known.gang
         if remembered:
@@ -229,12 +232,16 @@ class Gangs:
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
         row = self._configuration().workload_kinds.get((api_version.rpartition("/")[0], kind))
-        group, _, version = api_version.rpartition("/")
-        # The API server takes any version in an ownerReference, such as `v1?watch=true&`.
-        above = ("/apis", group, version) if group else ("/api", version)
-        return self._api.get(
-            api_path(*above, "namespaces", namespace, row.plural if row else plural(kind), name)
-        )
+        return self._api.get(object_path(namespace, api_version, row.plural if row else plural(kind), name))
+
+
+def _smaller(before: Mapping[GangSource, _Known], pods: Mapping[GangSource, int]) -> set[KnownGang]:
+    """Return the gangs that have fewer pods than before."""
+    more = Counter[KnownGang]()
+    for source, known in before.items():
+        if known.gang is not None:
+            more[known.gang] += known.pods - pods.get(source, 0)
+    return {gang for gang, number in more.items() if number > 0}
 
 
 def _last(source: GangSource, known: _Known | None) -> KnownGang | None:

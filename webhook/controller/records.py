@@ -34,7 +34,7 @@ from webhook.quota.ledger_objects import (
 )
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.store import VersionedLedger
-from webhook.workloads.gangs import GangSource, gang_source
+from webhook.workloads.gangs import GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
 """A pod that has held quota without a node for so long is shown to administrators: nodes that are coming take a few minutes."""
@@ -76,6 +76,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
 
     `ended` is when the last container of a terminal pod ended, "" if its status does not say so.
     `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
+    `owner` is its controller as its metadata name it, which may not exist.
     """
 
     node_name: str
@@ -85,6 +86,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     has_succeeded: bool = False
     extended_claim: str
     gang_source: GangSource | None = None
+    owner: GangSource | None = None
     waiting: WaitingPod | None = None
 
     @property
@@ -198,6 +200,7 @@ class RecordReader:
             has_succeeded=pod.has_succeeded,
             extended_claim=extended.resource_claim_name if extended else "",
             gang_source=gang_source(pod),
+            owner=owner_source(pod.metadata or Metadata()),
             waiting=waiting,
         )
         if has_claim or waiting is not None:

@@ -21,13 +21,13 @@ from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, mark_waiters, take_turn
-from policies.quota.shortage import KEEPING
 from policies.quota.team_line import TeamTurn, take_team_turn
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, waits
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
+from webhook.controller.owners import READING_SECONDS, Owner, Owners
 from webhook.controller.records import CountedRecord, PodRecord
 from webhook.controller.usage_counter import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
@@ -89,15 +89,18 @@ class WaitingLine:
         api: ApiClient,
         usage_cache: UsageCache,
         gangs: Gangs,
+        owners: Owners,
         reports: WaitingReports,
         queue_of: Callable[[str], QueueSpec],
         again: Callable[[str, float], object],
     ) -> None:
-        self._api, self._usage_cache, self._gangs = api, usage_cache, gangs
+        self._api, self._usage_cache, self._gangs, self._owners = api, usage_cache, gangs, owners
         self._reports, self._queue_of, self._again = reports, queue_of, again
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()
+        self._lifted: dict[str, dict[str, int]] = {}
+        """By namespace: the uids and versions of the pods whose gates this process removed, until the watch shows it."""
         self._aside: dict[str, _Aside] = {}
         self._ended: dict[str, deque[_Ended]] = {}
         self._replacing: dict[str, set[str]] = {}
@@ -157,6 +160,7 @@ class WaitingLine:
         if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
+            self._lifted.pop(namespace, None)
             return None
         demand_of = self._demand_of(ledger)
         if demand_of is None:
@@ -185,10 +189,14 @@ class WaitingLine:
     def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = lambda: True) -> None:
         """Remove the gates of these pods, in other threads, as long as `while_` is true."""
         pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
+        with self._lock:
+            lifted = self._lifted.get(namespace, {})
+            for uid in lifted.keys() - pods.keys():
+                del lifted[uid]
         for uid in uids:
             pod = pods.get(uid)
             with self._lock:
-                if pod is None or uid in self._lifting:
+                if pod is None or uid in self._lifting or lifted.get(uid) == pod.version:
                     continue
                 self._lifting.add(uid)
             self._pool.submit(self._lift, pod, while_)
@@ -230,7 +238,8 @@ class WaitingLine:
     ) -> set[str]:
         """Return the uids of the pods that replace one that ended lately, each at most one.
 
-        In a team only those of controllers that keep their pods: a Job with many pods would keep other namespaces from its quota.
+        A pod replaces one of the same owner. In a team only those of controllers that keep their pods: a Job with many pods would
+        keep other namespaces from its quota.
         """
         if not self._queue_of(namespace).prefer_replacements:
             return set()
@@ -238,17 +247,30 @@ class WaitingLine:
             ended = self._ended.get(namespace, deque())
             while ended and ended[0].at < monotonic() - REPLACED_SECONDS:
                 ended.popleft()
-            lately = [each for each in ended if not in_team or _is_kept(each.pod)]
-        # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
+            lately = list(ended)
         found = self._replacing.get(namespace, set()).intersection(pod.uid for pod in waiting)
-        by_holder: dict[str, list[_Ended]] = {}
+        # The name is compared first, because an owner is read.
+        names = {pod.holder for pod in waiting if pod.uid not in found}
+        # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
+        owners = self._owners_of(namespace)
+        by_owner: dict[Owner, list[_Ended]] = {}
         for each in lately:
-            by_holder.setdefault(each.pod.holder, []).append(each)
-        replaced = (pod for pod in waiting if pod.holder in by_holder and pod.uid not in found)
-        unmatched: set[tuple[str, int]] = set()
+            owner = owners(each.pod) if each.pod.holder in names else None
+            if owner is not None and (owner.keeps or not in_team):
+                by_owner.setdefault(owner, []).append(each)
+        holders = {each.pod.holder for same in by_owner.values() for each in same}
+        replaced = (
+            (pod, owner)
+            for pod in waiting
+            if pod.uid not in found
+            and pod.holder in holders
+            and (owner := owners(pod)) is not None
+            and owner in by_owner
+        )
+        unmatched: set[tuple[Owner, int]] = set()
         matched: list[_Ended] = []
-        for pod in sorted(replaced, key=lambda each: (each.since, each.uid)):
-            same, kind = by_holder[pod.holder], (pod.holder, id(demand_of(pod)))
+        for pod, owner in sorted(replaced, key=lambda each: (each[0].since, each[0].uid)):
+            same, kind = by_owner[owner], (owner, id(demand_of(pod)))
             if kind in unmatched:
                 continue  # equal pods share their demand
             compared = islice(same, MAX_COMPARED)
@@ -266,6 +288,10 @@ class WaitingLine:
         self._forget_ended(namespace, matched)
         return found
 
+    def _owners_of(self, namespace: str) -> Callable[[PodRecord], Owner | None]:
+        late = monotonic() + READING_SECONDS
+        return lambda pod: self._owners.of(namespace, pod.owner, late)
+
     def _forget_ended(self, namespace: str, replaced: Iterable[_Ended]) -> None:
         with self._lock:
             ended = self._ended.get(namespace, deque())
@@ -282,7 +308,8 @@ class WaitingLine:
         since = monotonic() - KEPT_SECONDS
         with self._lock:
             ended = [each.pod for each in self._ended.get(namespace, ()) if each.at > since]
-        replaced = [pod for pod in ended if _is_kept(pod)]
+        owners = self._owners_of(namespace)
+        replaced = [pod for pod in ended if (owner := owners(pod)) is not None and owner.keeps]
         if replaced:
             self._again(namespace, KEPT_SECONDS)
         return total(map(demand_of, replaced))
@@ -346,6 +373,7 @@ class WaitingLine:
                 return
             with self._lock:
                 self._aside.pop(pod.uid, None)
+                self._lifted.setdefault(pod.namespace, {})[pod.uid] = pod.version
             self._reports.started(pod)
         except (errors.Conflict, errors.NotFound):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
@@ -385,11 +413,6 @@ class WaitingLine:
 
 def _starved_before() -> str:
     return timestamp(datetime.now(UTC) - timedelta(seconds=STARVED_SECONDS))
-
-
-def _is_kept(pod: PodRecord) -> bool:
-    """Whether the controller of the pod makes another one when it ends."""
-    return pod.holder.partition("/")[0] in KEEPING
 
 
 def _holds_less(pod: PodRecord, other: PodRecord, demand_of: Callable[[PodRecord], Vector]) -> bool:

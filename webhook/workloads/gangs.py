@@ -79,6 +79,12 @@ def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "
     return _shared(api_version, kind, name, part, uid) if is_possible else None
 
 
+def owner_source(metadata: Metadata) -> GangSource | None:
+    """Return the controller that an object names. None without one, or if no object can have that name."""
+    owner = controller_of(metadata)
+    return _source(owner.api_version, owner.kind, owner.name, uid=owner.uid) if owner else None
+
+
 def gang_source(pod: Pod) -> GangSource | None:
     """Return where the gang of a pod is looked up. None of a pod without PodGroup, whose controller leads to no gang."""
     metadata, spec = pod.metadata or Metadata(), pod.spec

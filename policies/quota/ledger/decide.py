@@ -278,9 +278,14 @@ class _Batch:
         return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 
     def _lift(self, reservation: Reservation) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
-        """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile."""
+        """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile.
+
+        An earlier removal may have ended with its controller. One of the same version takes its place: at most one is stored.
+        """
         held = self._ledger.reservations.lifts.get(reservation.object_uid)
-        if held is None or not held.is_lift or held.id in self.lifted:
+        if held is None or held.id in self.lifted:
+            return VerdictReason.NOT_HELD, ()
+        if held.is_begun_lift and not 0 < held.version == reservation.version:
             return VerdictReason.NOT_HELD, ()
         if positive_difference(reservation.demand, held.demand):
             return VerdictReason.NOT_HELD, ()

@@ -17,6 +17,9 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.build import minor_version
 from tests.controlplane.client import accepted
 
+SMALLER_SECONDS = 10
+"""On a busy machine. A size that no pod shows as changed is read again after 30 s only."""
+
 
 def running_pods(jobs: Line, name: str) -> list[bool]:
     """Whether each pod of the Job has no gate."""
@@ -50,6 +53,20 @@ def test_two_jobs_never_hold_half_of_the_quota_each(jobs: Line, rounds: int) -> 
         assert starts_whole(jobs, [second], 8), running_pods(jobs, second)
         assert jobs.client.delete(f"{path}/{second}?propagationPolicy=Background")[0] == 200
         assert eventually(lambda: not jobs.client.get(jobs.path("pods"))[1]["items"])
+
+
+def test_a_job_that_becomes_smaller_while_it_waits_starts_at_once(jobs: Line) -> None:
+    in_force(jobs, {"gpus": "4"})
+    jobs.pod("holder", 2)
+    path = f"/apis/batch/v1/namespaces/{jobs.name}/jobs"
+    accepted(jobs.client.post(path, job("train", 4)))
+    assert eventually(lambda: running_pods(jobs, "train") == [False] * 4)
+    time.sleep(2.0)  # its size is known
+    assert running_pods(jobs, "train") == [False] * 4
+
+    accepted(jobs.client.patch(f"{path}/train", {"spec": {"completions": 2, "parallelism": 2}}))
+
+    assert eventually(lambda: running_pods(jobs, "train") == [True] * 2, seconds=SMALLER_SECONDS)
 
 
 def of_pytorchjob(plane: ControlPlane, team: Line) -> list[JSON]:

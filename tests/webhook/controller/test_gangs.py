@@ -211,6 +211,26 @@ def test_a_gang_is_read_again_after_a_while(server: ApiServer, clock: Clock) -> 
     assert found.size == 6
 
 
+def test_a_gang_that_has_fewer_pods_is_read_again(server: ApiServer) -> None:
+    server.answer = answering({JOB: job(4)})
+    gangs = gangs_of(server)
+    for pods in (3, 4, 4):
+        gangs.find("team", pods * [JOB_SOURCE])
+    assert len(server.requests) == 1, "more pods come one by one"
+    server.answer = answering({JOB: job(2)})
+    assert gangs.find("team", 3 * [JOB_SOURCE]) == {JOB_SOURCE: KnownGang("Job/train", 2)}
+
+
+def test_a_jobset_that_has_fewer_jobs_is_read_again(server: ApiServer) -> None:
+    jobs = [GangSource("batch/v1", "Job", name) for name in ("first", "second")]
+    owned = {at("batch/v1", "jobs", each.name): job(4, owner=OF_JOBSET) for each in jobs}
+    server.answer = answering({**owned, JOBSET: jobset((2, 4, GPU))})
+    gangs = gangs_of(server)
+    assert {each.size for each in gangs.find("team", 4 * jobs).values()} == {8}
+    server.answer = answering({**owned, JOBSET: jobset((1, 4, GPU))})
+    assert gangs.find("team", 4 * jobs[:1]) == {jobs[0]: KnownGang("JobSet/set", 4)}
+
+
 @cases(("code", "size"), forbidden=(403, None), gone=(404, None), failing=(500, 0), overloaded=(429, 0))
 def test_a_controller_that_cannot_be_read(
     server: ApiServer, caplog: pytest.LogCaptureFixture, code: int, size: int | None

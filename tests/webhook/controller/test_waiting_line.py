@@ -23,8 +23,10 @@ from webhook.cluster import errors
 from webhook.configuration.loader import load_directory
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
+from webhook.controller.owners import Owner
 from webhook.controller.records import PodRecord, RecordReader
 from webhook.controller.waiting_line import FIRST_PAUSE, MAX_COMPARED, WaitingLine
+from webhook.workloads.gangs import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
@@ -32,6 +34,12 @@ POD: Any = SimpleNamespace(
     uid="a", namespace="team", name="train", version=7, waiting=SimpleNamespace(gate=0, has_other_gate=False)
 )
 LATER: Any = SimpleNamespace(**{**vars(POD), "version": 8})
+
+
+OWNERS: Any = SimpleNamespace(
+    of=lambda _namespace, reference, _late: Owner(reference.group, reference.kind, reference.uid)
+)
+"""All owners exist."""
 
 
 class World:
@@ -47,6 +55,7 @@ class World:
             api,
             nothing,
             nothing,
+            OWNERS,
             reports,
             lambda _: QueueSpec(),
             lambda _namespace, seconds: self.again.append(seconds),
@@ -116,7 +125,7 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
     nothing: Any = None
-    line = WaitingLine(nothing, cache, gangs, nothing, nothing, nothing)
+    line = WaitingLine(nothing, cache, gangs, OWNERS, nothing, nothing, nothing)
     waiting = [each for each in pods if each.waits]
     keys, found = line._known_gangs("team", waiting)
     assert {keys[each.uid] for each in waiting} == {"Job/train"}
@@ -152,10 +161,10 @@ def test_pods_end_while_replacements_are_looked_for(world: World) -> None:
     assert world.line._replacements("team", [member("a", waits=True)], demand_of) == {"a"}
 
 
-def owned(uid: str, kind: str, *, waits: bool = False) -> PodRecord:
-    return msgspec.structs.replace(
-        member(uid, "" if waits else "Succeeded", waits=waits), holder=f"{kind}/app"
-    )
+def owned(uid: str, kind: str, *, waits: bool = False, of: str = "1") -> PodRecord:
+    owner = GangSource("batch/v1" if kind == "Job" else "apps/v1", kind, "app", uid=of)
+    found = member(uid, "" if waits else "Succeeded", waits=waits)
+    return msgspec.structs.replace(found, holder=f"{kind}/app", owner=owner)
 
 
 @cases(
@@ -171,6 +180,13 @@ def test_who_replaces_a_pod_in_a_team(kind: str, in_team: bool, want: set[str], 
         "team", [owned("a", kind, waits=True)], lambda _: {"gpus": Fraction(1)}, in_team=in_team
     )
     assert found == want
+
+
+def test_a_pod_of_another_object_of_that_name_replaces_none(world: World) -> None:
+    world.line.ended(owned("ended", "Job", of="deleted"))
+
+    again = owned("a", "Job", waits=True, of="made again")
+    assert not world.line._replacements("team", [again], lambda _: {"gpus": Fraction(1)})
 
 
 @cases(
@@ -195,7 +211,7 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
     nothing: Any = SimpleNamespace(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
     )
-    line = WaitingLine(nothing, cache, nothing, nothing, lambda _: QueueSpec(), lambda *_: None)
+    line = WaitingLine(nothing, cache, nothing, OWNERS, nothing, lambda _: QueueSpec(), lambda *_: None)
     line.ended(msgspec.structs.replace(owned("ended", kind), namespace="a"))
     ledger = quota_ledger(used={"gpus": Fraction(1)}, class_catalogue=str(BY), revisions=Revisions(pods=9))
     team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)})

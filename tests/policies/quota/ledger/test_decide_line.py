@@ -109,6 +109,13 @@ def test_nobody_passes_the_line(
     it_was_taken_over=(
         ledger(Reservation(lift_id("a", "x"), gpus(1), 6), waiting=1), [lifts("a")], [R.NOT_HELD]
     ),
+    the_same_version_again=(ledger(Reservation(lift_id("a", "x"), gpus(1), 7), waiting=1), [lifts("a")], [R.RESERVED]),
+    again_and_more_than_is_held=(
+        ledger(Reservation(lift_id("a", "x"), gpus(1), 7), waiting=1), [lifts("a", 2)], [R.NOT_HELD]
+    ),
+    again_though_hard_was_lowered=(
+        ledger(Reservation(lift_id("a", "x"), gpus(1), 7), hard=1, used=1, waiting=1), [lifts("a")], [R.EXCEEDED]
+    ),
     a_repeated_call=(
         ledger(Reservation(lift_id("a", "request"), gpus(1), 7), waiting=1), [lifts("a")], [R.ALREADY_RESERVED]
     ),

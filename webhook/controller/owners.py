@@ -1,0 +1,97 @@
+"""The object that makes pods again: the controller of a pod, or the Deployment of its ReplicaSets, if that object exists.
+
+The API server stores any ownerReference. So its group, kind, name and uid count only if the object of that name has that uid.
+"""
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+import msgspec
+
+from policies.pods.pod import Metadata, View
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, api_path
+from webhook.configuration.loader import Configuration
+from webhook.configuration.workload_kinds import plural
+from webhook.workloads.gangs import GangSource, controller_of
+
+log = logging.getLogger("gpu_admission.controller")
+
+REMEMBERED_SECONDS = 5.0
+"""For so long an owner is not read again. One that is deleted makes no pods that could go first."""
+REMEMBERED = 4096
+READING_SECONDS = 2.0
+"""For so long the owners of one namespace are read at a time."""
+REPLICA_SET, DEPLOYMENT = ("apps", "ReplicaSet"), ("apps", "Deployment")
+KEEPING = frozenset({REPLICA_SET, DEPLOYMENT, ("apps", "StatefulSet"), ("", "ReplicationController")})
+"""Controllers whose pods do not end by themselves: they make another one."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """An object that exists and is not being deleted."""
+
+    group: str
+    kind: str
+    uid: str
+
+    @property
+    def keeps(self) -> bool:
+        return (self.group, self.kind) in KEEPING
+
+
+class ObjectView(View, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+_OBJECT = msgspec.json.Decoder(ObjectView)
+
+
+class Owners:
+    """Owners, read from the API server. For any number of threads: what is remembered is replaced, never changed."""
+
+    def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
+        self._api, self._configuration = api, configuration
+        self._known: dict[tuple[str, GangSource], tuple[Owner | None, float]] = {}
+
+    def of(self, namespace: str, reference: GangSource | None, late: float) -> Owner | None:
+        """Return the owner. None if the reference is wrong, or was not read before `late` (monotonic)."""
+        if reference is None or not reference.uid:
+            return None
+        known, now = self._known.get((namespace, reference)), monotonic()
+        if known is not None and now < known[1]:
+            return known[0]
+        if now >= late:
+            return None
+        if len(self._known) >= REMEMBERED:
+            self._known = {}
+        try:
+            found = self._found(namespace, reference)
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            if not isinstance(error, errors.NotFound):
+                log.warning("%s: the owner %s %s: %s", namespace, reference.kind, reference.name, error)
+            found = None
+        self._known[namespace, reference] = found, now + REMEMBERED_SECONDS
+        return found
+
+    def _found(self, namespace: str, reference: GangSource) -> Owner | None:
+        kinds = self._configuration().workload_kinds
+        row = kinds.get(reference.type)
+        path = object_path(
+            namespace, reference.api_version, row.plural if row else plural(reference.kind), reference.name
+        )
+        metadata = _OBJECT.decode(self._api.get(path)).metadata
+        if metadata.uid != reference.uid or metadata.deletion_timestamp:
+            return None
+        above = controller_of(metadata) if reference.type == REPLICA_SET else None
+        if above is None:
+            return Owner(*reference.type, reference.uid)
+        owner = GangSource(above.api_version, above.kind, above.name, uid=above.uid)
+        return self._found(namespace, owner) if owner.type == DEPLOYMENT else None
+
+
+def object_path(namespace: str, api_version: str, of_kind: str, name: str) -> str:
+    """Return the path of an object by its apiVersion. The API server takes any text as that of an owner: `v1?watch=true&`."""
+    group, _, version = api_version.rpartition("/")
+    above = ("/apis", group, version) if group else ("/api", version)
+    return api_path(*above, "namespaces", namespace, of_kind, name)
