@@ -270,25 +270,27 @@ class Spell(NamedTuple):
 
 
 def halves(facts: Facts) -> Iterator[Spell]:
-    """Yield for each gang how long some of its pods waited while others had started."""
+    """Yield for each gang how long some of its pods waited while others had started. All of its pods waited once."""
     for name, space in facts.namespaces.items():
+        waited = {uid for state in space.states for uid, pod in state.items() if pod.waits}
         began: dict[str, float] = {}
         for state, at in zip(space.states, space.times, strict=True):
-            half = dict(_half_gangs(facts, state))
-            for job in began.keys() - half.keys():
+            half = set(_half_gangs(facts, state, waited))
+            for job in began.keys() - half:
                 yield Spell(name, began[job], at - began.pop(job), f"a part of gang {job} started")
             for job in half:
                 began.setdefault(job, at)
 
 
-def _half_gangs(facts: Facts, pods: Pods) -> Iterator[tuple[str, bool]]:
+def _half_gangs(facts: Facts, pods: Pods, waited: set[str]) -> Iterator[str]:
     by_job: dict[str, list[Pod]] = {}
     for pod in pods.values():
         if pod.owner in facts.gangs:
             by_job.setdefault(pod.owner, []).append(pod)
     for job, members in by_job.items():
-        if any(pod.is_in_line for pod in members) and not all(pod.waits for pod in members):
-            yield job, True
+        is_half = any(pod.is_in_line for pod in members) and not all(pod.waits for pod in members)
+        if is_half and waited.issuperset(pod.uid for pod in members):
+            yield job
 
 
 def idle(facts: Facts) -> Iterator[Spell]:
