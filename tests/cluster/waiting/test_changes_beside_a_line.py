@@ -67,7 +67,10 @@ def seen(plane: ControlPlane, *lines: Line) -> TeamReplay:
     return replay_teams([line.name for line in lines], history.events(plane, 0))
 
 
-@pytest.mark.parametrize("is_in_team", [False, True], ids=["alone", "in-a-team"])
+@pytest.mark.parametrize(
+    "is_in_team",
+    [pytest.param(False, id="alone"), pytest.param(True, id="in-a-team", marks=pytest.mark.slow)],
+)
 def test_who_waits_waits_on_though_the_quota_is_replaced_at_once(
     readable: ControlPlane, is_in_team: bool
 ) -> None:
