@@ -4,8 +4,9 @@ The first one (`tests.cluster.quota.team_referee`) counts what is stored and pro
 history at the revision that the row names, and then takes rows at their word.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.cluster.mixed.facts import Facts, Row, TeamRow, Write, used, waiting
 
@@ -126,8 +127,11 @@ class Spent:
     truth: float
 
 
-def gpu_seconds(facts: Facts, namespace: str) -> Spent | None:
-    """Return what the budget of a namespace came to, of the time between the first and the last row with one."""
+def gpu_seconds(facts: Facts, namespace: str, away: Sequence[tuple[float, float]] = ()) -> Spent | None:
+    """Return what the budget of a namespace came to, from its first row with one to the last.
+
+    Apart are counts of a time in which the API server was `away`: what changes then counts from when it is seen.
+    """
     found = [
         row.text["spending"]
         for write in facts.writes
@@ -135,13 +139,19 @@ def gpu_seconds(facts: Facts, namespace: str) -> Spent | None:
     ]
     if not found or namespace not in facts.namespaces:
         return None
-    first, last = found[0], found[-1]
-    begin, end = first["until"] / 1000, last["until"] / 1000
-    spent, unknown = (
-        (last.get(key, {}).get("gpus", 0) - first.get(key, {}).get("gpus", 0)) * 3600 / PER_HOUR
-        for key in ("spent", "unknown")
-    )
-    return Spent(end - begin, spent, unknown, _integral(facts, namespace, begin, end))
+    sums = Spent(0.0, 0.0, 0.0, 0.0)
+    for first, last in pairwise(found):
+        begin, end = first["until"] / 1000, last["until"] / 1000
+        if end > begin and not any(since <= end and begin <= until for since, until in away):
+            spent, unknown = (
+                (last.get(key, {}).get("gpus", 0) - first.get(key, {}).get("gpus", 0)) * 3600 / PER_HOUR
+                for key in ("spent", "unknown")
+            )
+            truth = _integral(facts, namespace, begin, end)
+            sums = Spent(
+                sums.seconds + end - begin, sums.spent + spent, sums.unknown + unknown, sums.truth + truth
+            )
+    return sums
 
 
 def _integral(facts: Facts, namespace: str, begin: float, end: float) -> float:

@@ -360,7 +360,8 @@ def broken_guarantees(facts: Facts, denials: Iterable[Denial], lookback: "Lookba
     found = []
     for denial in denials:
         space = facts.namespaces.get(denial.namespace, Namespace())
-        since, until = lookback(denial.began), denial.ended
+        counted = [at for at in _counts(facts, denial.namespace) if at < denial.began]
+        since, until = lookback(denial.began, counted[-1] if counted else 0.0), denial.ended
         rows = [
             (write.rows[denial.namespace], write.team.guaranteed.get(denial.namespace, 0))
             for write in facts.writes
@@ -384,17 +385,30 @@ def broken_guarantees(facts: Facts, denials: Iterable[Denial], lookback: "Lookba
     return found
 
 
+def _counts(facts: Facts, namespace: str) -> Iterator[float]:
+    """Yield when the pods of a namespace were counted anew."""
+    revision = 0
+    for write in facts.writes:
+        row = write.rows.get(namespace)
+        if row is not None and row.revision != revision:
+            revision = row.revision
+            yield write.at
+
+
 class Lookback:
     """Returns how old what a ledger says may be at a time: two seconds, or since before a fault during which nobody counts."""
 
     def __init__(self, faults: Sequence[tuple[float, float]], seconds: float = 2.5) -> None:
         self._faults, self._seconds = faults, seconds
 
-    def __call__(self, at: float) -> float:
+    def __call__(self, at: float, counted: float | None = None) -> float:
+        """Return the time. `counted`: that of the last count, if it is known: after a fault, it takes some time."""
         since = at - self._seconds
         for begin, end in sorted(self._faults, reverse=True):
             if begin <= at and since <= end:
                 since = min(since, begin - self._seconds)
+        if counted is not None and any(begin <= at and counted <= end for begin, end in self._faults):
+            since = min(since, counted - self._seconds)
         return since
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.all_faults import ALL_FAULTS
 from tests.cluster.mixed import amounts, facts, lines
-from tests.cluster.mixed.faults import CHANGES, FAULTS
+from tests.cluster.mixed.faults import CHANGES, FAULTS, restart_the_api_server
 from tests.cluster.mixed.recording import Timed
 from tests.cluster.mixed.tenants import BUDGETED, KINDS
 from tests.cluster.mixed.world import Change, Fault, World, world
@@ -148,8 +148,11 @@ def test_denials_have_a_reason(run: Run) -> None:
 
 @pytest.mark.parametrize("namespace", BUDGETED)
 def test_gpu_hours(run: Run, namespace: str) -> None:
-    spent = amounts.gpu_seconds(run.facts, namespace)
+    away = [
+        (began, ended) for began, ended, name in run.world.faults if name == restart_the_api_server.__name__
+    ]
+    spent = amounts.gpu_seconds(run.facts, namespace, away)
     assert spent is not None
     log.info("%s: %s", namespace, spent)
     assert spent.unknown == 0
-    assert spent.spent == pytest.approx(spent.truth, rel=0.005, abs=4.0)
+    assert spent.spent == pytest.approx(spent.truth, rel=0.01, abs=4.0)
