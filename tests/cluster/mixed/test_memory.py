@@ -30,15 +30,15 @@ from webhook.cluster.objects import CONTROLLER
 MINUTES = 12.0 if ALL_FAULTS else 2.0
 BEFORE, AFTER = ((4.0, 6.0), (10.0, 12.0)) if ALL_FAULTS else ((0.7, 1.0), (1.7, 2.0))
 """Minutes that are compared."""
-REMEMBERED = "0" if ALL_FAULTS else "15"
-"""Seconds for which the controller remembers pods that are gone; by itself it does for two minutes."""
+MODE = ("sampled", "0") if ALL_FAULTS else ("traced", "15")
+"""A short run traces objects, and the controller remembers pods that are gone for 15 s; by itself it does for two minutes."""
 LIVE = 6
 """Pods of a namespace at a time, of which its quota has room for four."""
 BUDGET = {"budget": {"gpuHours": 1000}} if ALL_FAULTS else {}
 """The history of what a budget counts has 4,096 points at most, 2 MB, which are made in some minutes."""
-LEAK = 100.0 if ALL_FAULTS else 400.0
+LEAK = 400.0
 """Bytes of objects that a pod leaves behind at most."""
-RESIDENT = 1.02
+RESIDENT = 1.03
 """By how much the resident memory of a long run may grow. Where objects come and go, there is more room between them."""
 
 log = logging.getLogger(__name__)
@@ -85,9 +85,7 @@ def churned() -> Iterator[tuple[list[Sample], list[Churn]]]:
         arguments = ("--kubeconfig", plane.kubeconfig())
         started.enter_context(Replicas(plane, 1, arguments=arguments)).register()
         accepted(plane.client().apply(yaml.safe_load(POLICY))[:2])
-        controller = Command(
-            plane, "controller", program=("tests.cluster.mixed.watched", "traced", REMEMBERED)
-        )
+        controller = Command(plane, "controller", program=("tests.cluster.mixed.watched", *MODE))
         controller.kubeconfig = plane.account_kubeconfig(INSTALLATION, CONTROLLER)
         controller.start()
         spaces = [Namespace(plane, f"churned-{number}") for number in range(2)]

@@ -1,8 +1,8 @@
-"""`gpu-admission controller` for tests: `python -m … [traced SECONDS] --kubeconfig …`.
+"""`gpu-admission controller` for tests: `python -m … [traced SECONDS | sampled 0] --kubeconfig …`.
 
 It dies in the middle of its work if a file says so. Its Lease runs out after 5 s, so that the other controller takes over sooner.
-With `traced` it writes every few seconds how much memory its objects take. It remembers pods that are gone for so many seconds;
-with 0, as long as it does by itself.
+With `traced` it writes every few seconds how much memory its objects take, with `sampled` only that of the process, which tracing
+would enlarge. It remembers pods that are gone for so many seconds; with 0, as long as it does by itself.
 """
 
 import gc
@@ -29,7 +29,7 @@ DIE = "die"
 
 
 def watch() -> None:
-    """Write the seconds since 1970, the bytes that Python has allocated, and the resident memory in KiB."""
+    """Write the seconds since 1970, the bytes that Python has allocated, if that is traced, and the resident memory in KiB."""
     while True:
         gc.collect()
         memory = psutil.Process().memory_info().rss // 1024
@@ -61,11 +61,12 @@ def main() -> None:
     quick = leader.LeaseTimings(lease=5, renew=4, retry=1)
     leader.LeaseTimings = lambda: quick  # type: ignore[assignment,misc]
     die_in_a_lift()
-    if sys.argv[1] == "traced":
-        _, seconds = sys.argv.pop(1), float(sys.argv.pop(1))
+    if sys.argv[1] in {"traced", "sampled"}:
+        mode, seconds = sys.argv.pop(1), float(sys.argv.pop(1))
         if seconds:
             collection.DELETED_SECONDS = waiting_line.REPLACED_SECONDS = seconds
-        tracemalloc.start()
+        if mode == "traced":
+            tracemalloc.start()
         threading.Thread(target=watch, daemon=True).start()
     sys.argv.insert(1, "controller")
     run()
