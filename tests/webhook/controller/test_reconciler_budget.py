@@ -1,5 +1,6 @@
 """How often a budget is written into its ledger, from where a count goes on, and what is noted of a deleted quota."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from fractions import Fraction
 from types import SimpleNamespace
@@ -37,13 +38,14 @@ TWO = StoredObject({"gpus": Fraction(2)})
 
 
 class BudgetedCluster(Cluster):
-    """Its clock shows `now`, and each count adds half a GPU-hour, whatever the interval. `counts` has what it counted by."""
+    """Its clock shows `now`, and each count adds what was `held`. `counts` has what it counted by."""
 
     def __init__(
         self, *revisions: Revisions, ledger: QuotaLedger, now: int = NOON, conflicts: int = 0
     ) -> None:
         super().__init__(*revisions, ledger=ledger, objects={"pod": TWO}, conflicts=conflicts)
         self.counted_at: int | None = None
+        self.held: Callable[[int, int], Held] = lambda *_: HALF_AN_HOUR
         self.now, self.counts = now, list[QuotaLedger]()
         self.notes = SimpleNamespace(get=lambda _namespace: None)
 
@@ -51,26 +53,29 @@ class BudgetedCluster(Cluster):
         self.counts.append(ledger)
         if ledger.budget is not None:
             at = self.now if self.counted_at is None else self.counted_at
-            spent = advance(ledger.budget, ledger.spending, at, lambda *_: HALF_AN_HOUR)
+            spent = advance(ledger.budget, ledger.spending, at, self.held)
             ledger = replace(ledger, spending=spent)
         return super()._counted(revisions, ledger)
 
 
 @cases(
-    ("before", "seconds", "is_written", "wait"),
-    five_minutes_later=(BUDGETED, 300, True, 300),
-    a_minute_later=(BUDGETED, 60, False, 240),
-    something_else_changed=(replace(BUDGETED, used={"gpus": Fraction(1)}), 60, True, 300),
-    it_warns=(replace(BUDGETED, spending=spending(spent=79.5, until=NOON)), 60, True, 300),
-    it_is_spent=(replace(BUDGETED, spending=spending(spent=99.5, until=NOON)), 60, True, 300),
-    it_is_spent_soon=(replace(BUDGETED, spending=spending(spent=99.45, until=NOON)), 60, False, 930),
-    its_first_count=(replace(BUDGETED, spending=None), 0, True, 300),
-    without_a_budget=(replace(BUDGETED, budget=None), 300, False, None),
+    ("before", "seconds", "held", "is_written", "wait"),
+    five_minutes_later=(BUDGETED, 300, 2, True, 300),
+    a_minute_later=(BUDGETED, 60, 2, False, 240),
+    something_else_changed=(replace(BUDGETED, used={"gpus": Fraction(1)}), 60, 1, True, 300),
+    something_came_and_went=(BUDGETED, 60, 3, True, 300),
+    it_warns=(replace(BUDGETED, spending=spending(spent=79.98, until=NOON)), 60, 2, True, 300),
+    it_is_spent=(replace(BUDGETED, spending=spending(spent=99.98, until=NOON)), 60, 2, True, 300),
+    it_is_spent_soon=(replace(BUDGETED, spending=spending(spent=99.45, until=NOON)), 60, 2, False, 930),
+    its_first_count=(replace(BUDGETED, spending=None), 0, 2, True, 300),
+    without_a_budget=(replace(BUDGETED, budget=None), 300, 2, False, None),
 )
 def test_how_often_a_budget_is_written(
-    before: QuotaLedger, seconds: float, is_written: bool, wait: float | None
+    before: QuotaLedger, seconds: float, held: int, is_written: bool, wait: float | None
 ) -> None:
+    """held: GPUs on average, while `used` is 2."""
     cluster = BudgetedCluster(OLD, ledger=before, now=NOON + int(seconds * 1000))
+    cluster.held = lambda since, until: Held({"gpus": held * (until - since) * GPU_HOUR // 3_600_000})
     found = cluster.reconcile()
     assert (cluster.ledger_object.version == "2") is is_written
     assert found == (
