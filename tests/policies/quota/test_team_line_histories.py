@@ -274,7 +274,9 @@ class TeamWorld:
             held = {uid for uid, each in turn.ledger.reservations.lifts.items() if not each.is_begun_lift}
             assert held == referee.held(name), "quota is held for those whose turn it is"
             assert bool(turn.ledger.waiting_for_team) == (name in referee.waits_for_team)
-            assert set(turn.lifts) <= held
+            assert set(turn.lifts) <= turn.ledger.reservations.lifts.keys(), (
+                "gates go only on what is held or begun"
+            )
         self.turns_that_wait += bool(referee.waits_for_team)
 
     # ---- the end

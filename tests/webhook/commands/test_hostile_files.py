@@ -170,7 +170,7 @@ def wrong(result: Result, *, must_fail: bool) -> str:
         return f"exit status {result.exit_code}"
     said = result.stderr
     if result.exit_code == 2 and not re.search(
-        r"^(error|Error|Usage): ",
+        r"^(error|Error|Usage):\s",
         said + re.sub(r"^.*?: error:", "error:", result.stdout, flags=re.MULTILINE),
         re.MULTILINE,
     ):
