@@ -52,6 +52,10 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     in_gang: bool = False
     """The new pod may be in a gang, and waits for the others although it fits."""
     is_free: bool = False
+    is_served: bool = True
+    """As that of a `ReservationRequest`."""
+    is_enforced: bool = True
+    """Whether a denial counts. If not, the object is admitted in any case."""
     demands: dict[CatalogueVersion, Demand] = {}
     """Those computed so far."""
 
@@ -101,7 +105,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             because=demands[-1].because,
             line=self.line,
             will_need=maximum(each.will_need for each in demands),
-            owner=self.controlled_by,
+            owner=self.controlled_by if self.is_enforced else None,
+            is_served=self.is_served,
         )
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:

@@ -5,20 +5,23 @@ A review that meets a quota which was never counted waits for that, some 2 s, if
 
 from collections.abc import Callable
 from functools import cached_property
+from math import inf
 from time import monotonic, sleep, time
 from typing import Protocol
 
 import msgspec
 
-from policies.quota.ledger.decide import Line, VerdictReason
+from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from webhook.quota.batcher import RequestOf, ReservationBatcher
+from webhook.quota.batcher import NAMESPACES_REMEMBERED, RequestOf, ReservationBatcher
 
 WAITING, WAITING_OF_NAMESPACE = 8, 4
 """Reviews that wait for a count, each in a thread. Of 32 threads, the others are for other reviews."""
 COUNTED_AGAIN = 0.1
 """Seconds between two reads of a ledger for which a review waits."""
+SOON, ANEW = 10.0, 60.0
+"""A count takes some 3 s. What is not counted SOON may never be, so for ANEW seconds no review waits for it."""
 
 
 class NamespaceQuota(Protocol):
@@ -42,10 +45,13 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     """Whether a controller is alive, asked for at most so many seconds."""
     waiting: list[str] = []
     """The namespaces of the reviews that wait for a count."""
+    met: dict[str, float] = {}
+    """When a review first met a quota that was never counted."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller, self.waiting)
+        shared = self.has_controller, self.waiting, self.met
+        return ReviewQuota(self.batcher, namespace, deadline, dry_run, *shared)
 
 
 class ReviewQuota(msgspec.Struct, dict=True):
@@ -57,8 +63,9 @@ class ReviewQuota(msgspec.Struct, dict=True):
     dry_run: bool
     has_controller: Callable[[float], bool]
     waiting: list[str]
+    met: dict[str, float]
     found_none: bool = False
-    """Whether an object may be stored because there is no quota."""
+    """Whether an object is stored because there is no quota, and would be denied by one."""
 
     def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
         """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
@@ -76,7 +83,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if self.batcher.no_quota.holds(self.namespace):  # true of most namespaces
-            self.found_none = not (self.dry_run or quota_request.is_free)
+            self.found_none = self._counts(quota_request)
             self.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
@@ -86,15 +93,18 @@ class ReviewQuota(msgspec.Struct, dict=True):
             outcome = self._counted(decide, quota_request)
             is_behind = outcome.verdict is not None and outcome.verdict.reason is VerdictReason.OTHERS_WAIT
             if is_behind and not self.has_controller(self.deadline - monotonic()):
-                request = msgspec.structs.replace(quota_request, line=Line.BEHIND_OWN)
+                request = msgspec.structs.replace(quota_request, is_served=False)
                 outcome = decide(self.namespace, request.on, self.deadline)
         except LedgerError:
             self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
         self.batcher.metrics.decided(decided, dry_run=self.dry_run)
-        self.found_none = outcome.ledger is None and not self.dry_run
+        self.found_none = outcome.ledger is None and self._counts(quota_request)
         return outcome
+
+    def _counts(self, quota_request: QuotaRequest) -> bool:
+        return quota_request.is_enforced and not (self.dry_run or quota_request.is_free)
 
     def still_holds(self) -> bool:
         """Whether the answer may be written now: no quota counts that the review did not find."""
@@ -105,17 +115,28 @@ class ReviewQuota(msgspec.Struct, dict=True):
     ) -> ReservationOutcome:
         """Decide, at first or once the quota is counted. Raises LedgerError."""
         outcome = decide(self.namespace, quota_request.on, self.deadline)
-        is_full = len(self.waiting) >= WAITING or self.waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
-        if not _is_uncounted(outcome) or is_full or not self.has_controller(self.deadline - monotonic()):
-            return outcome
-        self.waiting.append(self.namespace)
-        try:
-            while _is_uncounted(outcome) and monotonic() + 2 * COUNTED_AGAIN < self.deadline:
-                sleep(COUNTED_AGAIN)
-                outcome = decide(self.namespace, quota_request.on, self.deadline)
-        finally:
-            self.waiting.remove(self.namespace)
+        if _is_uncounted(outcome) and quota_request.is_enforced and self._may_wait():
+            self.waiting.append(self.namespace)
+            try:
+                while _is_uncounted(outcome) and monotonic() + 2 * COUNTED_AGAIN < self.deadline:
+                    sleep(COUNTED_AGAIN)
+                    outcome = decide(self.namespace, quota_request.on, self.deadline)
+            finally:
+                self.waiting.remove(self.namespace)
+        if not _is_uncounted(outcome):
+            self.met.pop(self.namespace, None)
         return outcome
+
+    def _may_wait(self) -> bool:
+        """Whether a review may wait for a count: few others do, and it is likely to come."""
+        now = monotonic()
+        if now - self.met.get(self.namespace, -inf) > ANEW:
+            if len(self.met) >= NAMESPACES_REMEMBERED:
+                self.met.clear()
+            self.met[self.namespace] = now
+        is_full = len(self.waiting) >= WAITING or self.waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
+        is_soon = now - self.met.get(self.namespace, now) < SOON
+        return is_soon and not is_full and self.has_controller(self.deadline - now)
 
     def ledger(self) -> QuotaLedger | None:
         return self._ledger

@@ -363,6 +363,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             if quota is not None and held is not None:
                 binding, mode = held
                 options: Any = binding.options
+                request = replace(request, is_enforced=mode is Mode.ENFORCE)
                 answer: ReservationOutcome | LedgerError
                 try:
                     answer = outcome = quota.reserve(request)
