@@ -211,7 +211,7 @@ def test_a_review_waits_for_the_first_count_of_its_quota(found: Any, reads: int,
 
     assert outcome.verdict is not None
     assert outcome.verdict.reason.value == want
-    assert quota.waiting == found.get("waiting", []), "its place is free again"
+    assert quota.enforcer.waiting == found.get("waiting", []), "its place is free again"
 
 
 @cases(
@@ -230,7 +230,7 @@ def test_no_review_waits_for_a_quota_that_may_never_be_counted(first_met: float,
 
     assert outcome.verdict is not None
     assert outcome.verdict.reason.value == ("reserved" if waits else "uncounted")
-    assert (NAMESPACE in quota.met) is not waits, "once it is counted, that is forgotten"
+    assert (NAMESPACE in quota.enforcer.met) is not waits, "once it is counted, that is forgotten"
 
 
 def test_no_review_waits_for_a_count_where_the_quota_denies_nothing() -> None:
@@ -278,3 +278,4 @@ def test_an_answer_by_no_quota_is_checked_again(
         bench.batches.no_quota._found.clear()
 
     assert quota.still_holds() is holds
+    assert quota.still_holds(), "the next evaluation says anew whether it found none"
