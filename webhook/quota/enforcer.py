@@ -72,8 +72,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
         except LedgerError:
             return None  # the review of /validate says what is wrong
         verdict = outcome.verdict
-        in_gang = outcome.is_reserved and quota_request.in_gang
-        must_wait = verdict is not None and (verdict.must_wait or in_gang)
+        must_wait = verdict and (verdict.must_wait or (outcome.is_reserved and quota_request.in_gang))
         return outcome if must_wait and self._has_controller() else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
