@@ -23,7 +23,7 @@ from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
 
 NOON = at("2026-11-26T12:00:00")
-HALF_AN_HOUR = Held({"gpus": GPU_HOUR // 2})
+HALF_AN_HOUR, A_MINUTE_OF_TWO = Held({"gpus": GPU_HOUR // 2}), Held({"gpus": GPU_HOUR // 30})
 BUDGET = budget(gpus=100)
 BUDGETED = replace(
     NEW,
@@ -37,7 +37,9 @@ TWO = StoredObject({"gpus": Fraction(2)})
 
 
 class BudgetedCluster(Cluster):
-    """Its clock shows `now`, and each count adds half a GPU-hour, whatever the interval. `counts` has what it counted by."""
+    """Its clock shows `now`, and each count adds as much, whatever the interval. `counts` has what it counted by."""
+
+    added = HALF_AN_HOUR
 
     def __init__(
         self, *revisions: Revisions, ledger: QuotaLedger, now: int = NOON, conflicts: int = 0
@@ -51,26 +53,34 @@ class BudgetedCluster(Cluster):
         self.counts.append(ledger)
         if ledger.budget is not None:
             at = self.now if self.counted_at is None else self.counted_at
-            spent = advance(ledger.budget, ledger.spending, at, lambda *_: HALF_AN_HOUR)
+            spent = advance(ledger.budget, ledger.spending, at, lambda *_: self.added)
             ledger = replace(ledger, spending=spent)
         return super()._counted(revisions, ledger)
 
 
 @cases(
-    ("before", "seconds", "is_written", "wait"),
-    five_minutes_later=(BUDGETED, 300, True, 300),
-    a_minute_later=(BUDGETED, 60, False, 240),
-    something_else_changed=(replace(BUDGETED, used={"gpus": Fraction(1)}), 60, True, 300),
-    it_warns=(replace(BUDGETED, spending=spending(spent=79.5, until=NOON)), 60, True, 300),
-    it_is_spent=(replace(BUDGETED, spending=spending(spent=99.5, until=NOON)), 60, True, 300),
-    it_is_spent_soon=(replace(BUDGETED, spending=spending(spent=99.45, until=NOON)), 60, False, 930),
-    its_first_count=(replace(BUDGETED, spending=None), 0, True, 300),
-    without_a_budget=(replace(BUDGETED, budget=None), 300, False, None),
+    ("before", "seconds", "is_written", "wait", "added"),
+    five_minutes_later=(BUDGETED, 300, True, 300, HALF_AN_HOUR),
+    a_minute_later=(BUDGETED, 60, False, 240, A_MINUTE_OF_TWO),
+    a_minute_in_which_something_came_and_went=(BUDGETED, 60, True, 300, HALF_AN_HOUR),
+    something_else_changed=(replace(BUDGETED, used={"gpus": Fraction(1)}), 60, True, 300, HALF_AN_HOUR),
+    it_warns=(replace(BUDGETED, spending=spending(spent=79.5, until=NOON)), 60, True, 300, HALF_AN_HOUR),
+    it_is_spent=(replace(BUDGETED, spending=spending(spent=99.5, until=NOON)), 60, True, 300, HALF_AN_HOUR),
+    it_is_spent_soon=(
+        replace(BUDGETED, spending=spending(spent=99.45, until=NOON)),
+        60,
+        False,
+        930,
+        A_MINUTE_OF_TWO,
+    ),
+    its_first_count=(replace(BUDGETED, spending=None), 0, True, 300, HALF_AN_HOUR),
+    without_a_budget=(replace(BUDGETED, budget=None), 300, False, None, HALF_AN_HOUR),
 )
 def test_how_often_a_budget_is_written(
-    before: QuotaLedger, seconds: float, is_written: bool, wait: float | None
+    before: QuotaLedger, seconds: float, is_written: bool, wait: float | None, added: Held
 ) -> None:
     cluster = BudgetedCluster(OLD, ledger=before, now=NOON + int(seconds * 1000))
+    cluster.added = added
     found = cluster.reconcile()
     assert (cluster.ledger_object.version == "2") is is_written
     assert found == (
