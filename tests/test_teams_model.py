@@ -61,7 +61,7 @@ def replay_decision(line: str) -> None:
         joining = Reservation("new", {}, name="pods/new")
         asked = replace(asked, reservation=joining, line=Line.JOINS)
     elif facts.get("alive") == "0":
-        asked = replace(asked, line=Line.BEHIND_OWN)
+        asked = replace(asked, is_served=False)
     if "lift" in facts:
         lift = Reservation(lift_id(uid(pod), "request"), ONE, 1)
         asked = replace(asked, reservation=lift, line=Line.LIFTS)

@@ -168,17 +168,11 @@ def is_news(budget: Budget, before: Spending | None, after: Spending, every: int
         reached(budget, before, each) != reached(budget, after, each) for each in (budget.warn_at, 1.0)
     )
     elapsed = after.until - before.until
-    return (
-        changed
-        or elapsed >= every
-        or any(
-            abs(
-                after.spent.get(key, 0) - before.spent.get(key, 0) - used.get(key, NOTHING) * elapsed * PER_MS
-            )
-            > GPU_SECOND
-            for key in budget.granted
-        )
-    )
+    held = {
+        key: used.get(key, NOTHING) * elapsed * PER_MS + before.spent.get(key, 0) for key in budget.granted
+    }
+    differs = any(abs(after.spent.get(key, 0) - amount) > GPU_SECOND for key, amount in held.items())
+    return changed or elapsed >= every or differs
 
 
 def moment(at: int) -> datetime:

@@ -52,6 +52,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     in_gang: bool = False
     """The new pod may be in a gang, and waits for the others although it fits."""
     is_free: bool = False
+    is_enforced: bool = True
+    """Whether a denial counts. If not, the object is admitted in any case."""
     demands: dict[CatalogueVersion, Demand] = {}
     """Those computed so far."""
 
@@ -73,7 +75,9 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         version = CatalogueVersion(catalogue_digest(self.catalogues), UnclassifiedPods.TOTAL_ONLY)
         return self._demand(version, self.catalogues)
 
-    def on(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest:
+    def on(
+        self, ledger: QuotaLedger, published: Mapping[str, Catalogues], *, is_served: bool = True
+    ) -> ReservationRequest:
         """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
 
         The next version decides about denials. `published` are catalogues by digest. Versions that are neither published nor
@@ -101,7 +105,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             because=demands[-1].because,
             line=self.line,
             will_need=maximum(each.will_need for each in demands),
-            owner=self.controlled_by,
+            owner=self.controlled_by if self.is_enforced else None,
+            is_served=is_served,
         )
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:

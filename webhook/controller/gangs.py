@@ -21,7 +21,7 @@ from policies.pods.workload import PodCount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind, plural
+from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.controller.owners import ObjectView, object_path
 from webhook.workloads.counts import is_staged
 from webhook.workloads.gangs import (
@@ -231,8 +231,8 @@ class Gangs:
         return _Workload(kinds.get(source.type), data, counts, controller)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
-        row = self._configuration().workload_kinds.get((api_version.rpartition("/")[0], kind))
-        return self._api.get(object_path(namespace, api_version, row.plural if row else plural(kind), name))
+        kinds = self._configuration().workload_kinds
+        return self._api.get(object_path(kinds, namespace, api_version, kind, name))
 
 
 def _smaller(before: Mapping[GangSource, _Known], pods: Mapping[GangSource, int]) -> set[KnownGang]:

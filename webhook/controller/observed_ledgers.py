@@ -136,9 +136,7 @@ class ObservedLedgers:
         self, namespace: str, ledger: QuotaLedger, place: str, version: int, team: Team | None = None
     ) -> None:
         now, before, joining = monotonic(), self._observed.get(namespace), ledger.reservations.joining
-        early = now - max(
-            0.0, self._expiry - JOINING_SECONDS
-        )  # of those that demand nothing, which go sooner
+        early = now - max(0.0, self._expiry - JOINING_SECONDS)  # what demands nothing goes sooner
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
             before = _Observation(ledger, place, version, team, now, now, {})
         is_same = before.team == team and before.ledger.spec == ledger.spec

@@ -13,7 +13,7 @@ from policies.pods.pod import Metadata, View
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import plural
+from webhook.configuration.workload_kinds import WorkloadKinds, plural
 from webhook.workloads.gangs import GangSource, controller_of
 
 log = logging.getLogger("gpu_admission.controller")
@@ -76,10 +76,7 @@ class Owners:
 
     def _found(self, namespace: str, reference: GangSource) -> Owner | None:
         kinds = self._configuration().workload_kinds
-        row = kinds.get(reference.type)
-        path = object_path(
-            namespace, reference.api_version, row.plural if row else plural(reference.kind), reference.name
-        )
+        path = object_path(kinds, namespace, reference.api_version, reference.kind, reference.name)
         metadata = _OBJECT.decode(self._api.get(path)).metadata
         if metadata.uid != reference.uid or metadata.deletion_timestamp:
             return None
@@ -90,8 +87,8 @@ class Owners:
         return self._found(namespace, owner) if owner.type == DEPLOYMENT else None
 
 
-def object_path(namespace: str, api_version: str, of_kind: str, name: str) -> str:
+def object_path(kinds: WorkloadKinds, namespace: str, api_version: str, kind: str, name: str) -> str:
     """Return the path of an object by its apiVersion. The API server takes any text as that of an owner: `v1?watch=true&`."""
     group, _, version = api_version.rpartition("/")
-    above = ("/apis", group, version) if group else ("/api", version)
-    return api_path(*above, "namespaces", namespace, of_kind, name)
+    above, row = ("/apis", group, version) if group else ("/api", version), kinds.get((group, kind))
+    return api_path(*above, "namespaces", namespace, row.plural if row else plural(kind), name)

@@ -125,8 +125,6 @@ class ReservationBatcher:
 
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
-        if self.no_quota.holds(namespace):
-            return NO_QUOTA
         requests: dict[DemandKey, ReservationRequest] = {}
         known, _ = self._known.get(self._store.place(namespace), (None, 0.0))
         if known is not None and (own := known.of(namespace)) is not None:
@@ -185,8 +183,6 @@ class ReservationBatcher:
 
         Where there is not room for NEARLY_FULL such requests, the ledger is read: another replica may have reserved the rest.
         """
-        if self.no_quota.holds(namespace):
-            return NO_QUOTA
         known, read_at = self._copies.get(self._store.place(namespace), (None, float("-inf")))
         found = known and known.of(namespace)
         is_read = found is None or found.ledger.used is None or self._clock() - read_at > COPY_SECONDS

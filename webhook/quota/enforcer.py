@@ -4,13 +4,14 @@ A review that meets a quota which was never counted waits for that, some 2 s, if
 """
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
+from math import inf
 from time import monotonic, sleep, time
 from typing import Protocol
 
 import msgspec
 
-from policies.quota.ledger.decide import Line, VerdictReason
+from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import RequestOf, ReservationBatcher
@@ -19,6 +20,8 @@ WAITING, WAITING_OF_NAMESPACE = 8, 4
 """Reviews that wait for a count, each in a thread. Of 32 threads, the others are for other reviews."""
 COUNTED_AGAIN = 0.1
 """Seconds between two reads of a ledger for which a review waits."""
+SOON, ANEW = 10.0, 60.0
+"""A count takes some 3 s. What is not counted SOON may never be, so for ANEW seconds no review waits for it."""
 
 
 class NamespaceQuota(Protocol):
@@ -42,90 +45,103 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     """Whether a controller is alive, asked for at most so many seconds."""
     waiting: list[str] = []
     """The namespaces of the reviews that wait for a count."""
+    met: dict[str, float] = {}
+    """By namespace: when a review first met a quota that was never counted. It goes with the count."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
-        return ReviewQuota(self.batcher, namespace, deadline, dry_run, self.has_controller, self.waiting)
+        return ReviewQuota(self, namespace, deadline, dry_run)
 
 
 class ReviewQuota(msgspec.Struct, dict=True):
     """A `NamespaceQuota`."""
 
-    batcher: ReservationBatcher
+    enforcer: QuotaEnforcer
     namespace: str
     deadline: float
     dry_run: bool
-    has_controller: Callable[[float], bool]
-    waiting: list[str]
     found_none: bool = False
-    """Whether an object may be stored because there is no quota."""
+    """Whether an object is stored because there is no quota, and would be denied by one."""
 
     def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
         """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
-        if quota_request.is_free or self.batcher.no_quota.holds(self.namespace):
+        if quota_request.is_free or self.enforcer.batcher.no_quota.holds(self.namespace):
             return None
         try:
-            outcome = self._counted(self.batcher.copy, quota_request)
+            outcome = self._counted(self.enforcer.batcher.copy, quota_request)
         except LedgerError:
             return None  # the review of /validate says what is wrong
         verdict = outcome.verdict
-        fits = verdict is not None and verdict.reason is VerdictReason.RESERVED
-        must_wait = verdict is not None and (verdict.must_wait or (fits and quota_request.in_gang))
-        is_served = must_wait and self.has_controller(self.deadline - monotonic())
-        return outcome if is_served else None
+        must_wait = verdict and (verdict.must_wait or (outcome.is_reserved and quota_request.in_gang))
+        return outcome if must_wait and self._has_controller() else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.batcher.no_quota.holds(self.namespace):  # true of most namespaces
-            self.found_none = not (self.dry_run or quota_request.is_free)
-            self.batcher.metrics.decided("no quota", dry_run=self.dry_run)
+        counts = quota_request.is_enforced and not (self.dry_run or quota_request.is_free)
+        if self.enforcer.batcher.no_quota.holds(self.namespace):  # true of most namespaces
+            self.found_none = counts
+            self.enforcer.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
             return ReservationOutcome()
-        decide = self.batcher.try_out if self.dry_run else self.batcher.reserve
+        decide = self.enforcer.batcher.try_out if self.dry_run else self.enforcer.batcher.reserve
         try:
             outcome = self._counted(decide, quota_request)
-            is_behind = outcome.verdict is not None and outcome.verdict.reason is VerdictReason.OTHERS_WAIT
-            if is_behind and not self.has_controller(self.deadline - monotonic()):
-                request = msgspec.structs.replace(quota_request, line=Line.BEHIND_OWN)
-                outcome = decide(self.namespace, request.on, self.deadline)
+            if _is(outcome, VerdictReason.OTHERS_WAIT) and not self._has_controller():
+                outcome = decide(self.namespace, partial(quota_request.on, is_served=False), self.deadline)
         except LedgerError:
-            self.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
+            self.enforcer.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
-        self.batcher.metrics.decided(decided, dry_run=self.dry_run)
-        self.found_none = outcome.ledger is None and not self.dry_run
+        self.enforcer.batcher.metrics.decided(decided, dry_run=self.dry_run)
+        self.found_none = counts and outcome.ledger is None
         return outcome
 
     def still_holds(self) -> bool:
         """Whether the answer may be written now: no quota counts that the review did not find."""
-        return not self.found_none or self.batcher.no_quota.holds(self.namespace)
+        found_none, self.found_none = (
+            self.found_none,
+            False,
+        )  # unless the review is evaluated again and finds none
+        return not found_none or self.enforcer.batcher.no_quota.holds(self.namespace)
 
     def _counted(
         self, decide: Callable[[str, RequestOf, float], ReservationOutcome], quota_request: QuotaRequest
     ) -> ReservationOutcome:
         """Decide, at first or once the quota is counted. Raises LedgerError."""
         outcome = decide(self.namespace, quota_request.on, self.deadline)
-        is_full = len(self.waiting) >= WAITING or self.waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
-        if not _is_uncounted(outcome) or is_full or not self.has_controller(self.deadline - monotonic()):
-            return outcome
-        self.waiting.append(self.namespace)
-        try:
-            while _is_uncounted(outcome) and monotonic() + 2 * COUNTED_AGAIN < self.deadline:
-                sleep(COUNTED_AGAIN)
-                outcome = decide(self.namespace, quota_request.on, self.deadline)
-        finally:
-            self.waiting.remove(self.namespace)
+        if _is(outcome, VerdictReason.UNCOUNTED) and quota_request.is_enforced and self._may_wait():
+            self.enforcer.waiting.append(self.namespace)
+            try:
+                until = self.deadline - 2 * COUNTED_AGAIN
+                while _is(outcome, VerdictReason.UNCOUNTED) and monotonic() < until:
+                    sleep(COUNTED_AGAIN)
+                    outcome = decide(self.namespace, quota_request.on, self.deadline)
+            finally:
+                self.enforcer.waiting.remove(self.namespace)
+        if not _is(outcome, VerdictReason.UNCOUNTED):
+            self.enforcer.met.pop(self.namespace, None)
         return outcome
+
+    def _may_wait(self) -> bool:
+        """Whether a review may wait for a count: few others do, and it is likely to come."""
+        waiting, met, now = self.enforcer.waiting, self.enforcer.met, monotonic()
+        if now - met.get(self.namespace, -inf) > ANEW:
+            met[self.namespace] = now
+        is_full = len(waiting) >= WAITING or waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
+        return now - met.get(self.namespace, now) < SOON and not is_full and self._has_controller()
+
+    def _has_controller(self) -> bool:
+        return self.enforcer.has_controller(self.deadline - monotonic())
 
     def ledger(self) -> QuotaLedger | None:
         return self._ledger
 
     @cached_property
     def _ledger(self) -> QuotaLedger | None:
-        if self.batcher.no_quota.holds(self.namespace):
+        if self.enforcer.batcher.no_quota.holds(self.namespace):
             return None
         try:
-            ledger = self.batcher.ledger(self.namespace, self.deadline)
+            ledger = self.enforcer.batcher.ledger(self.namespace, self.deadline)
         except LedgerError:
             return None
         if ledger and ledger.spending and ledger.spending.end <= time() * 1000:
@@ -133,5 +149,5 @@ class ReviewQuota(msgspec.Struct, dict=True):
         return ledger
 
 
-def _is_uncounted(outcome: ReservationOutcome) -> bool:
-    return outcome.verdict is not None and outcome.verdict.reason is VerdictReason.UNCOUNTED
+def _is(outcome: ReservationOutcome, reason: VerdictReason) -> bool:
+    return outcome.verdict is not None and outcome.verdict.reason is reason

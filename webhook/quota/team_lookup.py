@@ -15,7 +15,7 @@ from webhook.cluster.objects import decode_metadata
 from webhook.quota.team_documents import decode_team, team_path
 
 LISTED_SECONDS = 0.5
-"""A list is at most so old, and of the epoch that is known (`NoQuota.version`)."""
+"""A list is at most so old, and of the epoch that is known (`NoQuota.epoch`)."""
 
 _PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 

@@ -84,9 +84,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
+    """The quota of a namespace; None if it is not to be asked."""
     answer_holds: Callable[[], bool] = lambda: True
     """Whether the answer may be written now. If not, it must be found again."""
-    """The quota of a namespace; None if it is not to be asked."""
     has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
     """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
@@ -341,18 +341,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def keep_gate(self, decision: Decision, pod: Pod) -> Decision:
         """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""
-        held = decision.policy.in_force(RULE_ID, self.now)
-        return _gated(decision, pod) if held is not None and held[1] is Mode.ENFORCE else decision
+        return decision if self.lets_wait(decision.policy) is None else _gated(decision, pod)
 
-    def lets_wait(self, policy: EffectivePolicy) -> bool:
-        """Whether pods that exceed the quota wait in line, instead of being denied."""
+    def lets_wait(self, policy: EffectivePolicy) -> bool | None:
+        """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
         held = policy.in_force(RULE_ID, self.now)
-        return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)
-
-    def denies(self, policy: EffectivePolicy) -> bool:
-        """Whether pods that exceed the quota are denied."""
-        held = policy.in_force(RULE_ID, self.now)
-        return held is not None and held[1] is Mode.ENFORCE and not queues(held[0].options)
+        return queues(held[0].options) if held is not None and held[1] is Mode.ENFORCE else None
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
@@ -363,6 +357,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             if quota is not None and held is not None:
                 binding, mode = held
                 options: Any = binding.options
+                request = replace(request, is_enforced=mode is Mode.ENFORCE)
                 answer: ReservationOutcome | LedgerError
                 try:
                     answer = outcome = quota.reserve(request)
@@ -375,7 +370,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     policy.namespace,
                     self.now,
                     partial(self._class_pins, policy),
-                    would_wait=self.queues is None and request.may_wait and self.lets_wait(policy),
+                    would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
                 )
                 decision = decision.with_findings(findings, mode)
         return replace(decision, request=request, reservation=outcome)

@@ -40,7 +40,7 @@ def review_pod(review: Review) -> ReviewResult:
     policy = review.policy()
     engine = evaluator.engine
     by_daemonset = made_by_daemonset(pod, request)
-    submitted, is_unwanted = pod, before is None and waits(pod) and evaluator.denies(policy)
+    submitted, is_unwanted = pod, before is None and waits(pod) and evaluator.lets_wait(policy) is False
     if is_unwanted and phase is Phase.MUTATE:
         pod = without_gate(pod)
     is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED

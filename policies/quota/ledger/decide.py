@@ -28,8 +28,6 @@ class Line(Enum):
 
     BEHIND = "behind"
     """It is denied while pods wait."""
-    BEHIND_OWN = "behind those of its namespace"
-    """The same, while no controller is alive that would start the others of its team."""
     JOINS = "joins"
     """The creation of a pod under our gate."""
     LIFTS = "lifts"
@@ -52,8 +50,10 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     line: Line = Line.BEHIND
     will_need: Vector = {}
     """The demand of a new pod under our gate once it starts."""
-    owner: str = ""
-    """Of an object that never waits: the controller that makes it again."""
+    owner: str | None = ""
+    """Of an object that never waits: the controller that makes it again. None: the object is admitted in any case."""
+    is_served: bool = True
+    """Whether a controller is alive that starts those in line. If not, only pods of its own namespace are before it."""
 
     @property
     def demand(self) -> Vector:
@@ -197,10 +197,9 @@ class _Batch:
             elif self._spent and not self._spent.isdisjoint((*request.demand, *request.will_need)):
                 reason = VerdictReason.BUDGET_SPENT
             elif request.line is Line.APART:
-                reason, shortfalls = self._reserve_apart(reservation, request.owner)
+                reason, shortfalls = self._reserve_apart(reservation, request)
             else:
-                is_closed = request.line is not Line.JOINS and self._waiting > 0
-                is_closed |= request.line is Line.BEHIND and self._passes_others(reservation)
+                is_closed = request.line is Line.BEHIND and self._passes_others(reservation, request)
                 reason, shortfalls = self._reserve(reservation, request.line, is_closed=is_closed)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
@@ -222,38 +221,33 @@ class _Batch:
         return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
 
     def _reserve_apart(
-        self, reservation: Reservation, owner: str
+        self, reservation: Reservation, request: ReservationRequest
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Reserve on what the controller holds for the mark, or what nobody lacks. Mark what has to wait for others."""
         needed = {key: amount for key, amount in reservation.demand.items() if key in self._ledger.limited}
-        key, lifts, reserved = mark_key(owner, needed), self._ledger.reservations.lifts, self._reserved
+        key, reserved = mark_key(request.owner or "", needed), self._reserved
+        lifts = self._ledger.reservations.lifts
         held = {lifts[key].id} - self.lifted if key in lifts else set[str]()
         if held:
             self._reserved = positive_difference(reserved, lifts[key].demand)
-        is_closed = not held and self._takes_scarce(reservation)
+        is_closed = not held and self._passes_others(reservation, request)
         reason, shortfalls = self._reserve(reservation, Line.APART, is_closed=is_closed)
         if reason is VerdictReason.RESERVED:
             self.lifted |= held
             self.marks = {each: mark for each, mark in self.marks.items() if each != key}
             return reason, shortfalls
         self._reserved = reserved
-        if (is_closed or key in self.marks) and not any(each.can_never_fit for each in shortfalls):
+        is_late = request.owner is not None and (is_closed or key in self.marks)
+        if is_late and not any(each.can_never_fit for each in shortfalls):
             self.marks = marked(self.marks, key, needed, self._now, self._space)
         return reason, shortfalls
-
-    def _takes_scarce(self, reservation: Reservation) -> bool:
-        """Whether it takes what the first pod in line lacks, in its namespace or its team."""
-        share, scarce = self._ledger.share, {*self._ledger.scarce}
-        if share is not None and share.scarce and not self._is_guaranteed(reservation, share):
-            scarce |= share.scarce
-        return not scarce.isdisjoint(reservation.demand)
 
     def _reserve(
         self, reservation: Reservation, line: Line, *, is_closed: bool
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         name = reservation.name or reservation.id
-        joins = line is Line.JOINS and name not in {*self._joining, *self._ledger.stored_names}
-        if joins and self._waiting >= self._ledger.max_waiting:
+        joins = line is Line.JOINS and name not in self._joining and name not in self._ledger.stored_names
+        if joins and self._waiting + len(self._ledger.marks) >= self._ledger.max_waiting:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
@@ -267,7 +261,8 @@ class _Batch:
 
     @property
     def _waiting(self) -> int:
-        return self._ledger.waiting + len(self._ledger.marks) + len(self._joining)
+        """The pods that wait, with those that are being created."""
+        return self._ledger.waiting + len(self._joining)
 
     def _closed(self, reservation: Reservation, *, is_closed: bool) -> VerdictReason | None:
         """Return why it may not have what is free."""
@@ -298,10 +293,17 @@ class _Batch:
         self.added[reservation.id] = taken_over
         return VerdictReason.RESERVED, ()
 
-    def _passes_others(self, reservation: Reservation) -> bool:
-        """Whether it takes from the team what pods of other namespaces wait for, and not only what its own is guaranteed."""
-        share = self._ledger.share
-        return share is not None and share.waiting > 0 and not self._is_guaranteed(reservation, share)
+    def _passes_others(self, reservation: Reservation, request: ReservationRequest) -> bool:
+        """Whether others go first: in its namespace, or in its team if it takes more than its own is guaranteed."""
+        own, demand, is_served = self._ledger, reservation.demand, request.is_served
+        share = own.share if is_served else None
+        if request.line is Line.APART:
+            is_behind = not demand.keys().isdisjoint(own.scarce if is_served or self._waiting else ())
+            passes = share is not None and not share.scarce.isdisjoint(demand)
+        else:
+            is_behind = self._waiting + len(own.marks) * is_served > 0
+            passes = share is not None and share.waiting > 0
+        return is_behind or (passes and share is not None and not self._is_guaranteed(reservation, share))
 
     def _is_guaranteed(self, reservation: Reservation, share: TeamShare) -> bool:
         held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))

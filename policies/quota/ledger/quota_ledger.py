@@ -241,9 +241,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return self.reservations.size + sum(mark.size for mark in self.marks.values())
 
     def without_late_marks(self, now: int) -> "QuotaLedger":
-        late = [key for key, mark in self.marks.items() if mark.is_late(now)]
-        marks = {key: mark for key, mark in self.marks.items() if key not in late}
-        return msgspec.structs.replace(self, marks=marks) if late else self
+        marks = {key: mark for key, mark in self.marks.items() if not mark.is_late(now)}
+        return msgspec.structs.replace(self, marks=marks) if len(marks) < len(self.marks) else self
 
     @property
     def pods_before(self) -> int:

@@ -44,9 +44,8 @@ class StoredObject(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A count of one namespace from consistent lists.
 
-    `used` is the sum over all listed objects, `waiting` the number of pods that wait.
-    `objects` has only the listed objects that have a reservation in the ledger, by
-    uid. A reservation whose object is missing there stays until a later count.
+    `used` is the sum over all listed objects, `waiting` the number of pods that wait. `objects` has only the listed objects that
+    have a reservation in the ledger, by uid. A reservation whose object is missing there stays until a later count.
 
     `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). `spending` is that of the ledger, advanced
     to the moment of the count, which is `at` in ms since 1970.

@@ -9,7 +9,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -41,14 +41,12 @@ class _Sums(msgspec.Struct, frozen=True):
         return self._with(other, operator.sub)
 
     def _with(self, other: "_Sums", combine: Callable[[Any, Any], Any]) -> "_Sums":
-        return _Sums(
-            {key: combine(amount, other.taken[key]) for key, amount in self.taken.items()},
-            {key: combine(number, other.lacking[key]) for key, number in self.lacking.items()},
-            {key: combine(number, other.scarce[key]) for key, number in self.scarce.items()},
-            combine(self.waiting, other.waiting),
-            combine(self.lifts_size, other.lifts_size),
-            combine(self.reserved_size, other.reserved_size),
-        )
+        def combined(mine: Any, others: Any) -> Any:
+            if isinstance(mine, Mapping):
+                return {key: combine(amount, others[key]) for key, amount in mine.items()}
+            return combine(mine, others)
+
+        return _Sums(*map(combined, astuple(self), astuple(other)))
 
 
 class TeamLedgers(msgspec.Struct, frozen=True, dict=True):

@@ -1,11 +1,13 @@
 """What a review learns of the quota of its namespace, and how often the ledger is read for it."""
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import msgspec
 
 from policies.quota.amounts import Vector
+from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import LedgerError, QuotaRequest, quota_request_for_pod
 from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, uid, view
@@ -15,6 +17,8 @@ from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.enforcer import (
+    ANEW,
+    SOON,
     WAITING,
     WAITING_OF_NAMESPACE,
     NamespaceQuota,
@@ -124,24 +128,28 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
 
 
 @cases(
-    ("own", "has_controller", "want"),
-    others_of_the_team_wait=(0, True, "others wait"),
-    and_nobody_would_start_them=(0, False, "reserved"),
-    its_own_pods_wait=(1, False, "others wait"),
+    ("own", "has_controller", "line", "want"),
+    others_of_the_team_wait=(0, True, Line.BEHIND, "others wait"),
+    and_nobody_would_start_them=(0, False, Line.BEHIND, "reserved"),
+    its_own_pods_wait=(1, False, Line.BEHIND, "others wait"),
+    one_that_never_waits=(0, True, Line.APART, "others wait"),
+    one_that_never_waits_and_nobody_would_start_them=(0, False, Line.APART, "reserved"),
 )
 def test_who_waits_in_other_namespaces_closes_this_one_while_a_controller_lives(
-    own: int, has_controller: bool, want: str
+    own: int, has_controller: bool, line: Line, want: str
 ) -> None:
     bench, ledger = Bench(gpus=8), team_ledger(USED, own={"gpus": 100}, waiting=3)
     before = bench.ledger.store.read(NAMESPACE, 1.0)
     assert before is not None
     catalogue = before.ledger.class_catalogue
-    in_line = msgspec.structs.replace(ledger, waiting=own, class_catalogue=catalogue)
+    assert ledger.share is not None
+    share = msgspec.structs.replace(ledger.share, scarce=frozenset({"gpus"}))
+    in_line = msgspec.structs.replace(ledger, waiting=own, class_catalogue=catalogue, share=share)
     found = msgspec.structs.replace(before, ledger=in_line)
     bench.store.read = lambda namespace, seconds: found  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
     enforcer = QuotaEnforcer(bench.batches, has_controller=lambda _seconds: has_controller)
     asked = view(pod(gpu_container()))
-    request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
+    request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration, line=line)
 
     outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=True).reserve(request)
 
@@ -203,7 +211,37 @@ def test_a_review_waits_for_the_first_count_of_its_quota(found: Any, reads: int,
 
     assert outcome.verdict is not None
     assert outcome.verdict.reason.value == want
-    assert quota.waiting == found.get("waiting", []), "its place is free again"
+    assert quota.enforcer.waiting == found.get("waiting", []), "its place is free again"
+
+
+@cases(
+    ("first_met", "waits"),
+    a_moment_ago=(-SOON + 5, True),
+    so_long_ago_that_it_may_never_be_counted=(-SOON, False),
+    so_long_ago_that_it_may_be_another_quota=(-ANEW - 1, True),
+)
+def test_no_review_waits_for_a_quota_that_may_never_be_counted(first_met: float, waits: bool) -> None:
+    """Such as that of the 501st namespace of a team."""
+    bench = Bench(gpus=8)
+    counted_after(bench, 2)
+    quota, request = asked(bench, met={NAMESPACE: monotonic() + first_met})
+
+    outcome = quota.reserve(request)
+
+    assert outcome.verdict is not None
+    assert outcome.verdict.reason.value == ("reserved" if waits else "uncounted")
+    assert (NAMESPACE in quota.enforcer.met) is not waits, "once it is counted, that is forgotten"
+
+
+def test_no_review_waits_for_a_count_where_the_quota_denies_nothing() -> None:
+    bench = Bench(gpus=8)
+    counted_after(bench, 2)
+    quota, request = asked(bench)
+
+    outcome = quota.reserve(msgspec.structs.replace(request, is_enforced=False))
+
+    assert outcome.verdict is not None
+    assert outcome.verdict.reason.value == "uncounted"
 
 
 def test_mutate_waits_too_so_that_a_pod_that_does_not_fit_gets_its_gate() -> None:
@@ -220,18 +258,24 @@ def test_mutate_waits_too_so_that_a_pod_that_does_not_fit_gets_its_gate() -> Non
 
 
 @cases(
-    ("dry_run", "quota_appears", "holds"),
-    no_quota=(False, False, True),
-    a_quota_appears=(False, True, False),
-    what_is_not_stored_needs_no_check=(True, True, True),
+    ("dry_run", "enforced", "quota_appears", "holds"),
+    no_quota=(False, True, False, True),
+    a_quota_appears=(False, True, True, False),
+    what_is_not_stored_needs_no_check=(True, True, True, True),
+    nor_does_what_no_quota_denies=(False, False, True, True),
 )
-def test_an_answer_by_no_quota_is_checked_again(dry_run: bool, quota_appears: bool, holds: bool) -> None:
+def test_an_answer_by_no_quota_is_checked_again(
+    dry_run: bool, enforced: bool, quota_appears: bool, holds: bool
+) -> None:
     bench = Bench(gpus=8)
     without_quota(bench)
     quota, request = asked(bench)
     quota.dry_run = dry_run
+    request = msgspec.structs.replace(request, is_enforced=enforced)
+    quota.reserve(request)
     quota.reserve(request)
     if quota_appears:
         bench.batches.no_quota._found.clear()
 
     assert quota.still_holds() is holds
+    assert quota.still_holds(), "the next evaluation says anew whether it found none"

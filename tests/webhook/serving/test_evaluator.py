@@ -37,9 +37,11 @@ class Quota:
 
     def __init__(self, *, reachable: bool = True) -> None:
         self.requests, self.reachable = 0, reachable
+        self.is_enforced = False
 
-    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:  # noqa: ARG002 - the signature of a quota
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         self.requests += 1
+        self.is_enforced = quota_request.is_enforced
         if not self.reachable:
             raise LedgerError("connection refused", transient=True)
         return ReservationOutcome()
@@ -78,6 +80,7 @@ def test_modes(mode: Mode, outcome: Outcome | None) -> None:
 
     assert evaluated(quota, policy(mode)) == ([(WANTS_QUOTA, outcome)] if outcome else [])
     assert quota.requests == (1 if outcome else 0)
+    assert quota.is_enforced is (mode is Mode.ENFORCE)
 
 
 @cases(

@@ -100,6 +100,6 @@ def test_one_that_cannot_be_read_is_unknown(tmp_path: Path, answer: Answer, left
 def test_one_that_does_not_come_is_given_up_in_time(tmp_path: Path) -> None:
     never = threading.Event()
     with running(tmp_path, lambda _request: Answer(stream=[], wait=never)) as (namespaces, _):
-        with pytest.raises(NamespaceUnknown, match="timed out"):
+        with pytest.raises(NamespaceUnknown, match="the API server did not answer in time"):
             namespaces.labels_of("slow", monotonic() + 0.3)
         never.set()

@@ -90,6 +90,13 @@ def test_what_the_first_in_line_lacks_is_closed(
     assert decided.ledger.held.get("gpus", 0) <= max(before.held.get("gpus", 0), before.hard["gpus"])
 
 
+def test_one_that_is_admitted_in_any_case_leaves_no_mark() -> None:
+    decided = decide(ledger(waiting=1, scarce=SHORT), [replace(apart("a"), owner=None)], now=NOW)
+
+    assert [each.reason for each in decided.verdicts] == [R.OTHERS_WAIT]
+    assert decided.ledger.marks == {}
+
+
 def test_what_is_held_for_a_mark_goes_to_the_object_and_the_mark_goes() -> None:
     after = decide(ledger(held(), marks=MARKED, used=3), [apart("a")], now=NOW).ledger
 
@@ -178,3 +185,22 @@ def test_what_the_head_of_a_team_lacks_is_closed_in_the_others(
         assert own is not None
         assert decide(own, [apart("a")], now=NOW).verdicts[0].reason is want
     assert ledgers.with_ledger("other", replace(other, scarce={})).share("own").scarce == frozenset()
+
+
+@cases(
+    ("own", "other", "line", "want"),
+    others_of_the_team=(ledger(), ledger(scarce={"gpus": True}), Line.APART, R.RESERVED),
+    its_own_pods=(ledger(waiting=1, scarce=SHORT), ledger(), Line.APART, R.OTHERS_WAIT),
+    only_a_mark=(ledger(marks=MARKED, scarce=SHORT), ledger(), Line.APART, R.RESERVED),
+    only_a_mark_before_a_pod_that_may_wait=(ledger(marks=MARKED, scarce=SHORT), ledger(), Line.BEHIND, R.RESERVED),
+)  # fmt: skip
+def test_without_a_controller_only_pods_of_its_namespace_are_before_it(
+    own: QuotaLedger, other: QuotaLedger, line: Line, want: VerdictReason
+) -> None:
+    before, asked = team({}, own=own, other=other).of("own"), replace(apart("a"), line=line)
+    assert before is not None
+    assert decide(before, [asked], now=NOW).verdicts[0].reason is R.OTHERS_WAIT
+
+    decided = decide(before, [replace(asked, is_served=False)], now=NOW)
+
+    assert decided.verdicts[0].reason is want

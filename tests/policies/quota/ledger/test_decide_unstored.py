@@ -49,7 +49,7 @@ def in_team(own: QuotaLedger, other: QuotaLedger | None = None, guaranteed: int 
 
 
 def alone(uid: str) -> ReservationRequest:
-    return replace(behind(uid), line=Line.BEHIND_OWN)
+    return replace(behind(uid), is_served=False)
 
 
 @cases(
