@@ -46,7 +46,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@namespaces_option
+@namespaces_option()
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
