@@ -92,6 +92,8 @@ class MergedCollection(Generic[K]):
         self._deletions: deque[tuple[float, str, str]] = deque()
         self._reading: list[float] = []
         self._deleted_at: dict[int, float] = {}
+        self.changed_after = 0
+        """While `changed` is called: a revision at which the object was still as before."""
         self.missed = 0
         """Changes that a list showed and the watch had missed."""
 
@@ -165,6 +167,7 @@ class MergedCollection(Generic[K]):
                     self._remember_deleted(seen.item)
             if seen.version <= self._listed(seen.namespace).revision:
                 return
+            self.changed_after = seen.version - 1
             if deleted:
                 self._drop(seen.namespace, seen.key)
             else:
@@ -189,6 +192,9 @@ class MergedCollection(Generic[K]):
         shown = {seen.key: seen for seen in versions}
         with self.lock:
             before = self._listed(namespace)
+            # What a new watch has not shown may have changed at any time since the list before.
+            is_watched = before.revision >= self._watched_from
+            self.changed_after = max(before.revision, self._revision if is_watched else 0)
             self._lists[namespace] = before.newest(listed)
             if listed.revision < before.revision:
                 return  # a later list is merged already
@@ -203,7 +209,7 @@ class MergedCollection(Generic[K]):
                 if key not in self._deleted_at and seen.version > known.get(key, 0):
                     self._hold(seen)
                     missed += seen.version <= self._revision
-            if missed and before.revision >= self._watched_from:
+            if missed and is_watched:
                 self.missed += missed
                 log.warning("%s of %s: the watch had missed %d changes", self._name, namespace, missed)
 
