@@ -22,6 +22,7 @@ from webhook.controller.waiting_line import WaitingLine, _Ended
 
 HISTORIES, STEPS, NOW = 200, 60, 1_790_000_000_000
 GPU = {"gpus": Fraction(1)}
+POD = owned("web-0", "Deployment")
 
 
 class Controller:
@@ -59,13 +60,13 @@ class World:
         controller = self.controllers[number]
         if controller.shown < self.revision:
             controller.shown += 1
-            controller.line.ended(owned(str(controller.shown), "Deployment"), controller.shown - 1)
+            controller.line.ended(POD, controller.shown - 1)
 
     def list(self, number: int) -> None:
         """Show everything at once: when each pod ended is not known."""
         controller = self.controllers[number]
-        for each in self.unseen(controller):
-            controller.line.ended(owned(str(each), "Deployment"), controller.shown)
+        for _ in self.unseen(controller):
+            controller.line.ended(POD, controller.shown)
         controller.shown = self.revision
 
     def restart(self, number: int) -> None:
@@ -137,5 +138,4 @@ def test_credits_in_the_memory_of_a_process_are_added_twice(monkeypatch: pytest.
 
     monkeypatch.setattr(WaitingLine, "_ended_between", remembered)
     with pytest.raises(AssertionError):
-        for seed in range(HISTORIES):
-            run(seed)
+        [run(seed) for seed in range(HISTORIES)]
