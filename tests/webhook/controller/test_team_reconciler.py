@@ -107,6 +107,7 @@ def test_a_namespace_in_which_pods_wait_has_its_turn_with_any_other() -> None:
     def test(scene: Scene) -> None:
         line: Any = SimpleNamespace(
             has_waiting=lambda namespace: namespace == "nlp",
+            credited=lambda _namespace, _former, counted: counted,
             take_team_turn=take_turn,
             start=lambda namespace, uids: started.append((namespace, uids)),
         )
