@@ -126,8 +126,10 @@ def test_who_deletes_pods_before_a_change_of_leader_gains_nothing(
     for name in ("web-1", "web-2"):
         web.replica(name)
     web.comes_first()
-    for number in (3, 4, 5, 6):
+    for number in (3, 4, 5):
         web.replica(f"web-{number}")
+    time.sleep(1.1)
+    web.replica("web-6")
     web.change_quota({"hard": {"gpus": "0"}})
     assert eventually(lambda: not web.ledger_object().hard["gpus"])
     for number in range(3):
