@@ -62,6 +62,7 @@ TOGETHER = {
 }
 """Files that share a fixture which takes long to set up."""
 LONGEST = (
+    "tests/cluster/mixed/",
     "tests/cluster/neighbours/",
     "tests/cluster/deploy/",
     "tests/cluster/quota/",

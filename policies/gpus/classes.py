@@ -198,6 +198,11 @@ class ClassCatalogue:
         close = difflib.get_close_matches(word, names, n=1)
         return close[0] if close else None
 
+    def suggestion(self, word: str, before: str = "") -> str:
+        """Return "did you mean …?" with the nearest class or family, or "" if no name is near."""
+        nearest = self.nearest(word)
+        return f"{before}did you mean {nearest}?" if nearest else ""
+
     @cached_property
     def _named_by_label(self) -> dict[str, str]:
         """Classes and families by label values in lower case: people write what they see on nodes, such as `Tesla-T4`."""

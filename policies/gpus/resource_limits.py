@@ -33,9 +33,8 @@ def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) 
     """Yield (path, message) for every name that is not a resource, a class or a family."""
     for name in limits if isinstance(limits, Mapping) else ():
         if "/" not in name and name != ANY and not catalogue.resolve(name):
-            nearest = catalogue.nearest(name)
-            remedy = f': did you mean "{nearest}"?' if nearest else ""
-            yield f"{path}[{name}]", f"must be a resource, a class or a family{remedy}"
+            nearest = catalogue.suggestion(name, ": ")
+            yield f"{path}[{name}]", f"must be a resource, a class or a family{nearest}"
 
 
 def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:

@@ -336,12 +336,6 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
-def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:
-    """Return "did you mean …?" with the nearest class or family, or "" if no name is near."""
-    nearest = catalogue.nearest(word)
-    return f"{before}did you mean {nearest}?" if nearest else ""
-
-
 def few(names: Sequence[str]) -> str:
     listed = " or ".join(names[:NAMES_LISTED])
     return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed

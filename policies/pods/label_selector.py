@@ -42,6 +42,14 @@ def _compares(label: str, operator: str, value: str) -> bool:
     return difference > 0 if operator == "Gt" else difference < 0
 
 
+def label_problems(labels: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
+    for key, value in labels.items():
+        if not is_qualified_name(key):
+            yield f"{path}[{key}]", "must be a label key"
+        if not is_label_value(value):
+            yield f"{path}[{key}]", f'must be a label value, not "{value}"'
+
+
 class Requirement(Strict, frozen=True):
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -76,11 +84,7 @@ class LabelSelector(Strict, frozen=True):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the selector, sentence) for everything that the API server would refuse."""
-        for key, value in self.match_labels.items():
-            if not is_qualified_name(key):
-                yield f"matchLabels[{key}]", "must be a label key"
-            if not is_label_value(value):
-                yield f"matchLabels[{key}]", f'must be a label value, not "{value}"'
+        yield from label_problems(self.match_labels, "matchLabels")
         for index, requirement in enumerate(self.match_expressions):
             for field, sentence in requirement.problems():
                 yield f"matchExpressions[{index}].{field}", sentence

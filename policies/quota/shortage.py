@@ -133,8 +133,8 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     ),
     VerdictReason.NOT_STORED: (
         Reason.NOT_STORED,
-        "admitted pods of this namespace in the last 10 min that were never stored: it may have half of what is free in creation",
-        "request less, and find out what refuses them, such as a name that is taken, or a ResourceQuota",
+        "admitted some in the last 10 min that were never stored: now those in creation may take half of what is free",
+        "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota",
         "see `gpu-admission doctor`",
     ),
 }

@@ -35,7 +35,6 @@ from policies.placement.class_choice import (
     about_annotation,
     class_matches,
     few,
-    suggestion,
     warning,
 )
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
@@ -81,13 +80,13 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
         for path, glob in self._globs():
             if not any(class_matches(gpu_class, (glob,)) for gpu_class in catalogue):
-                yield path, f'"{glob}" matches no class{suggestion(glob, catalogue, ": ")}'
+                yield path, f'"{glob}" matches no class{catalogue.suggestion(glob, ": ")}'
         default = self.default
         named = catalogue.resolve(default) if default else ()
         if default and not named:
             yield (
                 "default",
-                f'must be a class or a family, not "{default}"{suggestion(default, catalogue, ": ")}',
+                f'must be a class or a family, not "{default}"{catalogue.suggestion(default, ": ")}',
             )
         elif default and not any(class_matches(gpu_class, self.allowed) for gpu_class in named):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'

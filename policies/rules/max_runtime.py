@@ -75,9 +75,7 @@ class MaxRuntimeOptions(RuleOptions, frozen=True):
     def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
         for name in self.by_class:
             if not catalogue.resolve(name):
-                nearest = catalogue.nearest(name)
-                remedy = f': did you mean "{nearest}"?' if nearest else ""
-                yield f"byClass[{name}]", f"must be a class or a family{remedy}"
+                yield f"byClass[{name}]", f"must be a class or a family{catalogue.suggestion(name, ': ')}"
 
     def of(self, pod: Pod, catalogue: ClassCatalogue) -> tuple[int | None, int | None]:
         """Return default and maximum in seconds, None if there is none. Of several possible classes the longest count."""

@@ -20,7 +20,7 @@ from policies.finding import Finding, Reason, Severity
 from policies.models.shapes import ModelPhase
 from policies.pods.annotations import MODEL_PHASE, SPOT, BadAnnotation
 from policies.pods.field_paths import annotation_path
-from policies.pods.names import is_label_value, is_qualified_name
+from policies.pods.label_selector import label_problems
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, PodSpec, Toleration
 from policies.pods.tolerations import toleration_problems
@@ -51,11 +51,7 @@ class SpotOptions(RuleOptions, frozen=True):
     def problems(self) -> Iterator[tuple[str, str]]:
         for index, toleration in enumerate(self.tolerations):
             yield from toleration_problems(toleration, f"tolerations[{index}]", key_is_required=True)
-        for key, value in self.node_selector.items():
-            if not is_qualified_name(key):
-                yield f"nodeSelector[{key}]", "must be a label key"
-            if not is_label_value(value):
-                yield f"nodeSelector[{key}]", f'must be a label value, not "{value}"'
+        yield from label_problems(self.node_selector, "nodeSelector")
         seconds = self.min_termination_seconds
         if seconds is not None and not 1 <= seconds <= LONGEST_GRACE_SECONDS:
             yield ("minTerminationSeconds", f"must be from 1 to {LONGEST_GRACE_SECONDS}, not {seconds}")

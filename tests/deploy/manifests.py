@@ -18,6 +18,7 @@ import yaml
 
 from tests.controlplane import ControlPlaneUnavailable, helm
 from tests.deploy import rule_files
+from tests.deploy.recording_rules import memory_expression, use_expression
 from webhook.configuration.loader import load_directory
 from webhook.prometheus import exporters
 
@@ -102,8 +103,8 @@ def recording_rules() -> str:
         "gpu-admission-use": (
             "${interval}",
             {
-                exporters.USE: exporters.use_expression(*filled_in),
-                exporters.MEMORY: exporters.memory_expression(*filled_in),
+                exporters.USE: use_expression(*filled_in),
+                exporters.MEMORY: memory_expression(*filled_in),
             },
         ),
         "gpu-admission-use-by-hour": (
@@ -114,7 +115,7 @@ def recording_rules() -> str:
             },
         ),
     }
-    lines = ["# Written by `make manifests` from webhook/prometheus/exporters.py.", "groups:"]
+    lines = ["# Written by `make manifests` from tests/deploy/recording_rules.py.", "groups:"]
     for name, (interval, rules) in groups.items():
         lines += [f"- name: {name}", f"  interval: {interval}", "  rules:"]
         for record, expression in rules.items():

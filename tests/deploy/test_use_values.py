@@ -5,6 +5,7 @@ import pytest
 from tests.cases import cases
 from tests.controlplane import helm
 from tests.deploy.manifests import arguments, of_kind, pods, rendered
+from tests.deploy.recording_rules import memory_expression, use_expression
 from webhook.prometheus import exporters
 
 pytestmark = pytest.mark.usefixtures("rendering")
@@ -45,8 +46,8 @@ def test_the_recording_rules_select_what_the_values_trust() -> None:
     use, by_hour = rule["spec"]["groups"]
     assert (use["interval"], by_hour["interval"]) == ("1m", "1h")
     assert {each["record"]: each["expr"] for each in use["rules"]} == {
-        exporters.USE: exporters.use_expression('job="a",namespace="b"', "1m"),
-        exporters.MEMORY: exporters.memory_expression('job="a",namespace="b"', "1m"),
+        exporters.USE: use_expression('job="a",namespace="b"', "1m"),
+        exporters.MEMORY: memory_expression('job="a",namespace="b"', "1m"),
     }
     assert {each["record"]: each["expr"] for each in by_hour["rules"]} == {
         exporters.USE_BY_HOUR: f'max_over_time({exporters.USE}{{job=""}}[1h])',

@@ -14,6 +14,7 @@ import urllib3
 
 from webhook.cluster import errors
 
+UNREADABLE = "a certificate, key or token of it cannot be used"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 RELOAD_SECONDS = 10.0
 """Rejected credentials are loaded again at most this often, in case the server rejects all of them."""
@@ -46,7 +47,7 @@ class Access:
         try:
             manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager
         except Exception as error:  # noqa: BLE001 - as in `load_access`
-            raise AccessError(f"{self.url}: {_said(error)}") from None
+            raise AccessError(f"{self.url}: {_said(error, UNREADABLE)}") from None
         return manager
 
     def authorization(self) -> str | None:
@@ -58,7 +59,9 @@ class Access:
             try:
                 token = self._configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:  # noqa: BLE001 - the package raises what its readers and exec plugins raise
-                raise errors.Unauthorized(f"the credentials cannot be read: {_said(error)}") from None
+                raise errors.Unauthorized(
+                    f"the credentials cannot be read: {_said(error, UNREADABLE)}"
+                ) from None
         text = str(token or "").strip()
         if not (text.isascii() and text.isprintable()):  # http.client would show it in its error
             raise errors.Unauthorized("the credentials cannot be read: the token must be one line of ASCII")
@@ -113,12 +116,12 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
     return Access(load)
 
 
-def _said(error: Exception) -> str:
+def _said(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
     """Return in one line what the package or the operating system says. What else is raised names only parts of the package."""
     from kubernetes.config import ConfigException  # noqa: PLC0415 - see `load_access`
 
-    if isinstance(error, ConfigException):
+    if isinstance(error, ConfigException) and "<" not in str(error):  # else it quotes an object of Python
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'a file that it names'}: {error.strerror}"
-    return "it cannot be read as one"
+    return otherwise

@@ -16,7 +16,7 @@ PORT = 7080
 
 
 @click.command()
-@namespaces_option
+@namespaces_option()
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port on {HOST}; 0 takes a free one."
 )

@@ -1,8 +1,6 @@
 """The log on standard error writes of each source one line a minute, and how many it left out."""
 
 import logging
-import threading
-from contextlib import nullcontext
 from math import inf
 from time import monotonic
 from traceback import walk_tb
@@ -28,14 +26,14 @@ class _Window(msgspec.Struct):
 class LimitedHandler(logging.StreamHandler[TextIO]):
     """Writes the first line of a source at once, and after a minute the last one that came in it, with the number of the others.
 
-    What a tenant repeats hides no line about another namespace, and no other error. Lines for debugging are not limited.
+    That is written with the next line of any source, or when the process ends. What a tenant repeats hides no line about another
+    namespace, and no other error. Lines for debugging are not limited.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__(stream)
         self._windows: dict[tuple[object, ...], _Window] = {}
         """By source; the one that began first is in front."""
-        self._timer = threading.Timer(SECONDS, self._end)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._write_ended(monotonic() - SECONDS)
@@ -44,15 +42,12 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             source = source[:-1]
         if window := self._windows.get(source):
             window.left_out, window.last = window.left_out + 1, record
-            if not self._timer.is_alive():  # also in a process that was forked
-                self._start_timer()
         else:
             if record.levelno > logging.DEBUG and record.name != GATHERED:
                 self._windows[source] = _Window(monotonic())
             super().emit(record)
 
     def close(self) -> None:
-        self._timer.cancel()
         self._write_ended(inf)
         super().close()
 
@@ -63,17 +58,6 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
                 self._windows[source] = _Window(monotonic())
                 window.last.left_out = window.left_out - 1
                 super().emit(window.last)
-
-    def _start_timer(self) -> None:
-        self._timer = threading.Timer(SECONDS, self._end)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _end(self) -> None:
-        with self.lock or nullcontext():
-            self._write_ended(monotonic() - SECONDS)
-            if any(window.last for window in self._windows.values()):
-                self._start_timer()
 
 
 def _source(record: logging.LogRecord) -> tuple[object, ...]:

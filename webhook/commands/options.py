@@ -49,10 +49,10 @@ class ClusterChoice(NamedTuple):
 
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
-        """Give a client of the cluster. If it, or its documents, cannot be used, the command ends with exit status 2."""
+        """Give a client of the cluster. If it, its documents or a Prometheus cannot be used, the command exits with 2."""
         try:
             yield ApiClient(load_access(*self))
-        except (AccessError, errors.ApiError, ConfigurationError) as error:
+        except (AccessError, errors.ApiError, ConfigurationError, PrometheusError) as error:
             fail(error)
 
 
@@ -117,6 +117,11 @@ def output_option(*formats: str) -> Callable[[F], F]:
     return click.option(
         "-o", "--output", type=click.Choice(formats), default=formats[0], help="Output format."
     )
+
+
+def namespaces_option(left_out: str = "all that you may read, else the context's") -> Callable[[F], F]:
+    text = f"A namespace, also several times; left out: {left_out}."
+    return click.option("-n", "--namespace", "namespaces", multiple=True, help=text)
 
 
 def prometheus_options(purpose: str) -> Callable[[Command], Command]:
@@ -250,12 +255,4 @@ prices_option = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="YAML with a currency and prices of GPU-hours: of classes, and a default.",
-)
-
-namespaces_option = click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    help="A namespace, also several times; left out: all that you may read, else the context's.",
 )

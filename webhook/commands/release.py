@@ -17,51 +17,27 @@ from policies.quota.waiting import GATE
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
-from webhook.cluster.objects import WEBHOOK_CONFIGURATION, ObjectMeta, decode_metadata
+from webhook.cluster.objects import (
+    WEBHOOK_CONFIGURATION,
+    WEBHOOK_CONFIGURATION_KINDS,
+    decode_metadata,
+    webhook_configuration_path,
+)
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
 from webhook.commands.output import FAILED, Screen, counted, end_with, fail, print_as
+from webhook.tools.stored_pod import StoredPod, decode_stored
 
 SECONDS = 30.0
 """For so long a pod is tried again: a replica of the webhook may not know yet that its policy is paused."""
 PAUSE = 1.0
 THREADS = 16
 PAUSE_FIRST = "pause the policies first: gpu-admission pause --for 1h --reason 'release the pods that wait'"
-CONFIGURATIONS = [
-    api_path("/apis/admissionregistration.k8s.io/v1", kind, WEBHOOK_CONFIGURATION)
-    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-]
-
-
-class _Gate(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    scheduling_gates: tuple[_Gate, ...] | None = None
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: _Spec = _Spec()
-
-    @property
-    def gate(self) -> int | None:
-        """The index of our gate. None if the pod does not have it."""
-        names = [gate.name for gate in self.spec.scheduling_gates or ()]
-        return names.index(GATE) if GATE in names else None
-
-    @property
-    def title(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class _Result(Enum):
     RELEASED = "released"
     PUT_BACK = "the webhook put the gate back"
     DENIED = "denied"
-
-
-_POD = msgspec.json.Decoder(_Pod)
 
 
 @click.command()
@@ -90,13 +66,13 @@ def release(
         end_with(["--uninstall needs --all"])
     try:
         api = ApiClient(load_access(*cluster))
-        for path in CONFIGURATIONS if uninstall else ():
-            _delete(api, path)
+        for kind in WEBHOOK_CONFIGURATION_KINDS if uninstall else ():
+            _delete(api, webhook_configuration_path(kind))
     except (AccessError, errors.ApiError) as error:
         fail(f"failed to delete the webhook configurations: {error}" if uninstall else error)
     try:
         path = api_path("/api/v1", "namespaces", namespace, "pods") if namespace else "/api/v1/pods"
-        waiting = [pod for pod in api.list(path, _POD.decode).items if pod.gate is not None]
+        waiting = [pod for pod in api.list(path, decode_stored).items if GATE in pod.gates]
     except errors.ApiError as error:
         fail(f"failed to list the pods: {error}")
     until = monotonic() + SECONDS
@@ -115,7 +91,7 @@ def _delete(api: ApiClient, path: str) -> None:
         return
 
 
-def _release_by(until: float, api: ApiClient, pod: _Pod) -> tuple[_Pod, _Result, str]:
+def _release_by(until: float, api: ApiClient, pod: StoredPod) -> tuple[StoredPod, _Result, str]:
     """Try until then to remove the gate, while the webhook puts it back."""
     result, text = _release(api, pod)
     while result is _Result.PUT_BACK and monotonic() < until:
@@ -124,25 +100,25 @@ def _release_by(until: float, api: ApiClient, pod: _Pod) -> tuple[_Pod, _Result,
     return pod, result, text
 
 
-def _release(api: ApiClient, pod: _Pod) -> tuple[_Result, str]:
+def _release(api: ApiClient, pod: StoredPod) -> tuple[_Result, str]:
     """Remove the gate from the pod as it is stored now. A pod that is gone, or has no gate any more, is released."""
     path = api_path("/api/v1", "namespaces", pod.metadata.namespace, "pods", pod.metadata.name)
     try:
-        stored = _POD.decode(api.get(path))
-        if stored.gate is None or stored.metadata.uid != pod.metadata.uid:
+        stored = decode_stored(api.get(path))
+        if GATE not in stored.gates or stored.metadata.uid != pod.metadata.uid:
             return _Result.RELEASED, ""
-        at = f"/spec/schedulingGates/{stored.gate}"
+        at = f"/spec/schedulingGates/{stored.gates.index(GATE)}"
         test = {"op": "test", "path": f"{at}/name", "value": GATE}
         patch = msgspec.json.encode([test, {"op": "remove", "path": at}])
-        changed = _POD.decode(api.patch(path, patch, content_type=JSON_PATCH))
+        changed = decode_stored(api.patch(path, patch, content_type=JSON_PATCH))
     except errors.NotFound:
         return _Result.RELEASED, ""
     except errors.ApiError as error:
         return _Result.DENIED, str(error)
-    return (_Result.RELEASED, "") if changed.gate is None else (_Result.PUT_BACK, PAUSE_FIRST)
+    return (_Result.RELEASED, "") if GATE not in changed.gates else (_Result.PUT_BACK, PAUSE_FIRST)
 
 
-def _print(screen: Screen, results: list[tuple[_Pod, _Result, str]]) -> None:
+def _print(screen: Screen, results: list[tuple[StoredPod, _Result, str]]) -> None:
     released = sum(result is _Result.RELEASED for _, result, _ in results)
     for pod, result, text in results:
         if result is not _Result.RELEASED:

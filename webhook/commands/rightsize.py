@@ -12,14 +12,15 @@ from webhook.commands.options import (
     Window,
     cluster_options,
     config_option,
+    namespaces_option,
     now_option,
     output_option,
     prices_option,
     prometheus_options,
 )
-from webhook.commands.output import Screen, end_with, fail, print_as
+from webhook.commands.output import Screen, end_with, print_as
 from webhook.configuration.loader import ConfigurationError
-from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.prometheus.client import Prometheus
 from webhook.tools.prices import Prices, money, read_prices
 from webhook.tools.rightsize.sizing import Size, Suggestion
 from webhook.tools.rightsize.workloads import IDLE, SizedWorkload, SizeReport, read_sizes
@@ -29,13 +30,7 @@ MAX_SHOWN = 40
 
 
 @click.command()
-@click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    help="A namespace, also several times; left out: the context's.",
-)
+@namespaces_option("the context's")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
 @click.option(
     "--window", type=Window(), default="14d", help="How far back peaks are read: days or hours, 14d or 36h."
@@ -78,8 +73,6 @@ def rightsize(
             )
     except ConfigurationError as error:
         end_with(error.problems, "; nothing was read")
-    except PrometheusError as error:
-        fail(error)
     print_as(output, document(report, priced), lambda screen: print_text(screen, report, priced))
 
 

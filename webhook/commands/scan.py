@@ -21,7 +21,7 @@ from webhook.commands.options import (
 )
 from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json, progress
 from webhook.configuration.loader import ConfigurationError
-from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.prometheus.client import Prometheus
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (
@@ -47,8 +47,6 @@ SEE = "see -o html or -o json"
 MAX_NAMESPACES = 20
 MAX_QUOTAS = 8
 MAX_SIZES = 5
-SIZE_HOURS = 14 * 24
-"""The window of peaks, as of `gpu-admission rightsize`."""
 STYLES = {Effect.REFUSED: "red", Effect.CHANGED: "", Effect.WARNED: "yellow", Effect.LOGGED: "dim"}
 TITLES = {
     Effect.REFUSED: "Would be refused",
@@ -97,12 +95,10 @@ def scan(
             report = scanning.report(with_trial=propose is not None)
             if prometheus is not None:
                 chosen = (namespace,) if namespace else ()
-                sizes = read_sizes(api, prometheus, now, hours=SIZE_HOURS, namespaces=chosen, config=config)
+                sizes = read_sizes(api, prometheus, now, namespaces=chosen, config=config)
                 report = msgspec.structs.replace(report, right_size=sizes)
         except ConfigurationError as error:
             end_with(error.problems, "; nothing was scanned")
-        except PrometheusError as error:
-            fail(error)
     if propose is not None:
         try:
             write(report.proposal, propose)

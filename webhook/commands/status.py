@@ -46,7 +46,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@namespaces_option
+@namespaces_option()
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
@@ -129,8 +129,8 @@ def _logged(
         found = denials_in_logs(logs, namespaces, moment, lines) if logs else None
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
-    if lines.foreign:
-        end_with(lines.foreign)
+    if lines.problems:
+        end_with(lines.problems)
     if lines.unreadable:
         echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
     return found

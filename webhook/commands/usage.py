@@ -90,11 +90,11 @@ def usage(
 ) -> None:
     """Add up GPU-hours from the audit logs of both processes.
 
-    A FILE may end in .gz; without any, standard input is read. A pod counts as long as it holds its quota: from its creation, or
-    from its start if it waited in line, to its end.
+    A FILE may be packed (gzip); without any, standard input is read. A pod counts as long as it holds its quota: from its
+    creation, or from its start if it waited in line, to its end.
 
-    Exit codes: 0; 1 if no line counts a pod, or a FILE has no line of an audit log; 2 if a FILE, the prices or Prometheus
-    cannot be read, or a class has no price.
+    Exit codes: 0; 1 if no line counts a pod, or a FILE has no line of an audit log, or is cut; 2 if a FILE, the prices or
+    Prometheus cannot be read, or a class has no price.
     """
     if since and until and until <= since:
         raise click.UsageError("--until must be later than --since")
@@ -134,7 +134,7 @@ def usage(
 def _end(lines: Counts, found: Usage) -> None:
     """End with an error if a total may be low, or zero, because something was not understood."""
     none = [] if found.counting else [f"{lines.lines:,} lines read, none counts a pod"]
-    if problems := [*lines.foreign, *none]:
+    if problems := [*lines.problems, *none]:
         print_errors(problems)
         sys.exit(FAILED)
 
@@ -197,7 +197,7 @@ def _document(
         "onlyAdmitted": found.only_admitted,
         "usageLines": found.counting,
         "otherVersionLines": found.older,
-        "notAuditLogs": lines.foreign,
+        "fileProblems": lines.problems,
         "log": found.coverage.log and _between(found.coverage.log),
         "gaps": [*map(_between, found.coverage.gaps)],
         "gapHours": found.coverage.gap_seconds / 3600,

@@ -388,8 +388,7 @@ def quota_problems(
     for at, names in ((("hard", "classes"), spec.hard.classes), (("budget", "byClass"), of_budget)):
         for name in names:
             if not catalogue.resolve(name):
-                near = catalogue.nearest(name)
-                message = "must be a GPU class or family" + (f"; did you mean {near}?" if near else "")
+                message = f"must be a GPU class or family{catalogue.suggestion(name, '; ')}"
                 yield Problem(("spec", *at, name), message), CLASS
     for name in spec.hard.resources:
         if resource_mapping.resource(name) is None:

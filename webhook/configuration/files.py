@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-LEADS_OUT = "is a link that leads out of the directory: name the file itself, if it is meant"
+LEADS_OUT = "is a link that leads out of the directory: name what it leads to, if that is meant"
 MARK = b"\xef\xbb\xbf"
 """Of UTF-8."""
 

@@ -120,12 +120,13 @@ class TeamReconciler:
                         # It left already: this finds where its ledger is now.
                         self._leave(place, namespace, outcomes)
                 due = [name for name in due if outcomes[name] is None]
+                known = {name: known[name] for name in due if name in known}
                 if stored is None:
                     return
                 if stored.team_ledgers.team != spec:  # it may have other dimensions
                     known, spec = {}, stored.team_ledgers.team
                 again = self._counted(stored.team_ledgers, due, known, former, outcomes, begun)
-                self._write(stored, known, outcomes)
+                self._write(stored, known, outcomes, has_turns=not again)
                 self._contended.discard(place)
             except LedgerConflict:
                 # Others write this object faster than the watch shows it, so it is read. What they did not change stays counted.
@@ -135,7 +136,6 @@ class TeamReconciler:
                 continue
             if not again:
                 return
-            due, known = again, {}
         outcomes.update(dict.fromkeys(due, CONTEND_AGAIN))
 
     def _counted(
@@ -173,15 +173,23 @@ class TeamReconciler:
         return again
 
     def _write(
-        self, stored: VersionedTeamLedgers, known: Mapping[str, _Known], outcomes: dict[str, Outcome]
+        self,
+        stored: VersionedTeamLedgers,
+        known: Mapping[str, _Known],
+        outcomes: dict[str, Outcome],
+        *,
+        has_turns: bool,
     ) -> None:
-        """Write the counts in one swap, each with what is held for its pods in line beside that of the others."""
+        """Write the counts in one swap, each with what is held for its pods in line beside that of the others.
+
+        `has_turns`: all are counted. Else pods would pass those of a namespace that is not.
+        """
         before = counted = after = stored.team_ledgers
         for namespace, (former, counting) in known.items():
             if not isinstance(counting.result, Refused):
                 ledger = self._quotas.line.credited(namespace, former, counting.result.ledger)
                 counted = counted.with_ledger(namespace, ledger)
-        turn = self._quotas.line.take_team_turn(counted, known)
+        turn = self._quotas.line.take_team_turn(counted, known if has_turns else ())
         for namespace, (former, _) in known.items():
             if is_news(former, turn.team_ledgers.ledgers[namespace]):
                 after = after.with_ledger(namespace, turn.team_ledgers.ledgers[namespace])
@@ -190,7 +198,8 @@ class TeamReconciler:
         for namespace, (former, counting) in known.items():
             self._quotas.written(namespace, former, counting)
             self._quotas.start(namespace, turn.lifts(namespace))
-            outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
+            if has_turns:
+                outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
 
     def _current(self, place: str, *, fresh: bool) -> VersionedTeamLedgers | None:
         """Return the object with the spec of its ClusterGPUQuota. None if there is neither.

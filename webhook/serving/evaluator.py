@@ -401,7 +401,7 @@ def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
         Finding, rule=RULE_ID, reason=Reason.UNWANTED_GATE, path="spec.schedulingGates", value=GATE
     )
     if phase is Phase.VALIDATE:
-        denial = found(message="must go: pods of this namespace do not wait in line for quota")
+        denial = found(message="must be omitted: pods of this namespace do not wait in line for quota")
         return decision.with_findings([denial], Mode.ENFORCE)
     removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
     change = Change(f"no schedulingGate {GATE}", (removal,), RULE_ID)

@@ -62,11 +62,11 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Counts(msgspec.Struct):
-    """The number of lines, how many of them were unreadable, and a sentence for each file that has no audit line."""
+    """The number of lines, how many of them were unreadable, and a sentence for each file that has no audit line, or is cut."""
 
     lines: int = 0
     unreadable: int = 0
-    foreign: list[str] = []
+    problems: list[str] = []
 
 
 _DECODE = msgspec.json.Decoder(AuditLine).decode
@@ -92,7 +92,7 @@ def audit_lines(
             elif not line.startswith(b"{"):
                 counts.unreadable += 1
         if not is_ours:
-            counts.foreign.append(f"{name}: {counts.lines - before:,} lines read, none is of an audit log")
+            counts.problems.append(f"{name}: {counts.lines - before:,} lines read, none is of an audit log")
 
 
 def _lines(name: str, counts: Counts) -> Iterator[bytes]:
@@ -105,7 +105,9 @@ def _lines(name: str, counts: Counts) -> Iterator[bytes]:
                 while not line.endswith(b"\n") and (line := stream.readline(LONGEST_LINE)):
                     pass
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        counts.unreadable += 1  # a truncated gzip file: the lines before count
+        counts.problems.append(
+            f"{name}: its packed data is cut or damaged: only what comes before that is read"
+        )
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), name) from None
 

@@ -32,14 +32,24 @@ def revision(plane: ControlPlane) -> int:
 def events(plane: ControlPlane, since: int) -> Iterator[Event]:
     """Yield what was stored after the revision `since` and until now, in order."""
     until = revision(plane)
+    if since < until:
+        for batch in batches(plane, since):
+            yield from (event for event in batch if event.revision <= until)
+            if batch and batch[-1].revision >= until:
+                return
+
+
+def batches(plane: ControlPlane, since: int) -> Iterator[list[Event]]:
+    """Yield what was stored after the revision `since`, and what is stored from now on, as etcd sends it."""
     request = {"key": _EVERY_KEY, "range_end": _EVERY_KEY, "start_revision": str(since + 1)}
     answer = Etcd(plane).call("/v3/watch", {"create_request": request}, Connection="close")
-    while since < until:
-        for event in json.loads(answer.readline())["result"].get("events", ()):
-            stored = event["kv"]
-            since = int(stored["mod_revision"])
-            if since <= until:
-                yield Event(since, b64decode(stored["key"]).decode(), _value(event))
+    while line := answer.readline():
+        yield [_event(each) for each in json.loads(line)["result"].get("events", ())]
+
+
+def _event(event: Any) -> Event:
+    stored = event["kv"]
+    return Event(int(stored["mod_revision"]), b64decode(stored["key"]).decode(), _value(event))
 
 
 def _value(event: Any) -> Any:

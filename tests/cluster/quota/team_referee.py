@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.cluster.quota.history import Event
-from tests.cluster.quota.referee import BUILT_IN, Cost, Referee, Replay, ledger_in
+from tests.cluster.quota.referee import BUILT_IN, Cost, Referee, Replay, WeightsOf, ledger_in
 
 TEAM_OBJECT = "clustergpuquota."
 _KEYS = re.compile(
@@ -47,14 +47,16 @@ class TeamReplay:
         return [(name, each) for name, seen in self.namespaces.items() for each in seen.unmapped_resources]
 
 
-def replay_teams(namespaces: Iterable[str], history: Iterable[Event]) -> TeamReplay:
+def replay_teams(
+    namespaces: Iterable[str], history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN
+) -> TeamReplay:
     """Count these namespaces, and the teams that they are in, anew at every revision."""
     wanted, events = set(namespaces), list(history)
     objects: dict[str, list[Event]] = {name: [] for name in wanted}
     for event in events:
         if (found := _KEYS.match(event.key)) and found["namespace"] in wanted:
             objects[found["namespace"]].append(event)
-    counts = {name: Referee(of, lambda _: BUILT_IN) for name, of in objects.items()}
+    counts = {name: Referee(of, weights_of) for name, of in objects.items()}
     referee = _TeamReferee(counts)
     for event in events:
         found = _KEYS.match(event.key)

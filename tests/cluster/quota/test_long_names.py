@@ -68,7 +68,7 @@ def test_long_names_of_owners_neither_freeze_a_quota_nor_fill_a_log(
 
 
 def lines(counted: Counting, team: Namespace) -> list[dict[str, Any]]:
-    return [line for line in counted.lines if line["namespace"] == team.name]
+    return [line for line in counted.lines if line.get("namespace") == team.name]
 
 
 def test_a_ledger_that_is_too_large_is_written_without_holders(quotas: ControlPlane) -> None:

@@ -10,7 +10,6 @@ from tests.cluster.waiting.line import Line
 HOSTILE = "a\x1b[2J\x9b31m\u202eb\u2028c\u200bd\x07\x7f\U000e0041"
 """ESC, CSI of C1, a mark of direction, a line separator, an invisible space, BEL, DEL and a tag."""
 GROUP = "/apis/gpu-admission.dev/v1alpha1"
-KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "main"}}
 
 
 def owned(name: str, gpus: int, **metadata: Any) -> dict[str, Any]:
@@ -68,12 +67,14 @@ def said(line: Line) -> list[tuple[str, str]]:
 
 def test_no_writer_passes_on_what_a_terminal_obeys(line: Line) -> None:
     in_force(line, {"gpus": "4"})
+    never_waits = owned("never-waits", 2)
+    never_waits["spec"]["nodeName"] = "n"
     answers = [
         line.create(owned("holder", 3)),
         line.create(owned("waiting", 2)),
         line.create(owned("never", 9)),
         line.create(owned("wrong", 1, annotations={"gpu-admission.dev/model-params": HOSTILE})),
-        line.create(owned("kueue", 2, **KUEUE)),
+        line.create(never_waits),
     ]
     assert [status for status, _ in answers] == [201, 201, 403, 403, 403], answers
     assert line.waits("waiting")

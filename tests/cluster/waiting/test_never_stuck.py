@@ -292,7 +292,8 @@ def test_a_pod_that_waits_is_bound_to_no_node(team: Team) -> None:
     answer = team.client.patch(team.path("pods", first), set_name, content_type=JSON_PATCH)
 
     assert (status, answer[0]) == (409, 422), (bound, answer)
-    assert team.ledger_object().used == {"gpus": Fraction(1)}
+    assert eventually(lambda: team.ledger_object().used == {"gpus": Fraction(1)})
+    assert team.waits(first)
 
 
 def test_hundreds_of_pods_start_when_the_rule_is_disabled(team: Team) -> None:

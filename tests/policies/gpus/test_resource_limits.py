@@ -78,7 +78,7 @@ def test_of_patterns_of_one_length_the_first_by_name_decides() -> None:
         [
             (
                 "maxPerPod[nvidia-a1000]",
-                'must be a resource, a class or a family: did you mean "nvidia-a100"?',
+                "must be a resource, a class or a family: did you mean nvidia-a100?",
             ),
             ("maxPerPod[what]", "must be a resource, a class or a family"),
         ],

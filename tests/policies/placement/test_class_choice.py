@@ -5,7 +5,7 @@ from typing import Any
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
-from policies.placement.class_choice import Choice, ClassSelection, choose, few, label_values, suggestion
+from policies.placement.class_choice import Choice, ClassSelection, choose, few, label_values
 from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
@@ -173,7 +173,7 @@ def test_classes_with_nodes(
 
 
 def test_what_may_be_meant() -> None:
-    assert [suggestion(word, CLASSES, "; ") for word in ("nvidia-t5", "zzz")] == [
+    assert [CLASSES.suggestion(word, "; ") for word in ("nvidia-t5", "zzz")] == [
         "; did you mean nvidia-t4?",
         "",
     ]

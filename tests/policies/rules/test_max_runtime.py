@@ -258,6 +258,6 @@ def test_classes_that_nobody_knows() -> None:
     options = MaxRuntimeOptions(by_class={"a100": Runtimes(), "nvidia-t4": Runtimes(), "tpu": Runtimes()})
 
     assert list(options.class_problems(CLASSES)) == [
-        ("byClass[a100]", 'must be a class or a family: did you mean "nvidia-a100"?'),
+        ("byClass[a100]", "must be a class or a family: did you mean nvidia-a100?"),
         ("byClass[tpu]", "must be a class or a family"),
     ]

@@ -115,6 +115,8 @@ SHAPES: dict[str, bytes] = {
     "members of wrong types": b"clusters: [3]\nusers: [[]]\ncontexts: [null]\ncurrent-context: a\nclasses: {a: [1]}\n",
     "wrong members": b"clusters: [{name: a, cluster: 3}]\nusers: [{name: a, user: x}]\n"
     b"contexts: [{name: a, context: []}]\ncurrent-context: a\n",
+    "a map for a name": b"clusters: [{name: b, cluster: {}}]\nusers: [{name: a, user: {}}]\n"
+    b"contexts: [{name: a, context: {cluster: {a: b}, user: a}}]\ncurrent-context: a\n",
     **{f"nested {name}": text for name, text in NESTED.items()},
 }  # fmt: skip
 

@@ -4,7 +4,6 @@ import io
 import logging
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,18 +100,17 @@ def test_two_defects_at_one_place_are_two_sources(log: Log) -> None:
     assert log.lines == ["ERROR gpu_admission.controller: ml: reconciliation failed"] * 2
 
 
-def test_what_was_left_out_comes_although_nothing_else_is_written(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_limit, "SECONDS", 0.05)
-    monkeypatch.setattr(log_limit, "monotonic", time.monotonic)
+def test_what_was_left_out_comes_with_the_line_of_another_source(log: Log) -> None:
     for number in range(3):
         gang(log, "ml", number)
+    log.now += 61
+    log.logger.error("lease")
 
-    deadline = time.monotonic() + 10
-    while log.stream.getvalue().count("\n") < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert log.lines[1].endswith("PodGroup 2: not found (and 1 more such lines since the one before)")
+    assert [line.partition(": ")[2] for line in log.lines] == [
+        "ml: the gang of PodGroup 0: not found",
+        "ml: the gang of PodGroup 2: not found (and 1 more such lines since the one before)",
+        "lease",
+    ]
 
 
 def test_what_was_left_out_comes_at_the_end(log: Log) -> None:

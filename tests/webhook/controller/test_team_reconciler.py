@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.reconcile import Refused
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
@@ -34,6 +35,8 @@ class Scene:
         self.controller = Controller(self.world, crashes=False)
         self.counted: list[str] = []
         self.fails: dict[str, Exception] = {}
+        self.refused: list[str] = []
+        """Namespaces whose next count is from lists that are too old."""
         self.during: list[Callable[[], object]] = []
         """What happens during the next counts, one after the other."""
         self._count = self.controller.quotas.count
@@ -51,6 +54,9 @@ class Scene:
             self.during.pop(0)()
         if namespace in self.fails:
             raise self.fails[namespace]
+        if namespace in self.refused:
+            self.refused.remove(namespace)
+            return Counting(cast(Any, None), Refused.OLDER)
         counted = self._count(namespace, ledger, begun)
         waiting = replace(counted.result.ledger, waiting=7)
         return Counting(counted.plan, replace(counted.result, ledger=waiting))
@@ -120,6 +126,31 @@ def test_a_namespace_in_which_pods_wait_has_its_turn_with_any_other() -> None:
     assert (turns, started) == ([["cv", "nlp"]], [("nlp", ("pod",))])
 
 
+def test_nobody_has_a_turn_beside_one_that_must_be_counted_again() -> None:
+    """As after another process counted by a later list: the pods of the others would pass its pods."""
+    turns: list[list[str]] = []
+
+    def take_turn(ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
+        turns.append(sorted(namespaces))
+        return TeamTurn(ledgers, {})
+
+    def test(scene: Scene) -> None:
+        line: Any = SimpleNamespace(
+            has_waiting=lambda namespace: namespace in {"cv", "nlp"},
+            take_team_turn=take_turn,
+            start=lambda *_: None,
+        )
+        quotas = scene.controller.quotas
+        quotas.line, quotas.enforces, quotas.refused = line, lambda _: True, lambda *_: Revisions(pods=1)
+        quotas.next = lambda *_: 300.0
+        scene.refused = ["nlp"]
+        assert scene.reconcile("cv") == {"cv": 300.0, "nlp": 300.0}
+        assert scene.waiting() == {"cv": 7, "nlp": 7, "prod": 0}
+
+    run(test)
+    assert [each for each in turns if each] == [["cv", "nlp"]]
+
+
 def test_what_others_did_not_change_meanwhile_is_not_counted_again() -> None:
     def test(scene: Scene) -> None:
         scene.during = [lambda: None, lambda: serve(scene.world, "pod", "cv", 1)]
@@ -129,6 +160,24 @@ def test_what_others_did_not_change_meanwhile_is_not_counted_again() -> None:
     assert scene.counted == [*NAMESPACES, "cv"]
     assert scene.world.admitted["cv"] == {"pod-0"}
     assert scene.writes == 2, "that of the replica, and the counts"
+
+
+def test_what_was_counted_of_a_namespace_that_left_meanwhile_does_not_come_back() -> None:
+    """As after a leader was stopped: another one moved the ledger, which would be decided on in two places."""
+
+    def leave(scene: Scene) -> None:
+        scene.world.belongs["cv"] = ""
+        other = Controller(scene.world, crashes=False)
+        for name in (PLACE, "cv"):
+            other.reconcile(name)
+        assert "cv" not in scene.team().ledgers
+
+    def test(scene: Scene) -> None:
+        scene.during = [lambda: leave(scene)]
+        scene.reconcile("cv")
+        assert sorted(scene.team().ledgers) == ["nlp", "prod"]
+
+    run(test)
 
 
 def test_who_writes_all_the_time_delays_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:

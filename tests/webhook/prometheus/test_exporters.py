@@ -8,17 +8,10 @@ import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
+from tests.deploy.recording_rules import memory_expression, use_expression
 from tests.prometheus import INTERVAL, Exporters, amd, dcgm, dcgm_slice, job, problems, prometheus
 from webhook.prometheus.client import Prometheus
-from webhook.prometheus.exporters import (
-    MEMORY,
-    MEMORY_BY_HOUR,
-    UNFORGED,
-    USE,
-    USE_BY_HOUR,
-    memory_expression,
-    use_expression,
-)
+from webhook.prometheus.exporters import MEMORY, MEMORY_BY_HOUR, UNFORGED, USE, USE_BY_HOUR
 
 pytestmark = pytest.mark.processes
 BY_JOB, BY_BOTH = 'job="dcgm"', 'job="dcgm",namespace="gpu-operator"'

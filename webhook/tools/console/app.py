@@ -230,8 +230,6 @@ class _Handler(WSGIRequestHandler):
 
 SIZES_SECONDS = 3600.0
 """Between two readings of peaks, of which Prometheus records one an hour."""
-SIZE_HOURS = 14 * 24
-"""The window of peaks, as of `gpu-admission rightsize`."""
 
 
 def console_server(
@@ -254,7 +252,7 @@ def console_server(
         return status
 
     def read_right_size(known: Prometheus) -> SizeReport:
-        return read_sizes(api, known, datetime.now(UTC), hours=SIZE_HOURS, namespaces=namespaces)
+        return read_sizes(api, known, datetime.now(UTC), namespaces=namespaces)
 
     sizes = Observer(partial(read_right_size, prometheus), pause=SIZES_SECONDS) if prometheus else None
     app = create_app(api, Observer(status_reader(read)), history, cluster=cluster, home=home, sizes=sizes)

@@ -27,6 +27,8 @@ from webhook.tools.rightsize.sizing import HOURS_OF_MONTH, WHOLE, Peaks, Size, S
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.status.permitted import Permitted
 
+WINDOW_HOURS = 14 * 24
+"""How far back peaks are read by default."""
 LEAST_HOURS = 24
 """Measured hours after which a peak counts: a day, in which most services have theirs."""
 LEAST_HOURS_TO_THE_END = 1
@@ -127,7 +129,7 @@ def read_sizes(
     prometheus: Prometheus,
     now: datetime,
     *,
-    hours: int,
+    hours: int = WINDOW_HOURS,
     namespaces: Sequence[str] = (),
     prices: Prices | None = None,
     config: Path | None = None,

@@ -23,7 +23,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import of_all
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
-from policies.pods.tolerations import describe_toleration, tolerates
+from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.policy import BUILT_IN_POLICY, DEFAULT, Labels
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
@@ -37,7 +37,7 @@ from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.doctor.checks.nodes import few, toleration_of, written_toleration
+from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
 from webhook.tools.scan.teams import HeldGPUs, proposed_teams
@@ -160,7 +160,7 @@ class Draft:
         if self._label_key != gpu_class.GPUClassOptions().label_key:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
         if self._tolerated:
-            rules[gpu_toleration.RULE.id]["tolerations"] = list(map(toleration_of, self._tolerated))
+            rules[gpu_toleration.RULE.id]["tolerations"] = list(map(_toleration, self._tolerated))
         built_in = (
             {"namespaces": list(each.namespaces), "reason": each.reason}
             for each in BUILT_IN_POLICY.spec.exemptions
@@ -191,7 +191,7 @@ class Draft:
             for taint, names in self._others.items():
                 yield (
                     f"{few(names)}: no pod gets a toleration of the taint {describe_toleration(taint)}. If all GPU pods may run "
-                    f"there, add {written_toleration(taint)} to gpu-toleration.tolerations."
+                    f"there, add {toleration_of(taint)} to gpu-toleration.tolerations."
                 )
 
 
@@ -203,6 +203,12 @@ def write(proposal: Proposal, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / name).open("x", encoding="utf-8") as file:
             file.write(text)
+
+
+def _toleration(taint: Toleration) -> dict[str, str]:
+    """Return the toleration of a taint as it is written. Exists would tolerate every value of the key: the pools of others."""
+    value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
+    return {"key": taint.key or "", **value, "effect": taint.effect or ""}
 
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:

@@ -19,12 +19,11 @@ from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
 from policies.quota.amounts import GPUS, Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import Teams
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.api import METADATA_LIST, ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.cluster.nodes import NODES
 from webhook.cluster.objects import decode_metadata, decode_owned, timestamp
@@ -74,21 +73,13 @@ class ClusterFacts:
     @cached_property
     def labels(self) -> dict[str, Labels]:
         """The labels of the namespaces that may be read."""
-        found: dict[str, Labels] = {}
-
-        def read(raw: bytes | msgspec.Raw) -> None:
-            metadata = decode_metadata(raw)
-            found[metadata.name] = metadata.sorted_labels
-
         if self._namespace:
-            path = api_path("/api/v1", "namespaces", self._namespace)
-            right = f"get namespaces/{self._namespace}"
-            self._attempt(right, lambda: read(self._api.get(path, accept=METADATA)))
-        else:
-            self._attempt(
-                "list namespaces", lambda: self._api.list("/api/v1/namespaces", read, accept=METADATA_LIST)
-            )
-        return found
+            read = partial(self._reader.labels_of, self._namespace)
+            labels = self._attempt(f"get namespaces/{self._namespace}", read)
+            return {} if labels is None else {self._namespace: labels}
+        read_all = partial(self._api.list, "/api/v1/namespaces", decode_metadata, accept=METADATA_LIST)
+        listed = self._attempt("list namespaces", read_all)
+        return {each.name: each.sorted_labels for each in listed.items} if listed else {}
 
     @cached_property
     def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
@@ -97,19 +88,14 @@ class ClusterFacts:
     @cached_property
     def quotas(self) -> dict[str, QuotaLedger] | None:
         """What the GPUQuotas of the cluster grant, by namespace; None where they may not be read."""
-        found: dict[str, QuotaSpec] = {}
-
-        def read(raw: msgspec.Raw) -> None:
-            record = decode_quota(raw)
-            if record is not None and record.spec is not None:
-                found[record.namespace] = record.spec
-
+        read = partial(self._api.list, QUOTAS.path(self._namespace), decode_quota)
         try:
-            path = QUOTAS.path(self._namespace)
-            is_read = self._attempt(f"list {PLURAL}.{GROUP}", lambda: bool(self._api.list(path, read)))
+            listed = self._attempt(f"list {PLURAL}.{GROUP}", read)
         except errors.NotFound:  # their kind is not installed
             return {}
-        return never_counted(found) if is_read else None
+        if listed is None:
+            return None
+        return never_counted({each.namespace: each.spec for each in listed.items if each.spec})
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}

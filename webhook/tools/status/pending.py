@@ -3,7 +3,6 @@
 A pod that waits in line for quota holds none, and is not among them.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -12,44 +11,20 @@ import msgspec
 
 from policies.finding import truncate
 from policies.placement.named_nodes import NodeIndex
-from policies.pods.pod import Named
 from policies.quota.amounts import Vector, total
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
-from webhook.controller.records import PODS, PodRecord, RecordReader
+from webhook.controller.records import PODS, RecordReader
 from webhook.tools.status.quotas import demand_of_pod
 from webhook.tools.status.summaries import PendingOwner
+from webhook.tools.stored_pod import StoredPod, decode_stored
 
 PENDING = {"fieldSelector": "status.phase=Pending"}
 PENDING_AFTER = timedelta(minutes=1)
 """A younger pod may just be starting."""
 LONGEST_REASON = 200
 NOT_CONSIDERED = "not considered by a scheduler yet"
-_ATTEMPTS = re.compile(r"[.,] (?:no new claims to deallocate|preemption:)")
-"""Where the scheduler's message goes on to what it tried in vain (`FitError` and `PostFilter` of v1.36)."""
-
-
-class _Condition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    scheduling_gates: tuple[Named, ...] | None = None
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-_POD = msgspec.json.Decoder(_Pod)
 
 
 def pending_owners(
@@ -72,7 +47,7 @@ def pending_owners(
             held = demand_of_pod(reader, pod, quotas[pod.namespace], nodes)
             if held:
                 owner = pod.namespace, pod.holder, bool(pod.node_name)
-                owners[owner].append((held, pod.since, _reason(pod, _POD.decode(raw))))
+                owners[owner].append((held, pod.since, _reason(decode_stored(raw))))
 
     api.list(PODS.path(namespace), read, query=PENDING)
     found = (
@@ -90,16 +65,9 @@ def pending_owners(
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-def _reason(record: PodRecord, pod: _Pod) -> str:
-    if record.node_name:
+def _reason(pod: StoredPod) -> str:
+    if pod.spec.node_name:
         return "on its node, and not started there yet"
-    if gates := pod.spec.scheduling_gates:
-        return truncate(f"scheduling gates: {', '.join(each.name for each in gates)}", LONGEST_REASON)
-    scheduled = (each for each in pod.status.conditions or () if each.type == "PodScheduled")
-    said = next((each.message for each in scheduled if each.status == "False"), "")
-    return truncate(no_node_words(said).partition("\n")[0], LONGEST_REASON) or NOT_CONSIDERED
-
-
-def no_node_words(message: str) -> str:
-    """Return why the scheduler found no node, by the message of PodScheduled, without what it tried in vain."""
-    return _ATTEMPTS.split(message)[0]
+    if pod.gates:
+        return truncate(f"scheduling gates: {', '.join(pod.gates)}", LONGEST_REASON)
+    return truncate(pod.unscheduled.partition("\n")[0], LONGEST_REASON) or NOT_CONSIDERED

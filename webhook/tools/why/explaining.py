@@ -35,9 +35,10 @@ from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status, stated_quota
 from webhook.tools.status.teams import stated_limits
+from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
-from webhook.tools.why.family import StoredPod, read_author, read_family
+from webhook.tools.why.family import read_author, read_family
 from webhook.tools.why.fit import classes_for, idle_owner, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events

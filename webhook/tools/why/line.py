@@ -10,8 +10,8 @@ from policies.quota.shortage import amounts_in_words
 from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import GATE
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
+from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, Source
-from webhook.tools.why.family import StoredPod
 from webhook.workloads.gangs import gang_source
 
 NAMED = 2

@@ -22,8 +22,8 @@ from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_e
 from webhook.tools.status.pending import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.summaries import DeniedOwner, Shown
+from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why.explanation import Answer
-from webhook.tools.why.family import StoredPod, decode_stored
 from webhook.tools.why.reasons import (
     FAILED_CREATE,
     REPLICA_FAILURE,

@@ -15,8 +15,8 @@ from policies.quota.demand import RULE_ID
 from policies.quota.ledger.team import team_title
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
-from webhook.tools.why.family import StoredPod
 
 MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"

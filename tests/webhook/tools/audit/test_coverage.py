@@ -186,7 +186,7 @@ def test_a_log_that_is_not_understood_is_no_zero(
     assert "total" not in text.stdout
     found = json.loads(document.stdout)
     assert found["usageLines"] == 0
-    assert bool(found["notAuditLogs"]) == ("audit log" in problem)
+    assert bool(found["fileProblems"]) == ("audit log" in problem)
 
 
 @cases(

@@ -233,16 +233,20 @@ def test_packed_rotated_and_piped_logs_are_one_log(tmp_path: Path) -> None:
     assert (found["gpuHours"], found["lines"], found["openEnded"]) == (1.5, 3, 0)
 
 
-def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes_and_is_an_error(tmp_path: Path) -> None:
     lines = [count("released", str(number), 0, 60) for number in range(2000)]
     path = Path(written(tmp_path / "audit.jsonl", lines))
     packed = tmp_path / "audit.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes())[:-2000])
 
-    found = requested(str(packed))
+    result = CliRunner(env={"COLUMNS": None}).invoke(usage, ["-o", "json", str(packed)])
 
+    found, problem = (
+        json.loads(result.stdout),
+        f"{packed}: its packed data is cut or damaged: only what comes before that is read",
+    )
     assert 0 < Fraction(found["gpuHours"]) < 2000
-    assert found["unreadableLines"] >= 1
+    assert (result.exit_code, found["fileProblems"], result.stderr) == (1, [problem], f"error: {problem}\n")
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -50,6 +50,12 @@ def test_every_check_has_an_id_of_its_own() -> None:
     assert len(BY_ID) == len(CHECKS)
 
 
+def test_the_page_says_how_many_checks_there_are() -> None:
+    page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+
+    assert re.findall(r"`(\d+) checks, no findings`", page) == [str(len(CHECKS))]
+
+
 def lease(holder: str | None, renewed: str | None) -> dict[str, Any]:
     at = renewed and f"2027-01-31T{renewed}.000000Z"
     return {"spec": {"holderIdentity": holder, "renewTime": at, "leaseDurationSeconds": 5}}

@@ -136,8 +136,8 @@ def controller(
 
 USER = "system:serviceaccount:{}:{}"
 FOUND = (
-    "controller-user: Deployment/controller in {} runs as {}, and the webhook puts the gates of pods that wait back for all but "
-    "system:serviceaccount:gpu-admission:gpu-admission-controller"
+    "controller-user: Deployment/controller in {} must run as system:serviceaccount:gpu-admission:gpu-admission-controller: "
+    "the webhook puts back the gates that {} removes"
 )
 
 

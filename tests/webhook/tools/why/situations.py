@@ -7,7 +7,7 @@ import msgspec
 
 from tests.builders import JSON
 from webhook.tools.status.denials import ClusterEvent
-from webhook.tools.why.family import StoredPod
+from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.reasons import Situation
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)

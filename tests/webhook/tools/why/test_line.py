@@ -14,8 +14,8 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import situation
 from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, ShareStatus, WaitingPods
+from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Answer, Source
-from webhook.tools.why.family import StoredPod
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.reasons import answer_of
 

@@ -10,8 +10,8 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import event, pod, situation, unschedulable
 from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Answer, NodeFit, Source
-from webhook.tools.why.family import StoredPod
 from webhook.tools.why.reasons import answer_of, observed_events
 
 NO_GPU = Finding(

@@ -13,7 +13,7 @@ from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
-from policies.pods.tolerations import describe_toleration, tolerates
+from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
@@ -125,18 +125,8 @@ def _untolerated(
         has, its = ("has", "its") if len(nodes) == 1 else ("have", "their")
         text = describe_toleration(taint)
         message = f"{has} the taint {text}, which no policy and no class of {its} GPUs tolerates: GPU pods cannot run there"
-        remedy = f"add {written_toleration(taint)} to gpu-toleration.tolerations of a policy, or to the class"
+        remedy = f"add {toleration_of(taint)} to gpu-toleration.tolerations of a policy, or to the class"
         yield warning("taint-not-tolerated", _subject(nodes), message, remedy)
-
-
-def toleration_of(taint: Toleration) -> dict[str, str]:
-    """Return the toleration of a taint as it is written. Exists would tolerate every value of the key: the pools of others."""
-    value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
-    return {"key": taint.key or "", **value, "effect": taint.effect or ""}
-
-
-def written_toleration(taint: Toleration) -> str:
-    return "{" + ", ".join(f"{key}: {value}" for key, value in toleration_of(taint).items()) + "}"
 
 
 @doctor_check("class-labels", "Every named class has nodes, and they have its label", READ)

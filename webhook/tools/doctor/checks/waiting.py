@@ -6,37 +6,27 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from policies.pods.pod import decode_pod
 from policies.quota.amounts import exceeds, total
 from policies.quota.demand import RULE_ID
-from policies.quota.waiting import STARVED_SECONDS, waits
+from policies.quota.waiting import STARVED_SECONDS
 from policies.rule import Mode
-from webhook.cluster.objects import CONTROLLER, decode_metadata, service_account
+from webhook.cluster.objects import CONTROLLER, service_account
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import PlaceInLine, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.stored_pod import StoredPod, decode_stored
 
 CONTROLLERS = {"labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"}
 STARTED_WITHIN = timedelta(minutes=2)
 """A pod that nothing makes wait has started within this time, or nobody starts it."""
 
 
-class _Waiting(msgspec.Struct, frozen=True):
-    """A pod that waits, and since when."""
-
-    namespace: str
-    name: str
-    since: str | None
-
-
-def _waiting(raw: msgspec.Raw) -> _Waiting | None:
-    pod, metadata = decode_pod(raw), decode_metadata(raw)
-    if not waits(pod) or pod.is_terminal or pod.metadata is None or metadata.deletion_timestamp:
-        return None
-    return _Waiting(metadata.namespace, metadata.name, pod.metadata.creation_timestamp)
+def _waiting(raw: msgspec.Raw) -> StoredPod | None:
+    pod = decode_stored(raw)
+    return pod if pod.waits_in_line and not pod.has_ended else None
 
 
 @doctor_check(
@@ -46,17 +36,17 @@ def _waiting(raw: msgspec.Raw) -> _Waiting | None:
     Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
-    by_namespace: dict[str, list[_Waiting]] = defaultdict(list)
+    by_namespace: dict[str, list[StoredPod]] = defaultdict(list)
     for pod in cluster.decoded("/api/v1/pods", _waiting):
-        by_namespace[pod.namespace].append(pod)
+        by_namespace[pod.metadata.namespace].append(pod)
     if not by_namespace:
         return
     age = controller_age(cluster)
     if age is None or age > STARTED_WITHIN:
-        names = [f"{each.namespace}/{each.name}" for found in by_namespace.values() for each in found]
+        names = [each.title for found in by_namespace.values() for each in found]
         message = f"wait in line for quota ({few(names)}), and no controller leads that would start them"
         remedy = f"start the controller ({CONTROLLER}); in an emergency: gpu-admission pause, then gpu-admission release --all"
-        yield failure("waiting-without-controller", f"{len(names)} pods", message, remedy)
+        yield failure("waiting-without-controller", "pods", message, remedy)
         return
     quotas = {record.namespace: record for record in cluster.decoded(QUOTAS.path(), decode_quota)}
     for namespace, pods in sorted(by_namespace.items()):
@@ -78,26 +68,31 @@ def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
         if any(flag.startswith("--kubeconfig") for it in spec["containers"] for flag in it.get("args") or ()):
             user = "the user of its --kubeconfig"
         if user != expected:
-            message = f"runs as {user}, and the webhook puts the gates of pods that wait back for all but {expected}"
+            message = f"must run as {expected}: the webhook puts back the gates that {user} removes"
             remedy = f"run it in {own} with serviceAccountName: {CONTROLLER}, without --kubeconfig"
             yield failure("controller-user", f"Deployment/{name} in {namespace}", message, remedy)
 
 
 def _in_namespace(
-    cluster: InstalledCluster, namespace: str, pods: list[_Waiting], quota: QuotaRecord | None
+    cluster: InstalledCluster, namespace: str, pods: list[StoredPod], quota: QuotaRecord | None
 ) -> Iterator[Observation]:
     where = f"pods in {namespace}"
     log = f"see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n {namespace}"
     held = cluster.policy_of(namespace).in_force(RULE_ID, cluster.now)
     is_enforced = held is not None and held[0].options.mode is Mode.ENFORCE
     if quota is None or not is_enforced:
-        late = [each.name for each in pods if _age(cluster, each.since) > STARTED_WITHIN]
+        late = [
+            each.metadata.name
+            for each in pods
+            if _age(cluster, each.metadata.creation_timestamp) > STARTED_WITHIN
+        ]
         if late:
             reason = "no GPUQuota" if quota is None else "no policy that enforces its GPUQuota"
             message = f"wait in line for quota ({few(late)}), although the namespace has {reason}"
             yield failure("waiting-for-nothing", where, message, log)
     elif not cluster.lets_wait(namespace):
-        message = f"wait in line for quota ({few([each.name for each in pods])}), which no new pod does: onExceeded is Deny"
+        names = few([each.metadata.name for each in pods])
+        message = f"wait in line for quota ({names}), which no new pod does: onExceeded is Deny"
         remedy = f"wait: they start in order; to start them now: gpu-admission pause, then gpu-admission release -n {namespace}"
         yield warning("waiting-out-of-use", where, message, remedy)
     elif (first := _first(quota)) and _age(cluster, first.since) > timedelta(seconds=STARVED_SECONDS):

@@ -1,0 +1,163 @@
+"""Whether ledgers say what is stored, and admit no more than fits, by their own words: the second judge of amounts.
+
+The first one (`tests.cluster.quota.team_referee`) counts what is stored and promised anew. This one compares each row with the
+history at the revision that the row names, and then takes rows at their word.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.cluster.mixed.facts import Facts, Row, TeamRow, Write, used, waiting
+
+PER_HOUR = 3_600_000_000
+"""A budget's amounts are GPU-microseconds."""
+
+
+@dataclass
+class Amounts:
+    """`compared`: how often a row was compared with the history. `over`: writes that reserved more than was left."""
+
+    compared: int = 0
+    differ: list[str] = field(default_factory=list)
+    over: list[str] = field(default_factory=list)
+
+
+def judge(facts: Facts) -> Amounts:
+    seen, before = Amounts(), dict[str, Row]()
+    for write in facts.writes:
+        for name, row in write.rows.items():
+            if row.is_counted:
+                last = before.get(name)
+                _compare(facts, write, name, row, seen)
+                if last is not None and last.is_counted:
+                    seen.over += _over(write, name, last, row)
+        before |= write.rows
+    return seen
+
+
+def _compare(facts: Facts, write: Write, name: str, row: Row, seen: Amounts) -> None:
+    """Compare a row with the pods that were stored at its revision."""
+    space = facts.namespaces.get(name)
+    if space is None or not row.revision:
+        return
+    seen.compared += 1
+    stored = space.at(row.revision)
+    says, truth = (row.used, row.waiting), (used(stored), waiting(stored))
+    if says != truth:
+        seen.differ.append(
+            f"revision {write.revision}: {name} says {says} at {row.revision}, stored are {truth}"
+        )
+
+
+def _over(write: Write, name: str, before: Row, row: Row) -> Iterator[str]:
+    """Yield what this write reserves for the first time, beyond what is left."""
+    known = {(entry.uid, entry.lift != "") for entry in before.entries}
+    new = [entry for entry in row.entries if entry.gpus and (entry.uid, entry.lift != "") not in known]
+    if not new:
+        return
+    held = row.used + row.reserved()
+    if row.hard is not None and held > row.hard:
+        yield f"revision {write.revision}: {name} reserves {new}: {held} of {row.hard}"
+    team = write.team
+    if team is not None and team.hard is not None:
+        both = team.held()
+        together = sum(team.taken({**both, name: 0}).values()) - team.guaranteed.get(name, 0) + both[name]
+        if together > team.hard and both[name] > before.used + before.reserved():
+            yield f"revision {write.revision}: {name} reserves {new}: {together} of {team.hard} of {team.name}"
+
+
+def unreserved(facts: Facts) -> Iterator[str]:
+    """Yield the pods that began to hold quota under a counted ledger in which they never were.
+
+    Apart are those of a time in which the rule did not deny.
+    """
+    rows = {name: list(_rows(facts, name)) for name in facts.namespaces}
+    for name, space in facts.namespaces.items():
+        known, position, row = dict[str, int](), 0, Row({})
+        for before, after, revision, at in zip(
+            space.states, space.states[1:], space.revisions[1:], space.times[1:], strict=False
+        ):
+            while position < len(rows[name]) and rows[name][position][0] < revision:
+                row = rows[name][position][1]
+                known |= {entry.uid: entry.gpus for entry in row.entries if entry.gpus}
+                position += 1
+            if row.is_counted and not facts.is_warned(name, at):
+                yield from (
+                    f"revision {revision}: {name}/{pod.name} ({pod.gpus})"
+                    for uid, pod in after.items()
+                    if pod.holds and not (uid in before and before[uid].holds)
+                    if known.get(uid, 0) < pod.gpus
+                )
+
+
+def _rows(facts: Facts, name: str) -> Iterator[tuple[int, Row]]:
+    """Yield what decides for a namespace, from which revision on. Nothing decides once its ledger is gone."""
+    for write in facts.writes:
+        if name in write.rows:
+            yield write.revision, write.rows[name]
+        elif write.gone == name:
+            yield write.revision, Row({})
+
+
+def largest_excess(facts: Facts) -> dict[str, int]:
+    """Return by how much what a counted row says was above its limits at most; for the report."""
+    most: dict[str, int] = {}
+    for write in facts.writes:
+        for name, row in write.rows.items():
+            if row.is_counted and row.hard is not None:
+                most[name] = max(most.get(name, 0), row.used + row.reserved() - row.hard)
+        if write.team is not None and write.team.hard is not None:
+            excess = _sum(write.team) - write.team.hard
+            most[write.team.name] = max(most.get(write.team.name, 0), excess)
+    return {name: excess for name, excess in most.items() if excess}
+
+
+def _sum(team: TeamRow) -> int:
+    return sum(team.held().values())
+
+
+@dataclass(frozen=True)
+class Spent:
+    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history."""
+
+    seconds: float
+    spent: float
+    unknown: float
+    truth: float
+
+
+def gpu_seconds(facts: Facts, namespace: str, away: Sequence[tuple[float, float]] = ()) -> Spent | None:
+    """Return what the budget of a namespace came to, from its first row with one to the last.
+
+    Apart are counts of a time in which the API server was `away`: what changes then counts from when it is seen.
+    """
+    found = [
+        row.text["spending"]
+        for write in facts.writes
+        if (row := write.rows.get(namespace)) is not None and "spending" in row.text
+    ]
+    if not found or namespace not in facts.namespaces:
+        return None
+    sums = Spent(0.0, 0.0, 0.0, 0.0)
+    for first, last in pairwise(found):
+        begin, end = first["until"] / 1000, last["until"] / 1000
+        if end > begin and not any(since <= end and begin <= until for since, until in away):
+            spent, unknown = (
+                (last.get(key, {}).get("gpus", 0) - first.get(key, {}).get("gpus", 0)) * 3600 / PER_HOUR
+                for key in ("spent", "unknown")
+            )
+            truth = _integral(facts, namespace, begin, end)
+            sums = Spent(
+                sums.seconds + end - begin, sums.spent + spent, sums.unknown + unknown, sums.truth + truth
+            )
+    return sums
+
+
+def _integral(facts: Facts, namespace: str, begin: float, end: float) -> float:
+    steps = [*facts.namespaces[namespace].used_over_time]
+    ends = [at for at, _ in steps[1:]] + [end]
+    return sum(
+        gpus * max(0.0, min(until, end) - max(since, begin))
+        for (since, gpus), until in zip(steps, ends, strict=True)
+    )

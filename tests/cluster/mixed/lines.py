@@ -1,0 +1,427 @@
+"""Whether pods start in the order of docs/queue.md, gangs whole, and nobody is denied for somebody who does not wait.
+
+Each write of a controller that holds quota for pods is judged by the pods that were stored at the revision which its row names.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from tests.cluster.mixed.facts import Facts, Namespace, Pod, Pods, Row, TeamRow, Write
+
+CREDIT_SECONDS = 60.0
+
+
+class Unit(NamedTuple):
+    """What has one place in line. `continues`: the rest of a gang of which some pods have started."""
+
+    pods: tuple[Pod, ...]
+    size: int
+    continues: bool
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return not self.continues, min(pod.place for pod in self.pods)
+
+    @property
+    def since(self) -> str:
+        return min(pod.place[1] for pod in self.pods)
+
+    @property
+    def gpus(self) -> int:
+        return sum(pod.gpus for pod in self.pods)
+
+    def lacks(self, held: Iterable[str]) -> int:
+        known = set(held)
+        return sum(pod.gpus for pod in self.pods if pod.uid not in known)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pods[0].name}{f' and {len(self.pods) - 1} more' if self.pods[1:] else ''} ({self.gpus})"
+        )
+
+
+def units(facts: Facts, pods: Pods, lifts: Mapping[str, str], revision: int) -> list[Unit]:
+    """Return who waits, in line: each pod by itself, or the pods of a gang of which none has started."""
+    singles, gangs = list[Unit](), dict[str, list[Pod]]()
+    for pod in sorted((pod for pod in pods.values() if pod.is_in_line), key=lambda pod: pod.place):
+        if pod.owner in facts.gangs and not facts.is_orphan(pod.owner, revision):
+            gangs.setdefault(pod.owner, []).append(pod)
+        else:
+            singles.append(Unit((pod,), 1, continues=False))
+    for owner, members in gangs.items():
+        has_started = any(lifts.get(pod.uid) == "begun" for pod in members) or any(
+            (pod.holds and not pod.is_deleted) or pod.has_succeeded
+            for pod in pods.values()
+            if pod.owner == owner
+        )
+        if has_started:
+            singles += [Unit((pod,), 1, continues=pod.uid in lifts) for pod in members]
+        else:
+            size = facts.gangs[owner]
+            singles.append(Unit(tuple(members[:size]), size, continues=False))
+    return sorted(singles, key=lambda unit: unit.place)
+
+
+@dataclass
+class Place:
+    """The line of one namespace while quota is held for one unit after another. `held`: uids for which it is held already."""
+
+    units: list[Unit]
+    held: set[str]
+    hard: int | None
+    most: int | None
+    together: int
+    is_strict: bool
+    aside: set[str]
+    """Pods that may start or not: the removal of their gate was denied at some time, or they, or their Job, were just deleted."""
+
+    def head(self) -> Unit | None:
+        """Return the first unit that its own quota lets start, None if there is none or nobody may pass the first one."""
+        while self.units:
+            unit = self.units[0]
+            needed = unit.lacks(self.held)
+            if not needed or not self.can_start(unit):
+                self.units.pop(0)
+            elif self.hard is None or self.together + needed <= self.hard:
+                return unit
+            elif self.is_strict or unit.continues:
+                return None
+            else:
+                self.units.pop(0)
+        return None
+
+    def can_start(self, unit: Unit) -> bool:
+        is_denied = any(pod.has_other_gate or pod.uid in self.aside for pod in unit.pods)
+        is_complete = len(unit.pods) == unit.size
+        return not is_denied and is_complete and (self.most is None or unit.gpus <= self.most)
+
+    def hold(self, unit: Unit) -> None:
+        self.together += unit.lacks(self.held)
+        self.held |= {pod.uid for pod in unit.pods}
+        self.units.pop(0)
+
+
+def places(facts: Facts, write: Write, new: Mapping[str, set[str]]) -> dict[str, Place]:
+    """Return the lines of the namespaces of a write, as they were before the `new` pods were held for."""
+    found = {}
+    for name, row in write.rows.items():
+        if not row.is_counted or name not in facts.namespaces:
+            continue
+        unheld = new.get(name, set())
+        limits = [row.hard]
+        if (team := write.team) is not None and team.hard is not None:
+            limits.append(team.hard - sum(gpus for other, gpus in team.guaranteed.items() if other != name))
+        lifts = {uid: lift for uid, lift in row.lifts.items() if uid not in unheld}
+        pods, now = facts.namespaces[name].at(row.revision), facts.namespaces[name].at(write.revision)
+        leaving = {
+            uid
+            for uid, pod in pods.items()
+            if facts.is_orphan(pod.owner, write.revision) or not (uid in now and now[uid].is_in_line)
+        }
+        found[name] = Place(
+            units(facts, pods, lifts, write.revision),
+            set(lifts),
+            row.hard,
+            min((limit for limit in limits if limit is not None), default=None),
+            row.used + row.reserved(unheld),
+            facts.queue(name, write.revision)["order"] == "StrictFIFO",
+            (facts.denied | leaving) - unheld,
+        )
+    return found
+
+
+@dataclass
+class Order:
+    """`held`: for how many pods quota was held. `passed`: (write, namespace, pods that started too early, who was before)."""
+
+    held: int = 0
+    passed: list["Passed"] = field(default_factory=list)
+
+
+class Passed(NamedTuple):
+    write: Write
+    namespace: str
+    early: tuple[Pod, ...]
+    before: str
+
+    def __str__(self) -> str:
+        names = [pod.name for pod in self.early]
+        return f"revision {self.write.revision}: {self.namespace}: {names} before {self.before}"
+
+
+def order(facts: Facts) -> Order:
+    """Judge every write that holds quota for pods."""
+    seen, before = Order(), dict[str, Row]()
+    for write in facts.writes:
+        new = {
+            name: {uid for uid, lift in row.lifts.items() if lift == "held"} - before[name].lifts.keys()
+            for name, row in write.rows.items()
+            if name in before and before[name].is_counted and row.is_counted
+        }
+        before |= write.rows
+        if any(new.values()):
+            seen.held += sum(map(len, new.values()))
+            lines = places(facts, write, new)
+            first = {name: str(line.units[0]) if line.units else "nobody" for name, line in lines.items()}
+            wanted = _turn(write.team, lines)
+            lacking = {
+                name: [_name(facts, write, name, uid) for uid in uids - new.get(name, set())]
+                for name, uids in wanted.items()
+            }
+            words = f"{ {name: names for name, names in lacking.items() if names} } (first {first})"
+            for name, uids in new.items():
+                pods = facts.namespaces[name].at(write.rows[name].revision)
+                early = tuple(
+                    pods[uid]
+                    for uid in uids - wanted.get(name, set())
+                    if uid in pods and not facts.is_orphan(pods[uid].owner, write.revision)
+                )
+                if early:
+                    seen.passed.append(Passed(write, name, early, words))
+    return seen
+
+
+def _name(facts: Facts, write: Write, namespace: str, uid: str) -> str:
+    pod = facts.namespaces[namespace].at(write.rows[namespace].revision).get(uid)
+    return f"{pod.name}({pod.gpus})" if pod else uid
+
+
+def _turn(team: TeamRow | None, lines: Mapping[str, Place]) -> dict[str, set[str]]:
+    """Hold quota for one head after the other. Return the uids of their pods that lacked it, by namespace."""
+    wanted: dict[str, set[str]] = {name: set() for name in lines}
+    is_blocked, closed = False, set[str]()
+    while True:
+        heads = {name: head for name, line in lines.items() if name not in closed and (head := line.head())}
+        if not heads:
+            return wanted
+        taken = team.taken({**dict.fromkeys(team.guaranteed, 0), **_together(lines)}) if team else {}
+        name = min(heads, key=lambda each: _rank(team, lines, taken, each, heads[each]))
+        line, unit = lines[name], heads[name]
+        after = line.together + unit.lacks(line.held)
+        is_guaranteed = team is not None and after <= team.guaranteed.get(name, 0)
+        has_room = team is None or team.hard is None or sum(taken.values()) - taken[name] + after <= team.hard
+        if has_room and (is_guaranteed or not is_blocked):
+            wanted[name] |= {pod.uid for pod in unit.pods if pod.uid not in line.held}
+            line.hold(unit)
+        elif line.is_strict or unit.continues:
+            is_blocked = True
+            closed.add(name)
+        else:
+            line.units.pop(0)
+
+
+def _together(lines: Mapping[str, Place]) -> dict[str, int]:
+    return {name: line.together for name, line in lines.items()}
+
+
+def _rank(
+    team: TeamRow | None, lines: Mapping[str, Place], taken: Mapping[str, int], name: str, unit: Unit
+) -> tuple[object, ...]:
+    if team is None:
+        return ()
+    after, guaranteed = lines[name].together + unit.lacks(lines[name].held), team.guaranteed.get(name, 0)
+    is_guaranteed = after <= guaranteed
+    share = Fraction(0) if is_guaranteed else Fraction(taken[name] - guaranteed, team.hard or 1)
+    return not unit.continues, not is_guaranteed, share, unit.since, unit.pods[0].uid
+
+
+def unearned(facts: Facts, passed: Sequence[Passed]) -> list[Passed]:
+    """Return who passed others without a pod of the same owner, as large, that ended within 60 s before; each one serves once."""
+    ends = {name: list(_ends(space)) for name, space in facts.namespaces.items()}
+    found = []
+    for each in passed:
+        for pod in each.early:
+            earlier = [
+                end
+                for end in ends[each.namespace]
+                if end.owner == pod.owner != "" and end.gpus >= pod.gpus
+                if each.write.at - CREDIT_SECONDS - 1 <= end.at <= each.write.at
+            ]
+            if earlier:
+                ends[each.namespace].remove(min(earlier, key=lambda end: end.at))
+            else:
+                found.append(each._replace(early=(pod,)))
+    return found
+
+
+class End(NamedTuple):
+    owner: str
+    gpus: int
+    at: float
+
+
+def _ends(space: Namespace) -> Iterator[End]:
+    """Yield when pods that held quota ended, or began to be deleted."""
+    for before, after, at in zip(space.states, space.states[1:], space.times[1:], strict=False):
+        for uid, pod in before.items():
+            if pod.holds and (uid not in after or not after[uid].holds):
+                yield End(pod.owner, pod.gpus, at)
+
+
+class Spell(NamedTuple):
+    """From when on, and for how many seconds, something was so in a namespace that is to last for a moment only."""
+
+    namespace: str
+    began: float
+    seconds: float
+    what: str
+
+
+def halves(facts: Facts) -> Iterator[Spell]:
+    """Yield for each gang how long some of its pods waited while others had started. All of its pods waited once."""
+    for name, space in facts.namespaces.items():
+        waited = {uid for state in space.states for uid, pod in state.items() if pod.waits}
+        began: dict[str, float] = {}
+        for state, at in zip(space.states, space.times, strict=True):
+            half = set(_half_gangs(facts, state, waited))
+            for job in began.keys() - half:
+                yield Spell(name, began[job], at - began.pop(job), f"a part of gang {job} started")
+            for job in half:
+                began.setdefault(job, at)
+
+
+def _half_gangs(facts: Facts, pods: Pods, waited: set[str]) -> Iterator[str]:
+    by_job: dict[str, list[Pod]] = {}
+    for pod in pods.values():
+        if pod.owner in facts.gangs:
+            by_job.setdefault(pod.owner, []).append(pod)
+    for job, members in by_job.items():
+        is_half = any(pod.is_in_line for pod in members) and not all(pod.waits for pod in members)
+        if is_half and waited.issuperset(pod.uid for pod in members):
+            yield job
+
+
+def idle(facts: Facts) -> Iterator[Spell]:
+    """Yield how long quota was free for a pod whose turn it was, by what controllers wrote."""
+    began: dict[str, float] = {}
+    for write in facts.writes:
+        wanted = _turn(write.team, places(facts, write, {}))
+        for name in write.rows:
+            if wanted.get(name):
+                began.setdefault(name, write.at)
+            elif name in began:
+                yield Spell(
+                    name, began[name], write.at - began.pop(name), "quota is free for the first in line"
+                )
+
+
+def late(
+    facts: Facts, spells: Iterable[Spell], faults: Sequence[tuple[float, float]], seconds: float
+) -> list[Spell]:
+    """Return what lasted for longer than that, from the first count of its namespace on that came after a fault."""
+    found = []
+    for spell in spells:
+        limit = spell.began
+        for begin, end in sorted(faults):
+            if begin <= limit + seconds and end > limit:
+                counts = (
+                    write.at
+                    for write in facts.writes
+                    if write.at >= end
+                    if (row := write.rows.get(spell.namespace)) is not None and row.is_counted
+                )
+                limit = next(counts, end)
+        if spell.began + spell.seconds > limit + seconds:
+            found.append(spell)
+    return found
+
+
+class Denial(NamedTuple):
+    """The creation of a pod that was denied between these times: on account of pods that wait for `team`, if it has one."""
+
+    namespace: str
+    team: str
+    gpus: int
+    began: float
+    ended: float
+
+
+def unfounded(facts: Facts, denials: Iterable[Denial], lookback: "Lookback") -> list[Denial]:
+    """Return the denials in whose time no pod of another namespace waited for the team, though its own quota had room."""
+    found = []
+    for denial in denials:
+        writes = [
+            write for write in facts.writes if write.team is not None and write.team.name == denial.team
+        ]
+        since = lookback(denial.began)
+        last = [write for write in writes if write.at < since][-1:]
+        inside = [write for write in writes if since <= write.at <= denial.ended + 0.2]
+        if denial.team and not any(
+            _waits_for_team(facts, write, denial.namespace) for write in [*last, *inside]
+        ):
+            found.append(denial)
+    return found
+
+
+def broken_guarantees(facts: Facts, denials: Iterable[Denial], lookback: "Lookback") -> list[Denial]:
+    """Return the denials of pods that fitted the guarantee of their namespace beside all that it held at some time before."""
+    found = []
+    for denial in denials:
+        space = facts.namespaces.get(denial.namespace, Namespace())
+        counted = [at for at in _counts(facts, denial.namespace) if at < denial.began]
+        since, until = lookback(denial.began, counted[-1] if counted else 0.0), denial.ended
+        rows = [
+            (write.rows[denial.namespace], write.team.guaranteed.get(denial.namespace, 0))
+            for write in facts.writes
+            if write.team is not None and denial.namespace in write.rows and since <= write.at <= until
+        ]
+        if not rows:
+            continue
+        stored = {uid for state in space.states for uid in state}
+        in_flight = max(
+            sum(entry.gpus for entry in row.entries if entry.uid not in stored) for row, _ in rows
+        )
+        ends = [*space.times[1:], until]
+        states = [
+            state
+            for state, began, end in zip(space.states, space.times, ends, strict=True)
+            if end >= since and began <= until
+        ]
+        held = {uid: pod.gpus for state in states for uid, pod in state.items() if pod.holds}
+        if sum(held.values()) + in_flight + denial.gpus <= min(guaranteed for _, guaranteed in rows):
+            found.append(denial)
+    return found
+
+
+def _counts(facts: Facts, namespace: str) -> Iterator[float]:
+    """Yield when the pods of a namespace were counted anew."""
+    revision = 0
+    for write in facts.writes:
+        row = write.rows.get(namespace)
+        if row is not None and row.revision != revision:
+            revision = row.revision
+            yield write.at
+
+
+class Lookback:
+    """Returns how old what a ledger says may be at a time: two seconds, or since before a fault during which nobody counts."""
+
+    def __init__(self, faults: Sequence[tuple[float, float]], seconds: float = 2.5) -> None:
+        self._faults, self._seconds = faults, seconds
+
+    def __call__(self, at: float, counted: float | None = None) -> float:
+        """Return the time. `counted`: that of the last count, if it is known: after a fault, it takes some time."""
+        since = at - self._seconds
+        for begin, end in sorted(self._faults, reverse=True):
+            if begin <= at and since <= end:
+                since = min(since, begin - self._seconds)
+        if counted is not None and any(begin <= at and counted <= end for begin, end in self._faults):
+            since = min(since, counted - self._seconds)
+        return since
+
+
+def _waits_for_team(facts: Facts, write: Write, besides: str) -> bool:
+    """Whether a pod of another namespace waits that its own quota lets start, or nobody was counted."""
+    team, lines = write.team, places(facts, write, {})
+    if team is None or team.hard is None:
+        return False
+    for name, line in lines.items():
+        while name != besides and (head := line.head()) is not None:
+            held = {**dict.fromkeys(team.guaranteed, 0), **_together(lines)}
+            taken = team.taken(held)
+            if sum(taken.values()) - taken[name] + line.together + head.lacks(line.held) > team.hard:
+                return True
+            line.units.pop(0)
+    return False

@@ -1,0 +1,137 @@
+"""Stored pods, as far as they say why they do not run."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from policies.pods.pod import Metadata, Named, OwnerReference
+from policies.quota.waiting import GATE
+
+_ATTEMPTS = re.compile(r"[.,] (?:no new claims to deallocate|preemption:)")
+"""Where the scheduler's message goes on to what it tried in vain (`FitError` and `PostFilter` of v1.36)."""
+
+
+class _Metadata(Metadata, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    deletion_grace_period_seconds: int = 0
+
+    @property
+    def owner(self) -> OwnerReference | None:
+        """The controller, else the first owner."""
+        owners = self.owner_references or ()
+        return next((each for each in owners if each.controller), owners[0] if owners else None)
+
+    @property
+    def created(self) -> datetime | None:
+        return datetime.fromisoformat(self.creation_timestamp) if self.creation_timestamp else None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    state: dict[str, Any] | None = None
+    last_state: dict[str, Any] | None = None
+    restart_count: int = 0
+
+    @property
+    def waits_for(self) -> str:
+        """Why it waits on its node, and how it ended before: `container main: CrashLoopBackOff: …`; "" if it does not wait."""
+        waiting = (self.state or {}).get("waiting")
+        if waiting is None:
+            return ""
+        why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+        ended = ended_with(self.last_state)
+        after = f", after it exited with {ended} ({self.restart_count} restarts)" if ended else ""
+        return f"container {self.name}: {why}{after}"
+
+
+def ended_with(state: dict[str, Any] | None) -> str:
+    """Return how a container ended: `code 137, OOMKilled`; "" if it did not."""
+    ended = (state or {}).get("terminated")
+    return f"code {ended.get('exitCode')}, {ended.get('reason') or 'no reason'}" if ended else ""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    message: str = ""
+    conditions: tuple[dict[str, Any], ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[Named, ...] | None = None
+
+
+class StoredPod(msgspec.Struct, frozen=True):
+    """A stored pod, as far as it says why it does not run. Owners are read as this, too: their lists have metadata only."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def title(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None and not self.has_ended
+
+    @property
+    def is_running(self) -> bool:
+        return self.status.phase == "Running" and not self.is_terminating and not any(self.waiting)
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return tuple(gate.name for gate in self.spec.scheduling_gates or ())
+
+    @property
+    def waits_in_line(self) -> bool:
+        """Whether it waits in line for quota."""
+        return GATE in self.gates and not self.is_terminating
+
+    @property
+    def unscheduled(self) -> str:
+        """What the scheduler says of a pod that it finds no node for, "" of any other."""
+        if self.spec.node_name or self.waits_in_line:
+            return ""
+        found = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
+        said = next((each.get("message", "") for each in found if each["status"] == "False"), "")
+        return _ATTEMPTS.split(str(said))[0]
+
+    @property
+    def is_unconsidered(self) -> bool:
+        """Whether no scheduler has considered it yet, as while one of its ResourceClaims is not there."""
+        is_over = self.spec.node_name or self.is_terminating or self.status.phase != "Pending"
+        return not (is_over or self.gates or self.unscheduled)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Why its containers wait on their node."""
+        return tuple(filter(None, (each.waits_for for each in self._containers)))
+
+    @property
+    def failure(self) -> str:
+        """How the first container that failed ended: `container main exited with code 1, Error`; "" if none did."""
+        for each in self._containers:
+            ended = (each.state or {}).get("terminated")
+            if ended and ended.get("exitCode"):
+                return f"container {each.name} exited with {ended_with(each.state)}"
+        return ""
+
+    @property
+    def _containers(self) -> tuple[_ContainerStatus, ...]:
+        return (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
+
+
+decode_stored = msgspec.json.Decoder(StoredPod).decode
