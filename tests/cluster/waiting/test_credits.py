@@ -125,6 +125,7 @@ def test_who_deletes_pods_before_a_change_of_leader_gains_nothing(
     assert eventually(lambda: web.ledger_object().hard["gpus"] == 3)
     for name in ("web-1", "web-2"):
         web.replica(name)
+    assert web.starts("web-1", "web-2")
     web.comes_first()
     for number in (3, 4, 5):
         web.replica(f"web-{number}")

@@ -137,6 +137,7 @@ def test_nobody_has_a_turn_beside_one_that_must_be_counted_again() -> None:
     def test(scene: Scene) -> None:
         line: Any = SimpleNamespace(
             has_waiting=lambda namespace: namespace in {"cv", "nlp"},
+            credited=lambda _namespace, _former, counted: counted,
             take_team_turn=take_turn,
             start=lambda *_: None,
         )
