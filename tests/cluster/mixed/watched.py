@@ -65,7 +65,7 @@ def main() -> None:
         mode, seconds = sys.argv.pop(1), float(sys.argv.pop(1))
         if seconds:
             collection.DELETED_SECONDS = seconds
-            waiting_line.REPLACED_MS = int(1000 * seconds)
+            waiting_line.REPLACED_MS = int(1000 * seconds)  # type: ignore[attr-defined]
         if mode == "traced":
             tracemalloc.start()
         threading.Thread(target=watch, daemon=True).start()
