@@ -167,7 +167,7 @@ class MergedCollection(Generic[K]):
                     self._remember_deleted(seen.item)
             if seen.version <= self._listed(seen.namespace).revision:
                 return
-            self.changed_after = seen.version - 1
+            self._changes_after(self._listed(seen.namespace), seen.version - 1)
             if deleted:
                 self._drop(seen.namespace, seen.key)
             else:
@@ -192,9 +192,7 @@ class MergedCollection(Generic[K]):
         shown = {seen.key: seen for seen in versions}
         with self.lock:
             before = self._listed(namespace)
-            # What a new watch has not shown may have changed at any time since the list before.
-            is_watched = before.revision >= self._watched_from
-            self.changed_after = max(before.revision, self._revision if is_watched else 0)
+            self._changes_after(before, self._revision)
             self._lists[namespace] = before.newest(listed)
             if listed.revision < before.revision:
                 return  # a later list is merged already
@@ -209,7 +207,7 @@ class MergedCollection(Generic[K]):
                 if key not in self._deleted_at and seen.version > known.get(key, 0):
                     self._hold(seen)
                     missed += seen.version <= self._revision
-            if missed and is_watched:
+            if missed and before.revision >= self._watched_from:
                 self.missed += missed
                 log.warning("%s of %s: the watch had missed %d changes", self._name, namespace, missed)
 
@@ -226,6 +224,11 @@ class MergedCollection(Generic[K]):
 
     def _listed(self, namespace: str) -> Position:
         return self._lists.get(namespace, self._whole)
+
+    def _changes_after(self, listed: Position, watched: int) -> None:
+        # What a new watch has not shown may have changed at any time since the list before.
+        is_watched = listed.revision >= self._watched_from
+        self.changed_after = max(listed.revision, watched if is_watched else 0)
 
     def _hold(self, seen: ObjectVersion[K]) -> None:
         self._versions.setdefault(seen.namespace, {})[seen.key] = seen.version

@@ -127,3 +127,9 @@ def test_where_ledgers_are() -> None:
     path = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
     assert ledger_objects_path("gpu-admission") == path
     assert ledger_objects_path("gpu-admission", "team") == f"{path}/team"
+
+
+def test_a_ledger_of_before_has_no_credits() -> None:
+    text = SPEC % '"used":{"gpus":"1"}'
+    document = stored(LEDGER) | {"ledger": text}
+    assert decode_ledger_object(msgspec.json.encode(document)).ledger.credits == ()

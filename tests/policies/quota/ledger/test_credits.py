@@ -5,6 +5,11 @@ from fractions import Fraction
 import msgspec
 
 from policies.quota.ledger.credits import LIMIT, Credit, credited, owner_key
+from policies.quota.ledger.reservations import LIMIT as RESERVATIONS
+from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
+from tests.builders import quota_ledger
 from tests.cases import cases
 
 NOW = 1_790_000_000_000
@@ -54,3 +59,14 @@ def test_the_newest_ends_stay_within_the_room(ledgers: int, of_one: int, of_othe
     assert len(others) == of_others
     for each in ((found,), others):
         assert size(each) <= sum(one.size for one in each) <= room
+
+
+def test_each_namespace_of_a_full_team_can_reserve_beside_its_credits() -> None:
+    full = credited((), [ends(*range(100))], 500)
+    team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(1)})
+    ledgers = TeamLedgers(team, {str(number): quota_ledger(credits=full) for number in range(500)})
+
+    left = ledgers.limit("0", RESERVATIONS) - ledgers.ledgers["0"].size
+    name = f"pods/{'n' * 63}"
+    creation = Reservation("5f0c7a3e-1111-2222-3333-444455556666", DEMAND, name=name)
+    assert Reservations.of(creation).size <= left
