@@ -16,9 +16,10 @@ from policies.quota.ledger.decide import Line, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
-from policies.quota.line import Gang, Standing, Waiter, take_turn
+from policies.quota.line import Gang, Standing, Waiter
 from policies.quota.waiting import QueueSpec
 from tests.builders import listing, quota_ledger
+from tests.policies.quota.turns import take_turn
 from tests.test_model import INSTANCE, MAX_RUNS, WAITING, facts_of, run, written
 
 CATALOGUE = "c"

@@ -16,7 +16,6 @@ Words:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
 
@@ -24,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, exceeds, maximum, positive_difference, total
+from policies.quota.ledger.credits import Matching, match
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
 from policies.quota.waiting import QueueOrder, QueueSpec
@@ -35,8 +35,8 @@ LIFTS_LIMIT = LIMIT // 2
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
 
-    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `replaces`: it goes first, because a pod of its owner
-    that held as much ended lately.
+    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `owner` is that of its credits, or "". `replaces`: it
+    goes first, since a credit is matched with it.
     """
 
     uid: str
@@ -45,14 +45,8 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     gang: str = ""
     obstacle: "Standing | None" = None
+    owner: str = ""
     replaces: bool = False
-
-
-def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
-    """Yield the marks of the ledger as pods that wait since then."""
-    for key, mark in ledger.marks.items():
-        since = datetime.fromtimestamp(mark.since / 1000, UTC).isoformat(timespec="seconds")
-        yield Waiter(uid=key, demand=mark.demand, since=since.replace("+00:00", "Z"))
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -66,7 +60,7 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class InLine(msgspec.Struct, frozen=True):
-    """The pods of a namespace that wait, their gangs by key, and `spec.queue`.
+    """The pods of a namespace that wait, their gangs by key, `spec.queue`, and which credits let them go first.
 
     `kept` stays free for replacements that have not come yet.
     """
@@ -75,6 +69,28 @@ class InLine(msgspec.Struct, frozen=True):
     gangs: Mapping[str, Gang]
     queue: QueueSpec = QueueSpec()
     kept: Vector = {}
+    matching: Matching | None = None
+
+
+def line_up(
+    ledger: QuotaLedger,
+    waiters: Iterable[Waiter],
+    gangs: Mapping[str, Gang],
+    queue: QueueSpec,
+    now: int,
+    *,
+    in_team: bool = False,
+) -> InLine:
+    """Return the pods with those that replace others. `now` is in ms since 1970.
+
+    In a team only those of owners that keep their pods: a Job with many pods would keep other namespaces from its quota.
+    """
+    usable = [each for each in ledger.credits if queue.prefer_replacements and (each.keeps or not in_team)]
+    pods, lifts = tuple(waiters), ledger.reservations.lifts
+    matching = match(tuple(usable), (each for each in pods if each.uid not in lifts), now)
+    if matching.ends:
+        pods = tuple(replace(each, replaces=True) if each.uid in matching.ends else each for each in pods)
+    return InLine(pods, gangs, queue, matching.kept, matching)
 
 
 class Standing(Enum):
@@ -179,20 +195,13 @@ def _place(waiter: Waiter) -> tuple[object, ...]:
     return not waiter.replaces, -waiter.priority, waiter.since, waiter.uid
 
 
-def take_turn(
-    ledger: QuotaLedger,
-    waiters: Iterable[Waiter],
-    gangs: Mapping[str, Gang],
-    queue: QueueSpec,
-    starved_before: str = "",
-    kept: Vector | None = None,
-) -> Turn:
+def take_turn(ledger: QuotaLedger, in_line: InLine, starved_before: str = "") -> Turn:
     """Give back what cannot start now, and hold what the next pods in line need.
 
-    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. `kept` stays free for
-    replacements that have not come yet. The caller writes the ledger, then removes the gates.
+    `ledger` was just counted. `starved_before`: pods with an earlier creationTimestamp are not passed. The caller writes the
+    ledger, then removes the gates.
     """
-    line = NamespaceLine(ledger, InLine(tuple(waiters), gangs, queue, kept or {}), starved_before)
+    line = NamespaceLine(ledger, in_line, starved_before)
     while line.head is not None:
         line.hold()
     return line.turn()
@@ -300,7 +309,7 @@ class NamespaceLine:
         self.head: Head | None = None
         self.together = ledger.held
         """What the namespace holds."""
-        self.kept = in_line.kept
+        self.kept, self._matching = in_line.kept, in_line.matching
         self._queue, self._starved_before = in_line.queue, starved_before
         self._limit, self._space = limit, limit - Reservations.of(*ledger.reservations.lifts.values()).size
         self._unheld = _Unheld(ledger)
@@ -347,6 +356,7 @@ class NamespaceLine:
             reservations=reservations,
             waiting_for_team=self._waiting_for_team,
             scarce=self._scarce,
+            credits=self._matching.left(lifts) if self._matching else self.ledger.credits,
         )
         return Turn(ledger, lifts, self._places)
 

@@ -3,6 +3,7 @@
 A pod under the gate has no demand. The controller reserves its demand and then removes the gate (`policies.quota.line`).
 """
 
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
@@ -42,6 +43,11 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     max_waiting: int = MAX_WAITING
     hold: bool = False
     prefer_replacements: bool = True
+
+
+def creation_timestamp(at: int) -> str:
+    """Return a moment, in ms since 1970, as the creationTimestamp of what was created then."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def waits(pod: Pod) -> bool:

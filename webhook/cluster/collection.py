@@ -92,6 +92,8 @@ class MergedCollection(Generic[K]):
         self._deletions: deque[tuple[float, str, str]] = deque()
         self._reading: list[float] = []
         self._deleted_at: dict[int, float] = {}
+        self.changed_after = 0
+        """While `changed` is called: a revision at which the object was still as before."""
         self.missed = 0
         """Changes that a list showed and the watch had missed."""
 
@@ -165,6 +167,7 @@ class MergedCollection(Generic[K]):
                     self._remember_deleted(seen.item)
             if seen.version <= self._listed(seen.namespace).revision:
                 return
+            self._changes_after(self._listed(seen.namespace), seen.version - 1)
             if deleted:
                 self._drop(seen.namespace, seen.key)
             else:
@@ -189,6 +192,7 @@ class MergedCollection(Generic[K]):
         shown = {seen.key: seen for seen in versions}
         with self.lock:
             before = self._listed(namespace)
+            self._changes_after(before, self._revision)
             self._lists[namespace] = before.newest(listed)
             if listed.revision < before.revision:
                 return  # a later list is merged already
@@ -220,6 +224,11 @@ class MergedCollection(Generic[K]):
 
     def _listed(self, namespace: str) -> Position:
         return self._lists.get(namespace, self._whole)
+
+    def _changes_after(self, listed: Position, watched: int) -> None:
+        # What a new watch has not shown may have changed at any time since the list before.
+        is_watched = listed.revision >= self._watched_from
+        self.changed_after = max(listed.revision, watched if is_watched else 0)
 
     def _hold(self, seen: ObjectVersion[K]) -> None:
         self._versions.setdefault(seen.namespace, {})[seen.key] = seen.version

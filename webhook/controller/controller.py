@@ -16,6 +16,7 @@ from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError
 from policies.quota.waiting import QueueSpec
 from policies.rule import Mode
+from policies.rules.gpu_quota import queues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
@@ -53,7 +54,7 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, decode_quota
+from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, has_another_spec
 from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
@@ -164,6 +165,7 @@ class Controller:
             Owners(api, lambda: self._configuration),
             self._reports,
             self._queue_of,
+            partial(self._enforces, and_queues=True),
             self._queue.add,
         )
         # A TeamLookup of its own lists anew.
@@ -310,8 +312,8 @@ class Controller:
         spec = next((each.spec for each in self.quotas.items(namespace)), None)
         return spec.queue if spec else QueueSpec()
 
-    def _enforces(self, namespace: str) -> bool:
-        """Whether the rule gpu-quota denies anything in the namespace, or would without a pause."""
+    def _enforces(self, namespace: str, *, and_queues: bool = False) -> bool:
+        """Whether the rule gpu-quota denies anything in the namespace, or would without a pause; `and_queues`: lets pods wait."""
         policies = self._configuration.policies
         try:
             deadline = monotonic() + LABELS_SECONDS
@@ -322,7 +324,9 @@ class Controller:
             log.warning("%s: its labels, which select its policy: %s", namespace, error)
             return True
         held = policies.for_namespace(namespace, labels).in_force(RULE_ID, datetime.now(UTC))
-        return held is not None and held[0].options.mode is Mode.ENFORCE
+        if held is None or held[0].options.mode is not Mode.ENFORCE:
+            return False
+        return not and_queues or queues(held[0].options)
 
     def _namespace_changed(self, namespace: str) -> None:
         self.teams.namespace_changed(namespace)
@@ -334,7 +338,7 @@ class Controller:
             log.error("%s: %s", after.namespace, after.problem)
         if changed := after or before:
             self._statuses.changed(changed.namespace)
-            if _has_another_spec(before, after):
+            if has_another_spec(before, after):
                 self._queue.add(changed.namespace)
 
     def _group_of(self, name: str) -> str:
@@ -354,7 +358,7 @@ class Controller:
     def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
         if changed := after or before:
             self._team_statuses.changed(changed.name)
-            if _has_another_spec(before, after):
+            if has_another_spec(before, after):
                 self._queue.add(team_object_name(changed.name))
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
@@ -375,7 +379,7 @@ class Controller:
     def _ended(self, digest: str, holding: Holding) -> None:
         own = self.usage_cache.own
         if digest == own.digest:
-            self.line.ended(holding.record)
+            self.line.ended(holding.record, own.pods.changed_after)
         # Until our own counter has its first list, only an older one sees what ends.
         if self._usage is not None and (digest == own.digest or not own.synced):
             self._usage.released(holding)
@@ -440,8 +444,3 @@ class Controller:
         first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-
-
-def _has_another_spec(before: LimitsRecord | None, after: LimitsRecord | None) -> bool:
-    # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
-    return before is None or after is None or before.generation != after.generation

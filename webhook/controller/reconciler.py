@@ -17,16 +17,17 @@ from time import monotonic, sleep, time
 
 import msgspec
 
-from policies.quota.budget import is_news as is_spending_news
 from policies.quota.budget import next_change
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import (
+    SPENDING_MS,
     Reconciled,
     Refused,
     begin_transition,
     catalogue_version_to_count_by,
     initialise,
+    is_news,
     reconcile,
 )
 from policies.quota.line import Turn
@@ -62,8 +63,6 @@ GONE_BACK = (
 """A list that begins after the ledger was read is never older than the lists of its count, unless etcd was restored."""
 LINE_AGAIN = 30.0
 """Seconds until the next look at a line, for what no watch shows: the size of a gang, the end of a pause, a starved pod."""
-SPENDING_MS = 300_000
-"""What is spent of a budget is written so often at least. A write takes the API server some 2 ms."""
 SILENT_AGAIN = 30.0
 """Seconds until the next count of a budget while a watch is silent."""
 SOON = 0.05
@@ -131,7 +130,8 @@ class QuotaReconciler:
                 if isinstance(counting.result, Refused):
                     former = self.refused(namespace, counting, former, started)
                     continue
-                turn = self._take_turn(namespace, counting.result.ledger)
+                counted = self.line.credited(namespace, ledger_object.ledger, counting.result.ledger)
+                turn = self._take_turn(namespace, counted)
                 in_force = self._write(namespace, ledger_object, turn.ledger)
                 self.written(namespace, ledger_object.ledger, counting)
                 self.start(namespace, turn.lifts)
@@ -435,22 +435,6 @@ class QuotaReconciler:
             # Its own object has no limits, or not those of its team: it is counted when it joins the team.
             updated = msgspec.structs.replace(updated, used=None)
         return ledger_object if updated == ledger else self.swap(namespace, ledger_object, updated)
-
-
-def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
-    """Whether a count has to be written. Newer revisions alone need no write: they only must not go back."""
-    same = msgspec.structs.replace(after, revisions=before.revisions, share=before.share)
-    if not _is_spending_news(before, after):
-        same = msgspec.structs.replace(same, spending=before.spending)
-    return same != before
-
-
-def _is_spending_news(before: QuotaLedger, after: QuotaLedger) -> bool:
-    if after.budget is None or after.spending is None:
-        return after.spending != before.spending
-    return is_spending_news(
-        after.budget, before.spending, after.spending, every=SPENDING_MS, used=before.used or {}
-    )
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Refused
+from policies.quota.ledger.reconcile import Refused, is_news
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
@@ -25,7 +25,6 @@ from webhook.controller.reconciler import (
     SOON,
     Counting,
     QuotaReconciler,
-    is_news,
 )
 from webhook.controller.team_sizes import THE_SPEC
 from webhook.controller.teams import TeamMembership, desired_ledger
@@ -186,9 +185,10 @@ class TeamReconciler:
         `has_turns`: all are counted. Else pods would pass those of a namespace that is not.
         """
         before = counted = after = stored.team_ledgers
-        for namespace, (_, counting) in known.items():
+        for namespace, (former, counting) in known.items():
             if not isinstance(counting.result, Refused):
-                counted = counted.with_ledger(namespace, counting.result.ledger)
+                ledger = self._quotas.line.credited(namespace, former, counting.result.ledger)
+                counted = counted.with_ledger(namespace, ledger)
         turn = self._quotas.line.take_team_turn(counted, known if has_turns else ())
         for namespace, (former, _) in known.items():
             if is_news(former, turn.team_ledgers.ledgers[namespace]):

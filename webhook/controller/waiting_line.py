@@ -7,27 +7,27 @@ and patches the pods.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from itertools import islice
-from time import monotonic
+from time import monotonic, time
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.pods.pod import decode_pod
-from policies.quota.amounts import Vector, maximum, positive_difference, total
+from policies.quota.amounts import Vector, maximum
 from policies.quota.catalogue import CatalogueVersion
+from policies.quota.ledger.credits import REPLACED_MS, Credit, credited, holder_key, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, mark_waiters, take_turn
+from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, line_up, take_turn
 from policies.quota.team_line import TeamTurn, take_team_turn
-from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, waits
+from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, creation_timestamp, waits
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
-from webhook.cluster.objects import CONTROLLER, timestamp
+from webhook.cluster.objects import CONTROLLER
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
-from webhook.controller.owners import READING_SECONDS, Owner, Owners
+from webhook.controller.owners import KEEPING, READING_SECONDS, Owner, Owners
 from webhook.controller.records import CountedRecord, PodRecord
 from webhook.controller.usage_counter import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
@@ -36,11 +36,6 @@ log = logging.getLogger("gpu_admission.controller")
 
 LIFT_THREADS = 16
 LIFT_SECONDS = 10.0
-REPLACED_SECONDS = 60.0
-"""A pod goes first if a pod of its owner that held as much ended less than so long ago."""
-KEPT_SECONDS = 3.0
-"""For so long quota stays free for the pod that replaces one that ended. A StatefulSet creates it only then, within 0.1 s if
-the controllers of Kubernetes are not busy."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds for which a pod stands aside after the removal of its gate was denied; doubled with each further denial."""
 PUT_BACK = (
@@ -49,16 +44,15 @@ PUT_BACK = (
 )
 """`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
 MAX_ENDED = 1000
-"""Ended pods of one namespace that are remembered for their replacements."""
-MAX_COMPARED = 32
-"""Ended pods of its owner with which a pod is compared. All pods of a tenant may differ, and a comparison takes 0.01 ms."""
+"""Pods of one namespace that are remembered after their end, until a count has their credits."""
 
 
-class _Ended(msgspec.Struct, eq=False):
-    """A pod that ended, and when (monotonic)."""
+class _Ended(msgspec.Struct, frozen=True, eq=False):
+    """A pod that ended, when (ms since 1970), and a revision at which it had not."""
 
     pod: PodRecord
-    at: float
+    at: int
+    after: int
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -80,8 +74,8 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 class WaitingLine:
     """For any number of threads, but a turn of one namespace, or of the namespaces of a team, in one thread at a time.
 
-    `queue_of` returns `spec.queue` of the quota of a namespace. `again` is called with a namespace whose line should be looked
-    at again, and after how many seconds.
+    `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `again` is called
+    with a namespace whose line should be looked at again, and after how many seconds.
     """
 
     def __init__(
@@ -92,10 +86,11 @@ class WaitingLine:
         owners: Owners,
         reports: WaitingReports,
         queue_of: Callable[[str], QueueSpec],
+        queues: Callable[[str], bool],
         again: Callable[[str, float], object],
     ) -> None:
         self._api, self._usage_cache, self._gangs, self._owners = api, usage_cache, gangs, owners
-        self._reports, self._queue_of, self._again = reports, queue_of, again
+        self._reports, self._queue_of, self._queues, self._again = reports, queue_of, queues, again
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()
@@ -103,20 +98,53 @@ class WaitingLine:
         """By namespace: the uids and versions of the pods whose gates this process removed, until the watch shows it."""
         self._aside: dict[str, _Aside] = {}
         self._ended: dict[str, deque[_Ended]] = {}
-        self._replacing: dict[str, set[str]] = {}
-        """By namespace: the uids of the pods that replace one that ended, until they start."""
 
-    def ended(self, record: CountedRecord) -> None:
-        """Note that an object ended, so that a pod that replaces it goes first."""
+    def ended(self, record: CountedRecord, after: int) -> None:
+        """Note that an object ended after this revision, so that a pod that replaces it goes first."""
         if isinstance(record, PodRecord):
-            now = monotonic()
+            now = _now()
             with self._lock:
                 # The namespace of the last pod that ended is the last one.
                 ended = self._ended.pop(record.namespace, deque(maxlen=MAX_ENDED))
                 self._ended[record.namespace] = ended
-                ended.append(_Ended(record, now))
-                while self._ended[oldest := next(iter(self._ended))][-1].at < now - REPLACED_SECONDS:
+                ended.append(_Ended(record, now, after))
+                while self._ended[oldest := next(iter(self._ended))][-1].at < now - REPLACED_MS:
                     del self._ended[oldest]
+
+    def credited(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> QuotaLedger:
+        """Return a count with a credit for each pod whose end it is the first to count. `former` is the ledger as stored.
+
+        Of an earlier end the former count had the credit. This process may have been started since.
+        """
+        ended, in_team = self._ended_between(namespace, former, counted), counted.share is not None
+        if not ended or not self._queue_of(namespace).prefer_replacements:
+            return counted
+        demand_of = self._demand_of(counted)
+        if demand_of is None or not (self.has_waiting(namespace) or self._queues(namespace)):
+            return counted
+        # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
+        owner_of = self._owners_of(namespace)
+        added = [
+            Credit(owner_key(each.pod.holder, owner.uid), demand_of(each.pod), (each.at,), owner.keeps)
+            for each in ended
+            if (each.pod.owner and each.pod.owner.type in KEEPING) or not in_team
+            if (owner := owner_of(each.pod)) is not None
+        ]
+        ledgers = len(counted.share.taken) if counted.share else 1
+        return replace(counted, credits=credited(counted.credits, added, ledgers))
+
+    def _ended_between(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> list[_Ended]:
+        """Return the pods that ended since `former` was counted. What ended before is forgotten."""
+        counted_before, late = former.revisions.pods, _now() - REPLACED_MS
+        with self._lock:
+            ended = [
+                each
+                for each in self._ended.pop(namespace, ())
+                if each.after >= counted_before and each.at > late
+            ]
+            if ended:
+                self._ended[namespace] = deque(ended, MAX_ENDED)
+        return [each for each in ended if counted_before and each.after < counted.revisions.pods]
 
     def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn | None:
         """Return the ledger with what is held for the next pods in line; None if nobody waits, or it cannot be decided.
@@ -126,8 +154,7 @@ class WaitingLine:
         waiting = self._waiting(namespace, ledger, in_team=False)
         if waiting is None:
             return None
-        line = waiting.line
-        turn = take_turn(ledger, line.waiters, line.gangs, line.queue, _starved_before(), line.kept)
+        turn = take_turn(ledger, waiting.line, _starved_before())
         self._reports.turn(namespace, waiting.pods, waiting.demands, turn)
         return turn
 
@@ -136,11 +163,10 @@ class WaitingLine:
 
         `namespaces` were just counted. Others take no part, but quota is kept for the replacements of their pods.
         """
-        with self._lock:
-            ended = [each for each in self._ended if each in team_ledgers.ledgers]
+        with_credits = (name for name, ledger in team_ledgers.ledgers.items() if ledger.credits)
         found = {
             namespace: waiting
-            for namespace in {*namespaces, *(each for each in ended if not self.has_waiting(each))}
+            for namespace in {*namespaces, *(each for each in with_credits if not self.has_waiting(each))}
             if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
             is not None
         }
@@ -154,9 +180,7 @@ class WaitingLine:
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
         stored = self._usage_cache.own.waiting_pods(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
-        is_needed = (
-            pods or ledger.marks or ledger.reservations.lifts or (in_team and namespace in self._ended)
-        )
+        is_needed = pods or ledger.marks or ledger.credits or ledger.reservations.lifts
         if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
@@ -166,7 +190,7 @@ class WaitingLine:
         if demand_of is None:
             return None
         demands = {pod.uid: demand_of(pod) for pod in pods}
-        replacing = self._replacements(namespace, pods, demand_of, in_team=in_team)
+        owner_of = self._credited_owner(namespace, ledger)
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
             self._again(namespace, AGAIN_SECONDS)
@@ -178,13 +202,15 @@ class WaitingLine:
                 priority=pod.waiting.priority if pod.waiting else 0,
                 gang=keys.get(pod.uid, ""),
                 obstacle=self._obstacle(pod, gangs.get(keys.get(pod.uid, ""))),
-                replaces=pod.uid in replacing,
+                owner=owner_of(pod),
             )
             for pod in pods
         ]
         waiters += mark_waiters(ledger)
-        queue = self._queue_of(namespace)
-        return _Waiting(pods, demands, InLine(waiters, gangs, queue, self._kept(namespace, demand_of)))
+        line = line_up(ledger, waiters, gangs, self._queue_of(namespace), _now(), in_team=in_team)
+        if line.matching and line.matching.kept:
+            self._again(namespace, line.matching.kept_ms / 1000)
+        return _Waiting(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = lambda: True) -> None:
         """Remove the gates of these pods, in other threads, as long as `while_` is true."""
@@ -228,91 +254,20 @@ class WaitingLine:
 
         return demand_of
 
-    def _replacements(
-        self,
-        namespace: str,
-        waiting: Collection[PodRecord],
-        demand_of: Callable[[PodRecord], Vector],
-        *,
-        in_team: bool = False,
-    ) -> set[str]:
-        """Return the uids of the pods that replace one that ended lately, each at most one.
-
-        A pod replaces one of the same owner. In a team only those of controllers that keep their pods: a Job with many pods would
-        keep other namespaces from its quota.
-        """
-        if not self._queue_of(namespace).prefer_replacements:
-            return set()
-        with self._lock:
-            ended = self._ended.get(namespace, deque())
-            while ended and ended[0].at < monotonic() - REPLACED_SECONDS:
-                ended.popleft()
-            lately = list(ended)
-        found = self._replacing.get(namespace, set()).intersection(pod.uid for pod in waiting)
-        # The name is compared first, because an owner is read.
-        names = {pod.holder for pod in waiting if pod.uid not in found}
-        # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
-        owners = self._owners_of(namespace)
-        by_owner: dict[Owner, list[_Ended]] = {}
-        for each in lately:
-            owner = owners(each.pod) if each.pod.holder in names else None
-            if owner is not None and (owner.keeps or not in_team):
-                by_owner.setdefault(owner, []).append(each)
-        holders = {each.pod.holder for same in by_owner.values() for each in same}
-        replaced = (
-            (pod, owner)
-            for pod in waiting
-            if pod.uid not in found
-            and pod.holder in holders
-            and (owner := owners(pod)) is not None
-            and owner in by_owner
-        )
-        unmatched: set[tuple[Owner, int]] = set()
-        matched: list[_Ended] = []
-        for pod, owner in sorted(replaced, key=lambda each: (each[0].since, each[0].uid)):
-            same, kind = by_owner[owner], (owner, id(demand_of(pod)))
-            if kind in unmatched:
-                continue  # equal pods share their demand
-            compared = islice(same, MAX_COMPARED)
-            match = next((each for each in compared if _holds_less(pod, each.pod, demand_of)), None)
-            if match is None:
-                unmatched.add(kind)
-            else:
-                same.remove(match)
-                matched.append(match)
-                found.add(pod.uid)
-        if found:
-            self._replacing[namespace] = found
-        else:
-            self._replacing.pop(namespace, None)
-        self._forget_ended(namespace, matched)
-        return found
-
     def _owners_of(self, namespace: str) -> Callable[[PodRecord], Owner | None]:
         late = monotonic() + READING_SECONDS
         return lambda pod: self._owners.of(namespace, pod.owner, late)
 
-    def _forget_ended(self, namespace: str, replaced: Iterable[_Ended]) -> None:
-        with self._lock:
-            ended = self._ended.get(namespace, deque())
-            for each in replaced:
-                if each in ended:
-                    ended.remove(each)
-            if not ended:
-                self._ended.pop(namespace, None)
+    def _credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[PodRecord], str]:
+        """Return a function: of a pod, the owner of its credits, "" without one. Others are not read."""
+        holders = {each.holder for each in ledger.credits}
+        owner_of = self._owners_of(namespace)
 
-    def _kept(self, namespace: str, demand_of: Callable[[PodRecord], Vector]) -> Vector:
-        """Return what stays free for replacements that do not exist yet."""
-        if not self._queue_of(namespace).prefer_replacements:
-            return {}
-        since = monotonic() - KEPT_SECONDS
-        with self._lock:
-            ended = [each.pod for each in self._ended.get(namespace, ()) if each.at > since]
-        owners = self._owners_of(namespace)
-        replaced = [pod for pod in ended if (owner := owners(pod)) is not None and owner.keeps]
-        if replaced:
-            self._again(namespace, KEPT_SECONDS)
-        return total(map(demand_of, replaced))
+        def credited_owner(pod: PodRecord) -> str:
+            owner = owner_of(pod) if holders and holder_key(pod.holder) in holders else None
+            return owner_key(pod.holder, owner.uid) if owner else ""
+
+        return credited_owner
 
     def _known_gangs(
         self, namespace: str, waiting: Collection[PodRecord]
@@ -411,10 +366,16 @@ class WaitingLine:
         self._again(pod.namespace, 0.0)  # what is held for it goes to those behind it
 
 
+def _now() -> int:
+    """Return ms since 1970. Controllers exchange them, so this is no monotonic clock."""
+    return int(time() * 1000)
+
+
 def _starved_before() -> str:
-    return timestamp(datetime.now(UTC) - timedelta(seconds=STARVED_SECONDS))
+    return creation_timestamp(_now() - int(STARVED_SECONDS * 1000))
 
 
-def _holds_less(pod: PodRecord, other: PodRecord, demand_of: Callable[[PodRecord], Vector]) -> bool:
-    """Whether the pod needs no more than the other one."""
-    return not positive_difference(demand_of(pod), demand_of(other))
+def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
+    """Yield the marks of the ledger as pods that wait since then."""
+    for key, mark in ledger.marks.items():
+        yield Waiter(uid=key, demand=mark.demand, since=creation_timestamp(mark.since))

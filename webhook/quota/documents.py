@@ -230,6 +230,11 @@ class LimitsRecord(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.status.hard) and self.status.observed_generation < self.generation
 
 
+def has_another_spec(before: LimitsRecord | None, after: LimitsRecord | None) -> bool:
+    # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
+    return before is None or after is None or before.generation != after.generation
+
+
 class QuotaRecord(LimitsRecord, frozen=True, kw_only=True):
     """A decoded GPUQuota."""
 

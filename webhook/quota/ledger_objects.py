@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.credits import Credits
 from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
@@ -71,6 +72,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     unstored: tuple[int, int] = (0, 0)
     scarce: Mapping[str, bool] = {}
     marks: Marks = {}
+    credits: Credits = ()
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""

@@ -13,6 +13,7 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, Vector, total
 from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.credits import Credits
 from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import TeamShare
@@ -95,7 +96,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `unstored` is when a creation was first found that was never stored, and when the last one was, in ms since 1970.
 
     `scarce` has the dimensions that the first pod in line lacks, if nobody may pass it: true if the quota of the team lacks them.
-    `marks` are the places in line of objects that never wait under our gate.
+    `marks` are the places in line of objects that never wait under our gate. `credits` let pods go first in line.
 
     `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
 
@@ -114,6 +115,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     unstored: tuple[int, int] = (0, 0)
     scarce: Mapping[str, bool] = {}
     marks: Marks = {}
+    credits: Credits = ()
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -237,8 +239,9 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Characters of its reservations and marks."""
-        return self.reservations.size + sum(mark.size for mark in self.marks.values())
+        """Characters of its reservations, marks and credits."""
+        marks = sum(mark.size for mark in self.marks.values())
+        return self.reservations.size + marks + sum(each.size for each in self.credits)
 
     def without_late_marks(self, now: int) -> "QuotaLedger":
         marks = {key: mark for key, mark in self.marks.items() if not mark.is_late(now)}

@@ -21,11 +21,15 @@ import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, positive_difference
 from policies.quota.budget import Spending
+from policies.quota.budget import is_news as is_spending_news
 from policies.quota.ledger.quota_ledger import UNSTORED_MS, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
 STORED_NAMES_LIMIT = 64 * 1024
 """`QuotaLedger.stored_names` has at most so many characters: some 600 names of 63 characters with three dimensions."""
+
+SPENDING_MS = 300_000
+"""What is spent of a budget is written so often at least. A write takes the API server some 2 ms."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -234,3 +238,24 @@ def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject])
     if stored.terminal or not reservation.is_change:
         return True
     return 0 < reservation.version < stored.version
+
+
+def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
+    """Whether a count has to be written. Newer revisions alone need no write: they only must not go back.
+
+    Nor do credits: they are added with a new `used`, used up with what is held, and late ones are known by their age.
+    """
+    same = msgspec.structs.replace(
+        after, revisions=before.revisions, share=before.share, credits=before.credits
+    )
+    if not _is_spending_news(before, after):
+        same = msgspec.structs.replace(same, spending=before.spending)
+    return same != before
+
+
+def _is_spending_news(before: QuotaLedger, after: QuotaLedger) -> bool:
+    if after.budget is None or after.spending is None:
+        return after.spending != before.spending
+    return is_spending_news(
+        after.budget, before.spending, after.spending, every=SPENDING_MS, used=before.used or {}
+    )

@@ -64,7 +64,8 @@ def main() -> None:
     if sys.argv[1] in {"traced", "sampled"}:
         mode, seconds = sys.argv.pop(1), float(sys.argv.pop(1))
         if seconds:
-            collection.DELETED_SECONDS = waiting_line.REPLACED_SECONDS = seconds
+            collection.DELETED_SECONDS = seconds
+            waiting_line.REPLACED_MS = int(1000 * seconds)  # type: ignore[attr-defined]
         if mode == "traced":
             tracemalloc.start()
         threading.Thread(target=watch, daemon=True).start()

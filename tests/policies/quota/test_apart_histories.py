@@ -17,9 +17,11 @@ from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
-from policies.quota.line import Waiter, mark_waiters, take_turn
+from policies.quota.line import Waiter
 from policies.quota.waiting import QueueSpec
 from tests.builders import quota_ledger
+from tests.policies.quota.turns import take_turn
+from webhook.controller.waiting_line import mark_waiters
 
 HARD, ROUND_MS, IN_LINE = 2, 31_000, 3
 START = 1_790_000_000_000

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, exceeds, total
+from policies.quota.ledger.credits import Credit, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, lift_id
-from policies.quota.line import LIFTS_LIMIT, Gang, Standing, Turn, Waiter, take_turn
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.line import LIFTS_LIMIT, Gang, Standing, Turn, Waiter
+from policies.quota.waiting import QueueOrder, QueueSpec, creation_timestamp
 from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.policies.quota.turns import take_turn
 
 STRICT, BEST_EFFORT = QueueSpec(), QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
 S = Standing
@@ -150,19 +152,90 @@ def test_a_pod_without_demand_starts_at_once() -> None:
     assert not turn.ledger.reservations
 
 
+NOW = 1_790_000_000_000
+"""2026-09-21T14:13:20Z"""
+WEB = owner_key("Deployment/web", "1")
+
+
+def credit(*seconds: int, demand: int = 1, keeps: bool = True, owner: str = WEB) -> Credit:
+    """Pods that ended so many seconds ago."""
+    return Credit(owner, gpus(demand), tuple(sorted(NOW - 1000 * each for each in seconds)), keeps)
+
+
+def of_web(uid: str, demand: int = 1, ago: int = 0, **fields: object) -> Waiter:
+    return waiter(uid, demand, creation_timestamp(NOW - 1000 * ago), owner=WEB, **fields)
+
+
+OLDER = waiter("older", since="1", priority=9)
+
+
 @cases(
-    ("kept", "replaces", "want"),
-    nobody_is_expected=(0, False, S.STARTING),
-    what_a_replacement_will_need_stays_free=(1, False, S.NEXT),
-    the_replacement_may_have_it=(1, True, S.STARTING),
+    ("before", "mine", "want", "left"),
+    of_its_owner=([credit(5)], of_web("mine"), "mine", []),
+    of_another_owner=([credit(5, owner="another")], of_web("mine"), "older", [credit(5, owner="another")]),
+    one_of_two_is_used=([credit(5, 9)], of_web("mine"), "mine", [credit(5)]),
+    of_a_pod_with_more=([credit(5, demand=2)], of_web("mine"), "mine", []),
+    the_same_demand_before_more=(
+        [credit(9, demand=2), credit(5)],
+        of_web("mine"),
+        "mine",
+        [credit(9, demand=2)],
+    ),
+    of_a_pod_with_less=([credit(5)], of_web("mine", 2), "older", [credit(5)]),
+    it_came_60_s_after_the_end=([credit(70)], of_web("mine", ago=10), "mine", []),
+    it_came_later=([credit(71)], of_web("mine", ago=10), "older", []),
+    a_later_end_is_left=([credit(71, 5)], of_web("mine", ago=10), "mine", []),
+    quota_is_held_for_it_already=(
+        [credit(5)],
+        of_web("held"),
+        "older",
+        [credit(5)],
+    ),
+    it_cannot_start=([credit(70)], of_web("mine", ago=20, obstacle=S.DENIED), "older", [credit(70)]),
+)
+def test_a_credit_lets_one_pod_go_first(
+    before: list[Credit], mine: Waiter, want: str, left: list[Credit]
+) -> None:
+    counted = ledger(2, 0, held("held"), credits=tuple(before))
+    others = [OLDER, *([] if mine.uid == "held" else [waiter("held")])]
+
+    turn = take_turn(counted, [*others, mine], {}, STRICT, now=NOW)
+    assert set(turn.lifts) == {want, "held"}
+    assert list(turn.ledger.credits) == left
+
+
+def test_an_end_lets_the_oldest_pod_of_its_owner_go_first() -> None:
+    pods = [of_web("b", ago=1), of_web("a", ago=2)]
+
+    turn = take_turn(ledger(1, credits=(credit(5),)), pods, {}, STRICT, now=NOW)
+    assert turn.lifts == ("a",)
+    assert not turn.ledger.credits
+
+
+def test_without_preference_there_are_no_credits() -> None:
+    queue = QueueSpec(prefer_replacements=False)
+
+    turn = take_turn(ledger(1, credits=(credit(1),)), [OLDER, of_web("mine")], {}, queue, now=NOW)
+    assert turn.lifts == ("older",)
+    assert not turn.ledger.credits
+
+
+@cases(
+    ("before", "mine", "want"),
+    nobody_is_expected=((), OLDER, S.STARTING),
+    what_a_replacement_will_need_stays_free=((credit(1),), OLDER, S.NEXT),
+    for_3_s=((credit(3),), OLDER, S.STARTING),
+    not_for_a_job=((credit(1, keeps=False),), OLDER, S.STARTING),
+    not_beyond_its_time_by_a_clock_that_is_ahead=((credit(-1),), OLDER, S.STARTING),
+    the_replacement_may_have_it=((credit(1),), of_web("older"), S.STARTING),
 )
 def test_quota_is_kept_for_the_pod_that_replaces_another_one(
-    kept: int, replaces: bool, want: Standing
+    before: tuple[Credit, ...], mine: Waiter, want: Standing
 ) -> None:
-    turn = take_turn(ledger(1), [waiter("pod", replaces=replaces)], {}, STRICT, kept=gpus(kept))
+    turn = take_turn(ledger(1, credits=before), [mine], {}, STRICT, now=NOW)
 
-    assert turn.places["pod"].standing is want
-    assert turn.lifts == (("pod",) if want is S.STARTING else ())
+    assert turn.places["older"].standing is want
+    assert turn.lifts == (("older",) if want is S.STARTING else ())
 
 
 # ---- gangs

@@ -11,9 +11,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import settings
 
-from policies.quota.line import Gang, Waiter, take_turn
+from policies.quota.line import Gang, Waiter
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import quota_ledger
+from tests.policies.quota.turns import take_turn
 
 HISTORIES = settings().max_examples * 10
 GANGS = ("one", "two", "three")

@@ -26,8 +26,9 @@ from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
-from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, take_turn
+from policies.quota.line import Gang, InLine, Standing, Turn, Waiter
 from tests.builders import quota_ledger
+from tests.policies.quota.turns import take_turn
 
 HISTORIES, STEPS = settings().max_examples * 4, 40
 CATALOGUE = "c"

@@ -46,8 +46,15 @@ class World:
         self.readings: list[Reading] = []
         self.shown = {name: set[str]() for name in NAMESPACES}
         self.began: dict[float, int] = {}
+        self.timed = 0
+        """Changes of which a revision before is known."""
 
     def changed(self, before: Item | None, after: Item | None) -> None:
+        if before is not None and before.version <= self.held.changed_after:
+            self.timed += 1
+            as_it_was = self.history[self.held.changed_after].get(before.uid)
+            assert as_it_was is not None
+            assert as_it_was.item == before
         for item, sign in ((before, -1), (after, 1)):
             if item is not None:
                 self.sums[item.namespace] += sign * item.version
@@ -145,14 +152,16 @@ class World:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_has_a_position_is_the_collection_at_that_revision(seed: int) -> None:
-    positions = 0
+    positions, timed = 0, 0
     for each in range(100):
         world = World(Random(f"{seed}/{each}"))  # noqa: S311 - the same in every run
         for _ in range(60):
             world.step()
             positions += world.held.position("red") != NOWHERE
         world.end()
+        timed += world.timed
     assert positions > 3_000
+    assert timed > 50
 
 
 def held() -> MergedCollection[Item]:

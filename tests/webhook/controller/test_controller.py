@@ -159,7 +159,10 @@ def test_what_ends_or_begins_is_logged(
     controller._ended(digest, ended)  # without an audit log
     controller._began(digest, ended)
     controller._usage = SimpleNamespace(released=released.append, counted=counted.append)  # type: ignore[assignment]
-    controller.usage_cache.own = SimpleNamespace(digest="own", synced=own_is_synced)  # type: ignore[assignment]
+    pods = SimpleNamespace(changed_after=7)
+    controller.usage_cache.own = SimpleNamespace(  # type: ignore[assignment]
+        digest="own", synced=own_is_synced, pods=pods
+    )
 
     controller._ended(digest, ended)
     controller._began(digest, ended)

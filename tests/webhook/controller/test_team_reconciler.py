@@ -113,6 +113,7 @@ def test_a_namespace_in_which_pods_wait_has_its_turn_with_any_other() -> None:
     def test(scene: Scene) -> None:
         line: Any = SimpleNamespace(
             has_waiting=lambda namespace: namespace == "nlp",
+            credited=lambda _namespace, _former, counted: counted,
             take_team_turn=take_turn,
             start=lambda namespace, uids: started.append((namespace, uids)),
         )
@@ -136,6 +137,7 @@ def test_nobody_has_a_turn_beside_one_that_must_be_counted_again() -> None:
     def test(scene: Scene) -> None:
         line: Any = SimpleNamespace(
             has_waiting=lambda namespace: namespace in {"cv", "nlp"},
+            credited=lambda _namespace, _former, counted: counted,
             take_team_turn=take_turn,
             start=lambda *_: None,
         )

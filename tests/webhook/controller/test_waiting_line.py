@@ -1,17 +1,17 @@
 """Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
 
-import threading
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from policies.quota.amounts import Vector
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import Revisions
+from policies.quota.ledger.credits import Credit, owner_key
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, Standing
@@ -25,7 +25,7 @@ from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
 from webhook.controller.owners import Owner
 from webhook.controller.records import PodRecord, RecordReader
-from webhook.controller.waiting_line import FIRST_PAUSE, MAX_COMPARED, WaitingLine
+from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
 from webhook.workloads.gangs import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
@@ -58,6 +58,7 @@ class World:
             OWNERS,
             reports,
             lambda _: QueueSpec(),
+            lambda _: True,
             lambda _namespace, seconds: self.again.append(seconds),
         )
 
@@ -125,68 +126,98 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
     nothing: Any = None
-    line = WaitingLine(nothing, cache, gangs, OWNERS, nothing, nothing, nothing)
+    line = WaitingLine(nothing, cache, gangs, OWNERS, nothing, nothing, nothing, nothing)
     waiting = [each for each in pods if each.waits]
     keys, found = line._known_gangs("team", waiting)
     assert {keys[each.uid] for each in waiting} == {"Job/train"}
     assert found == {"Job/train": Gang(2, running)}
 
 
-def test_many_different_pods_of_one_owner_are_compared_with_few(world: World) -> None:
-    read: list[str] = []
-
-    def demand_of(pod: PodRecord) -> Vector:
-        read.append(pod.uid)
-        return {"gpus": Fraction(2 if pod.waits else 1)}
-
-    for number in range(2 * MAX_COMPARED):
-        world.line.ended(member(f"ended-{number}", "Succeeded"))
-    assert not world.line._replacements("team", [member("a", waits=True)], demand_of)
-    assert sum(uid.startswith("ended") for uid in read) == MAX_COMPARED
-
-
-def test_pods_end_while_replacements_are_looked_for(world: World) -> None:
-    """An informer holds its lock while it calls `ended`, and the demand of a pod needs that lock."""
-    world.line.ended(member("ended", "Succeeded"))
-
-    def demand_of(_pod: PodRecord) -> Vector:
-        informer = threading.Thread(
-            target=world.line.ended, args=(member("another", "Succeeded"),), daemon=True
-        )
-        informer.start()
-        informer.join(5)
-        assert not informer.is_alive()
-        return {"gpus": Fraction(1)}
-
-    assert world.line._replacements("team", [member("a", waits=True)], demand_of) == {"a"}
-
-
 def owned(uid: str, kind: str, *, waits: bool = False, of: str = "1") -> PodRecord:
     owner = GangSource("batch/v1" if kind == "Job" else "apps/v1", kind, "app", uid=of)
     found = member(uid, "" if waits else "Succeeded", waits=waits)
-    return msgspec.structs.replace(found, holder=f"{kind}/app", owner=owner)
+    return replace(found, holder=f"{kind}/app", owner=owner)
+
+
+FORMER = quota_ledger(class_catalogue=str(BY), revisions=Revisions(pods=5))
+COUNTED = replace(FORMER, revisions=Revisions(pods=9))
+IN_TEAM = TeamLedgers(Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)}), {"team": COUNTED})
+IN_A_TEAM = replace(COUNTED, share=IN_TEAM.share("team"))
+GPU = {"gpus": Fraction(1)}
+
+
+def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True) -> WaitingLine:
+    counter: Any = SimpleNamespace(
+        synced=True, has_waiting=lambda _: False, waiting_pods=lambda _: [], demand_if_started=lambda *_: GPU
+    )
+    found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter)
+    nothing: Any = SimpleNamespace(
+        find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
+    )
+    return WaitingLine(
+        nothing,
+        found,
+        nothing,
+        OWNERS,
+        nothing,
+        lambda _: queue or QueueSpec(),
+        lambda _: queues,
+        lambda *_: None,
+    )
 
 
 @cases(
-    ("kind", "in_team", "want"),
-    of_a_deployment=("Deployment", True, {"a"}),
-    of_a_job_whose_pods_would_keep_other_namespaces_out=("Job", True, set()),
-    of_a_job_beside_nobody_else=("Job", False, {"a"}),
+    ("after", "former", "counted", "want"),
+    since_the_count_before=(5, FORMER, COUNTED, True),
+    the_count_before_had_it=(4, FORMER, COUNTED, False),
+    the_count_did_not_show_it=(9, FORMER, COUNTED, False),
+    nothing_was_counted_before=(5, replace(FORMER, revisions=Revisions()), COUNTED, False),
 )
-def test_who_replaces_a_pod_in_a_team(kind: str, in_team: bool, want: set[str], world: World) -> None:
-    world.line.ended(owned("ended", kind))
+def test_a_credit_is_added_by_the_first_count_of_an_end(
+    after: int, former: QuotaLedger, counted: QuotaLedger, want: bool
+) -> None:
+    line = a_line()
+    line.ended(owned("ended", "Deployment"), after)
 
-    found = world.line._replacements(
-        "team", [owned("a", kind, waits=True)], lambda _: {"gpus": Fraction(1)}, in_team=in_team
-    )
-    assert found == want
+    assert bool(line.credited("team", former, counted).credits) is want
+    # A swap that another process has won is tried again.
+    assert bool(line.credited("team", former, counted).credits) is want
 
 
-def test_a_pod_of_another_object_of_that_name_replaces_none(world: World) -> None:
-    world.line.ended(owned("ended", "Job", of="deleted"))
+@cases(
+    ("kind", "counted", "queue", "queues", "want"),
+    of_a_deployment_in_a_team=("Deployment", IN_A_TEAM, QueueSpec(), True, [("Deployment/app", True)]),
+    of_a_job_whose_pods_would_keep_other_namespaces_out=("Job", IN_A_TEAM, QueueSpec(), True, []),
+    of_a_job_beside_nobody_else=("Job", COUNTED, QueueSpec(), True, [("Job/app", False)]),
+    where_nobody_ever_waits=("Job", COUNTED, QueueSpec(), False, []),
+    where_replacements_are_as_others=("Job", COUNTED, QueueSpec(prefer_replacements=False), True, []),
+)
+def test_who_has_credits(
+    kind: str, counted: QuotaLedger, queue: QueueSpec, queues: bool, want: list[tuple[str, bool]]
+) -> None:
+    line = a_line(queue=queue, queues=queues)
+    line.ended(owned("ended", kind), 5)
 
-    again = owned("a", "Job", waits=True, of="made again")
-    assert not world.line._replacements("team", [again], lambda _: {"gpus": Fraction(1)})
+    found = line.credited("team", FORMER, counted).credits
+    assert [(each.owner, each.demand, each.keeps) for each in found] == [
+        (owner_key(holder, "1"), GPU, keeps) for holder, keeps in want
+    ]
+
+
+def test_an_owner_that_is_gone_has_no_credits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OWNERS, "of", lambda *_: None)
+    line = a_line()
+    line.ended(owned("ended", "Job"), 5)
+    assert not line.credited("team", FORMER, COUNTED).credits
+
+
+def test_a_pod_of_another_object_of_that_name_replaces_none() -> None:
+    owner_of = a_line()._credited_owner("team", replace(COUNTED, credits=(Credit("", {}, ()),)))
+    assert owner_of(owned("a", "Job")) == ""
+    credits_of = Credit(owner_key("Job/app", "1"), GPU, (1,))
+    owner_of = a_line()._credited_owner("team", replace(COUNTED, credits=(credits_of,)))
+    assert owner_of(owned("a", "Job")) == credits_of.owner
+    assert owner_of(owned("a", "Job", of="made again")) not in {"", credits_of.owner}
 
 
 @cases(
@@ -198,7 +229,7 @@ def test_a_pod_of_another_object_of_that_name_replaces_none(world: World) -> Non
 def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
     kind: str, counted: list[str], want: tuple[str, ...]
 ) -> None:
-    waits = msgspec.structs.replace(owned("waits", kind, waits=True), namespace="b")
+    waits = replace(owned("waits", kind, waits=True), namespace="b")
     by_namespace = {"a": [], "b": [waits]}
     counter: Any = SimpleNamespace(
         synced=True,
@@ -208,13 +239,11 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
         demand_if_started=lambda *_: {"gpus": Fraction(1)},
     )
     cache: Any = SimpleNamespace(own=counter, of=lambda _: counter)
-    nothing: Any = SimpleNamespace(
-        find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
-    )
-    line = WaitingLine(nothing, cache, nothing, OWNERS, nothing, lambda _: QueueSpec(), lambda *_: None)
-    line.ended(msgspec.structs.replace(owned("ended", kind), namespace="a"))
-    ledger = quota_ledger(used={"gpus": Fraction(1)}, class_catalogue=str(BY), revisions=Revisions(pods=9))
-    team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)})
+    line = a_line(cache)
+    line.ended(replace(owned("ended", kind), namespace="a"), 5)
+    ledger = replace(COUNTED, used=GPU)
+    team = TeamLedgers(IN_TEAM.team, {"a": ledger, "b": ledger})
+    former = replace(ledger, revisions=FORMER.revisions)
+    after = team.with_ledger("a", line.credited("a", former, replace(ledger, share=team.share("a"))))
 
-    found = line.take_team_turn(TeamLedgers(team, {"a": ledger, "b": ledger}), counted)
-    assert found.lifts("b") == want
+    assert line.take_team_turn(after, counted).lifts("b") == want

@@ -12,12 +12,13 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Waiter, take_turn
+from policies.quota.line import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import take_team_turn
 from policies.quota.waiting import QueueSpec
 from tests.budgets import budget, spending
 from tests.builders import quota_ledger, uid
 from tests.cases import cases
+from tests.policies.quota.turns import take_turn
 from tests.webhook.controller.clock import Clock
 from webhook.cluster.events import EventRecord
 from webhook.cluster.objects import timestamp

@@ -142,6 +142,7 @@ class QuotaAndLedger:
 
 NO_LINE: Any = SimpleNamespace(
     take_turn=lambda *_: None,
+    credited=lambda _namespace, _former, counted: counted,
     take_team_turn=lambda team_ledgers, _: TeamTurn(team_ledgers, {}),
     has_waiting=lambda _: False,
     start=lambda *_: None,

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.credits import Credit
 from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
@@ -30,6 +31,7 @@ LEDGER = QuotaLedger(
     unclassified_pods=UnclassifiedPods.DENY,
     scarce={"gpus": True},
     marks={"mark-1": Mark({"gpus": Fraction(1, 2)}, 1_790_000_000_000, 1_790_000_060_000)},
+    credits=(Credit("0a1b", {"gpus": Fraction(1, 2)}, (1_790_000_000_000, 1_790_000_060_000), keeps=True),),
     used={"gpus": Fraction(2, 7), "classes/nvidia-a100": Fraction(0)},
     stored_names={"pods/train-0": {"gpus": Fraction(1)}},
     reservations=Reservations.of(Reservation("pod1", {"gpus": Fraction(1)}, name="pods/train-0")),
@@ -125,3 +127,9 @@ def test_where_ledgers_are() -> None:
     path = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
     assert ledger_objects_path("gpu-admission") == path
     assert ledger_objects_path("gpu-admission", "team") == f"{path}/team"
+
+
+def test_a_ledger_of_before_has_no_credits() -> None:
+    text = SPEC % '"used":{"gpus":"1"}'
+    document = stored(LEDGER) | {"ledger": text}
+    assert decode_ledger_object(msgspec.json.encode(document)).ledger.credits == ()

@@ -1,0 +1,165 @@
+"""Credits: each end of a pod lets one pod of the same owner go first in line, if it needs no more quota.
+
+The ledger has them, so the next leader knows which ends were used. An end is added by the count that takes its pod out of `used`:
+counts are fenced, so that is one count. It is taken out by the write that holds quota for the pod that replaces it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from hashlib import sha256
+from operator import itemgetter
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.quota.amounts import Vector, positive_difference, texts, total
+from policies.quota.waiting import creation_timestamp
+
+LIMIT, LEAST_PARTS = 64 * 1024, 16
+"""Characters of the credits in one object at most. Each of its ledgers has an equal part, a 16th at most: some 280 ends."""
+REPLACED_MS = 60_000
+"""A pod goes first if it was created less than so long after the end."""
+KEPT_MS = 3_000
+"""For so long quota stays free for the pod that replaces one that ended. A StatefulSet creates it only then, within 0.1 s if
+the controllers of Kubernetes are not busy."""
+
+
+HOLDER_DIGITS, UID_DIGITS = 4, 12
+"""Of an `owner_key`. Nobody can choose a uid."""
+
+
+class Credit(msgspec.Struct, frozen=True, array_like=True):
+    """Pods of one owner and demand that ended, and when, in ms since 1970, in that order. `owner` is an `owner_key`.
+
+    `keeps`: the owner makes another pod when one ends.
+    """
+
+    owner: str
+    demand: Vector
+    ended: tuple[int, ...]
+    keeps: bool = False
+
+    @property
+    def holder(self) -> str:
+        """The `holder_key` of its owner."""
+        return self.owner[:HOLDER_DIGITS]
+
+    @property
+    def size(self) -> int:
+        """Characters in JSON."""
+        demand = sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
+        return 16 + len(self.owner) + demand + sum(len(str(at)) + 1 for at in self.ended)
+
+
+Credits = tuple[Credit, ...]
+
+
+def owner_key(holder: str, uid: str) -> str:
+    """Return the key of an object that is named `Job/train`. Its uid has to be read, unless the `holder_key` differs."""
+    return holder_key(holder) + sha256(uid.encode()).hexdigest()[:UID_DIGITS]
+
+
+def holder_key(holder: str) -> str:
+    return sha256(holder.encode()).hexdigest()[:HOLDER_DIGITS]
+
+
+def credited(known: Credits, added: Iterable[Credit], ledgers: int) -> Credits:
+    """Return the credits with these, in an object with so many ledgers. The newest ends stay."""
+    all_of = {_kind(each): replace(each, ended=()) for each in (*known, *added)}
+    ends = sorted(((at, each) for each in (*known, *added) for at in each.ended), key=itemgetter(0))
+    space = LIMIT // max(LEAST_PARTS, ledgers)
+    stay: dict[_Kind, list[int]] = {kind: [] for kind in all_of}
+    for at, each in reversed(ends):
+        kind = _kind(each)
+        space -= len(str(at)) + 1 + (0 if stay[kind] else all_of[kind].size)
+        if space < 0:
+            break
+        stay[kind].append(at)
+    return _with_ends(all_of.values(), stay)
+
+
+class Claimant(Protocol):
+    """A pod that waits, of an owner."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def demand(self) -> Vector: ...
+    @property
+    def since(self) -> str: ...
+
+
+class Matching(msgspec.Struct, frozen=True):
+    """By uid, which end lets the pod go first. `stay` are the credits without late ends.
+
+    `kept` stays free for pods that have not come, for `kept_ms` from now at most.
+    """
+
+    stay: Credits = ()
+    ends: Mapping[str, tuple[Credit, int]] = {}
+    kept: Vector = {}
+    kept_ms: int = 0
+
+    def left(self, started: Iterable[str]) -> Credits:
+        """Return the credits without those that these pods have used."""
+        used = [self.ends[uid] for uid in started if uid in self.ends]
+        ended = {_kind(each): list(each.ended) for each in self.stay}
+        for credit, at in used:
+            ended[_kind(credit)].remove(at)
+        return _with_ends(self.stay, ended) if used else self.stay
+
+
+def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
+    """Match each end with a pod of its owner, the oldest pods first. An end without a pod goes once none can come any more."""
+    free = {_kind(each): list(each.ended) for each in known}
+    by_owner: dict[str, list[Credit]] = {}
+    for each in known:
+        by_owner.setdefault(each.owner, []).append(each)
+    fitting: dict[tuple[str, int], list[Credit]] = {}
+    ends: dict[str, tuple[Credit, int]] = {}
+    owned = (pod for pod in claimants if pod.owner in by_owner)
+    for pod in sorted(owned, key=lambda each: (each.since, each.uid)):
+        kind = pod.owner, id(pod.demand)  # equal pods share their demand
+        if kind not in fitting:
+            fits = [each for each in by_owner[pod.owner] if not positive_difference(pod.demand, each.demand)]
+            fitting[kind] = sorted(fits, key=lambda each: each.demand != pod.demand)
+        for credit in fitting[kind]:
+            left = free[_kind(credit)]
+            if (number := bisect_left(left, pod.since, key=_last_replacement)) < len(left):
+                ends[pod.uid] = credit, left.pop(number)
+                break
+    kept = [
+        (now - at, each.demand)
+        for each in known
+        for at in free[_kind(each)]
+        if each.keeps and 0 <= now - at < KEPT_MS
+    ]
+    stay = {kind: [at for at in left if abs(now - at) <= REPLACED_MS] for kind, left in free.items()}
+    for credit, at in ends.values():
+        stay[_kind(credit)].append(at)
+    return Matching(
+        _with_ends(known, stay),
+        ends,
+        total(demand for _, demand in kept),
+        max((KEPT_MS - age for age, _ in kept), default=0),
+    )
+
+
+_Kind = tuple[str, frozenset[tuple[str, Fraction]]]
+
+
+def _kind(credit: Credit) -> _Kind:
+    return credit.owner, frozenset(credit.demand.items())
+
+
+def _with_ends(known: Iterable[Credit], ended: Mapping[_Kind, Iterable[int]]) -> Credits:
+    those = (replace(each, ended=tuple(sorted(ended[_kind(each)]))) for each in known)
+    return tuple(each for each in those if each.ended)
+
+
+def _last_replacement(at: int) -> str:
+    return creation_timestamp(at + REPLACED_MS)
