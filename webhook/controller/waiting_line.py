@@ -367,7 +367,7 @@ class WaitingLine:
 
 
 def _now() -> int:
-    """Return ms since 1970. Controllers exchange them, so this is no monotonic clock."""
+    """Return ms since 1970. Controllers exchange them, which a monotonic clock does not allow."""
     return int(time() * 1000)
 
 
