@@ -50,8 +50,13 @@ class ClusterChoice(NamedTuple):
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
         """Give a client of the cluster. If it, its documents or a Prometheus cannot be used, the command exits with 2."""
+        server = ""
         try:
-            yield ApiClient(load_access(*self))
+            access = load_access(*self)
+            server = access.url
+            yield ApiClient(access)
+        except errors.Unreachable as error:
+            fail(f"{server}: {error}")
         except (AccessError, errors.ApiError, ConfigurationError, PrometheusError) as error:
             fail(error)
 

@@ -54,6 +54,20 @@ def test_without_a_usable_cluster_every_command_ends_with_2(command: str, tmp_pa
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("command", ["status", "quota", "export", "doctor", "why job/train"])
+def test_a_command_names_the_server_that_does_not_answer(command: str, tmp_path: Path) -> None:
+    with ApiServer(tmp_path, lambda _: status(500, "never asked")) as server:
+        path = server.kubeconfig()
+    url = json.loads(path.read_text())["clusters"][0]["cluster"]["server"]
+
+    result = CliRunner().invoke(main, [*command.split(), "--kubeconfig", str(path)])
+
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert f"error: {url}: GET /" in said
+    assert "the API server refused the connection" in said
+
+
 @cases(
     ("context", "written", "want"),
     of_the_current_context=(None, "team", "team"),
