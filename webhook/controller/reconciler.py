@@ -212,12 +212,15 @@ class QuotaReconciler:
 
     def _initialization_wait(self, namespace: str) -> float:
         """Return the seconds until the ledger may be initialised. Raise the epoch if it must be, for many at once."""
-        with self._raising:
-            begun, raised = monotonic(), self.observed.raised
-            is_due = not raised or raised[-1][0] + RAISE_EVERY <= begun
-            if is_due and self.observed.initialization_wait(namespace) == inf:
-                self.store.raise_epoch(CALL_SECONDS)
-                raised.append((begun, monotonic()))
+        is_due = self.observed.initialization_wait(namespace) == inf
+        if is_due and self._raising.acquire(blocking=False):
+            try:
+                begun, raised = monotonic(), self.observed.raised
+                if not raised or raised[-1][0] + RAISE_EVERY <= begun:
+                    self.store.raise_epoch(CALL_SECONDS)
+                    raised.append((begun, monotonic()))
+            finally:
+                self._raising.release()
         wait = self.observed.initialization_wait(namespace)
         return wait if wait < inf else RAISE_EVERY
 
