@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.issue import general_name
+from certs.issue import general_name, has_key, private_key_in
 
 # As cert-manager: a third of the lifetime remains to notice a failure and to repair it.
 _RENEW_AFTER = 2 / 3
@@ -94,12 +94,10 @@ def extension(certificate: x509.Certificate, kind: type[E]) -> E | None:
 
 
 def _key_problems(key: bytes, leaf: x509.Certificate | None) -> Iterator[str]:
-    try:
-        public_key = load_pem_private_key(key, password=None).public_key()
-    except (ValueError, TypeError):  # TypeError: it is encrypted
+    private_key = private_key_in(key)
+    if private_key is None:
         yield "key: must be an unencrypted private key in PEM"
-        return
-    if leaf and public_key != leaf.public_key():
+    elif leaf and not has_key(leaf, private_key):
         yield "key: must be the key of the certificate"
 
 
@@ -142,7 +140,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
         return False
     return True
 

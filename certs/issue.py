@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from typing import Self
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -28,6 +30,26 @@ BACKDATED = dt.timedelta(hours=1)
 _COMMON_NAME_LENGTH = 64
 
 
+_UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
+"""Raised of a key that is damaged, encrypted, or of an unknown curve."""
+
+
+def private_key_in(key_pem: bytes) -> PrivateKeyTypes | None:
+    """Return the key in PEM. None if it cannot be used."""
+    try:
+        return load_pem_private_key(key_pem, password=None)
+    except _UNUSABLE:
+        return None
+
+
+def has_key(certificate: x509.Certificate, key: PrivateKeyTypes) -> bool:
+    """Whether the certificate is of this key. A certificate can be read although its key cannot."""
+    try:
+        return certificate.public_key() == key.public_key()
+    except _UNUSABLE:
+        return False
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyPair:
     """A certificate and its private key. Pairs are equal if their certificates are: a key equals only itself."""
@@ -38,14 +60,10 @@ class KeyPair:
     @classmethod
     def of(cls, certificates: Iterable[x509.Certificate], key_pem: bytes) -> Self | None:
         """Pair the key in PEM with its certificate; None if that is missing, or the key cannot be used."""
-        try:
-            key = load_pem_private_key(key_pem, password=None)
-        except (ValueError, TypeError):  # TypeError: it is encrypted
-            return None
+        key = private_key_in(key_pem)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             return None
-        public = key.public_key()
-        return next((cls(each, key) for each in certificates if each.public_key() == public), None)
+        return next((cls(each, key) for each in certificates if has_key(each, key)), None)
 
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(Encoding.PEM)

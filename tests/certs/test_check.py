@@ -1,4 +1,5 @@
 import datetime as dt
+from base64 import encodebytes
 from typing import Any
 
 from cryptography import x509
@@ -37,6 +38,26 @@ CLIENT = (
 _DER = SERVER.certificate.public_bytes(serialization.Encoding.DER)
 TWICE = x509.load_der_x509_certificate(_DER.replace(b"\x55\x1d\x0f", b"\x55\x1d\x11", 1)).public_bytes(
     serialization.Encoding.PEM
+)
+
+
+# The last bit of the point is another one: it is not on the curve, and the certificate can be read all the same.
+def _without_point(pair: KeyPair) -> bytes:
+    point = pair.key.public_key().public_bytes(
+        serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+    )
+    der = pair.certificate.public_bytes(serialization.Encoding.DER)
+    broken = der.replace(point, point[:-1] + bytes([point[-1] ^ 1]))
+    return x509.load_der_x509_certificate(broken).public_bytes(serialization.Encoding.PEM)
+
+
+NO_POINT, NO_POINT_AUTHORITY = _without_point(SERVER), _without_point(AUTHORITY)
+# The OID of a public key of elliptic curves, 1.2.840.10045.2.1, becomes one that nobody knows.
+_KEY = SERVER.key.private_bytes(
+    serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+)
+UNKNOWN_KEY = b"-----BEGIN PRIVATE KEY-----\n%s-----END PRIVATE KEY-----\n" % encodebytes(
+    _KEY.replace(bytes.fromhex("2a8648ce3d0201"), bytes.fromhex("2a8648ce3d6201"))
 )
 
 
@@ -82,6 +103,12 @@ NOT_ISSUED = ["certificate: must be issued by the authority"]
     ),
     key_of_another=({"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"]),
     encrypted_key=({"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"]),
+    key_of_an_unknown_kind=({"key": UNKNOWN_KEY}, ["key: must be an unencrypted private key in PEM"]),
+    certificate_whose_key_cannot_be_used=(
+        {"certificate": NO_POINT},
+        ["key: must be the key of the certificate", *NOT_ISSUED],
+    ),
+    authority_whose_key_cannot_be_used=({"authority": NO_POINT_AUTHORITY}, NOT_ISSUED),
     certificate_for_clients=(
         {"certificate": CLIENT},
         [

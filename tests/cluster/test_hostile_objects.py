@@ -65,7 +65,8 @@ def test_an_object_of_a_tenant_that_cannot_be_read_stops_no_command(
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code in {0, 1, *([2] if command.startswith("quota") else [])}, done.output
     is_told = "train" in done.output or hostile.name in done.output
-    assert is_told or not command.startswith(("status", "scan", "why"))
+    # As text, `scan` names only the largest namespaces, and other tests may have more of them on this API server.
+    assert is_told or not command.startswith(("status", "scan -o", "why"))
     assert all(map(str.isprintable, done.output.split("\n")))
     if command.endswith("json") and done.exit_code != 2:
         json.loads(done.stdout)
