@@ -14,7 +14,7 @@ import msgspec
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from webhook.quota.batcher import RequestOf, ReservationBatcher
+from webhook.quota.batcher import NAMESPACES_REMEMBERED, RequestOf, ReservationBatcher
 
 WAITING, WAITING_OF_NAMESPACE = 8, 4
 """Reviews that wait for a count, each in a thread. Of 32 threads, the others are for other reviews."""
@@ -98,10 +98,8 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
     def still_holds(self) -> bool:
         """Whether the answer may be written now: no quota counts that the review did not find."""
-        found_none, self.found_none = (
-            self.found_none,
-            False,
-        )  # unless the review is evaluated again and finds none
+        found_none = self.found_none
+        self.found_none = False  # unless the review is evaluated again and finds none
         return not found_none or self.enforcer.batcher.no_quota.holds(self.namespace)
 
     def _counted(
@@ -126,6 +124,8 @@ class ReviewQuota(msgspec.Struct, dict=True):
         """Whether a review may wait for a count: few others do, and it is likely to come."""
         waiting, met, now = self.enforcer.waiting, self.enforcer.met, monotonic()
         if now - met.get(self.namespace, -inf) > ANEW:
+            if len(met) >= NAMESPACES_REMEMBERED:
+                met.clear()
             met[self.namespace] = now
         is_full = len(waiting) >= WAITING or waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
         return now - met.get(self.namespace, now) < SOON and not is_full and self._has_controller()
