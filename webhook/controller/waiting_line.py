@@ -75,7 +75,7 @@ class WaitingLine:
     """For any number of threads, but a turn of one namespace, or of the namespaces of a team, in one thread at a time.
 
     `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `again` is called
-    with a namespace whose line should be looked at again, and after how many seconds.
+    with a namespace whose line needs another turn, and after how many seconds.
     """
 
     def __init__(

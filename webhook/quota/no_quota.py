@@ -57,5 +57,5 @@ class NoQuota:
         begun, epoch = self._found.get(namespace, (-inf, 0))
         now, (shown, shown_at) = self._clock(), self._shown
         is_shown = epoch == shown and now - shown_at < NO_QUOTA_SECONDS
-        # The read looked at a list of ClusterGPUQuotas that was up to LISTED_SECONDS old, of that epoch or a later one.
+        # The list of ClusterGPUQuotas of that read was up to LISTED_SECONDS old, of that epoch or a later one.
         return now - begun < (REMEMBERED_SECONDS if is_shown else NO_QUOTA_SECONDS - LISTED_SECONDS)

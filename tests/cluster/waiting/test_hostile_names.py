@@ -79,12 +79,12 @@ def test_no_writer_passes_on_what_a_terminal_obeys(line: Line) -> None:
     assert [status for status, _ in answers] == [201, 201, 403, 403, 403], answers
     assert line.waits("waiting")
 
-    def is_told() -> bool:
-        told = [text for _, text in said(line)]
+    def is_written() -> bool:
+        written = [text for _, text in said(line)]
         return all(
-            any(word in text for text in told) for word in ("largest holders", "exceeded quota", "[2J")
+            any(word in text for text in written) for word in ("largest holders", "exceeded quota", "[2J")
         )
 
-    assert eventually(is_told), said(line)
+    assert eventually(is_written), said(line)
     found = said(line) + [pair for status, answer in answers if status >= 400 for pair in texts(answer)]
     assert [(path, text) for path, text in found if not text.replace("\n", "").isprintable()] == []

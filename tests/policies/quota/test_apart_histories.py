@@ -122,7 +122,7 @@ def rounds_until_the_head_starts(world: World) -> int:
 
 
 def rounds_until_it_is_admitted(world: World) -> int:
-    """Only those in which it is denied while others wait."""
+    """Only histories that deny it while others wait."""
     denied = 0
     for _ in range(3 * ROUNDS):
         others_wait = bool(world.ledger.scarce)
