@@ -146,6 +146,10 @@ def test_denials_have_a_reason(run: Run) -> None:
     assert lines.broken_guarantees(run.facts, denials, lookback) == []
 
 
+UNWATCHED = 0.05
+"""The largest part of what was held that may be unknown after mixed faults."""
+
+
 @pytest.mark.parametrize("namespace", BUDGETED)
 def test_gpu_hours(run: Run, namespace: str) -> None:
     away = [
@@ -154,5 +158,7 @@ def test_gpu_hours(run: Run, namespace: str) -> None:
     spent = amounts.gpu_seconds(run.facts, namespace, away)
     assert spent is not None
     log.info("%s: %s", namespace, spent)
-    assert spent.unknown == 0
-    assert spent.spent == pytest.approx(spent.truth, rel=0.01, abs=4.0)
+    # Two controllers may be killed soon after each other: what came and went meanwhile is unknown (docs/budget.md).
+    assert spent.unknown <= (UNWATCHED if run.world.faults else 0.0) * spent.truth
+    tolerance = 0.01 * spent.truth + 4.0
+    assert spent.spent - tolerance <= spent.truth <= spent.spent + spent.unknown + tolerance
