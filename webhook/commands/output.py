@@ -1,5 +1,6 @@
 """Output of the commands: text of a readable width, in colour on terminals only; JSON; errors and exit statuses."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -155,3 +156,7 @@ def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
 
 def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def as_yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -6,26 +6,23 @@ from datetime import datetime
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
 from webhook.cluster.capacity import NO_CAPACITY
-from webhook.commands.output import (
-    Screen,
-    amount_or_unknown,
-    counted,
-    since,
-)
-from webhook.commands.quota import (
+from webhook.commands.output import Screen, amount_or_unknown, counted, since
+from webhook.commands.quota_text import (
     BAR,
     LEGEND,
     STATES,
     bar,
     bar_and_amounts,
     idle_text,
-    in_line,
-    others,
+    omitted_line,
     print_budget,
+    print_team_share,
+    print_teams,
     row_style,
     stale_figures,
+    team_limits,
+    waiting_text,
 )
-from webhook.commands.team_text import print_team_share, print_teams, team_limits
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
 from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaSummary
@@ -148,7 +145,7 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
         print_budget(screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen))
         _holders(screen, quota, status.at)
     if rest := quotas[most:]:
-        screen.paragraph(others(rest), indent=2)
+        screen.paragraph(omitted_line(rest), indent=2)
         _row(screen, quota_totals(rest).row)
 
 
@@ -163,7 +160,7 @@ def _waiting(screen: Screen, status: ClusterStatus) -> None:
         if each.waiting is not None:
             first = next(iter(each.waiting.next), None)
             who = f": {first.title} {first.message}" if first else ""
-            text = f"{each.namespace} {in_line(each.waiting, status.at)}{who}"
+            text = f"{each.namespace} {waiting_text(each.waiting, status.at)}{who}"
             screen.paragraph(text, indent=2, style="yellow")
     if len(quotas) > MAX_PENDING:
         screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")

@@ -28,9 +28,18 @@ from webhook.commands.output import (
 )
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
-from webhook.tools.audit import STDIN, UNKNOWN_CLASS, AuditLine, By, Counts, GroupUsage, Usage, audit_lines
 from webhook.tools.average_use import MeasuredUse, read_use
 from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
+from webhook.tools.gpu_hours import (
+    STDIN,
+    UNKNOWN_CLASS,
+    AuditLine,
+    By,
+    Counts,
+    GroupUsage,
+    Usage,
+    audit_lines,
+)
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56

@@ -13,8 +13,8 @@ from policies.pods.field_paths import value_at
 from policies.pods.names import is_uid
 from policies.pods.pod import Metadata, Pod
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path, decoded
-from webhook.serving.lookups import LONGEST_SECONDS, MAX_OWNERS
+from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
+from webhook.serving.owner_deadlines import MAX_OWNERS
 from webhook.workloads.gangs import controller_of
 
 VERSIONS = ("v1beta2", "v1beta1")
@@ -42,7 +42,7 @@ class KueueWorkloads:
         found, until = self._known.get(key, (False, 0.0))
         if now < until or now >= deadline:
             return found and now < until
-        found = self._read(*key, min(deadline - now, LONGEST_SECONDS))
+        found = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
         if len(self._known) >= MAX_OWNERS:
             self._known.clear()
         self._known[key] = found, now + REMEMBERED_SECONDS

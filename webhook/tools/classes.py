@@ -20,12 +20,13 @@ from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
+from webhook.cluster.node_pools import node_pools
 from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration
+from webhook.configuration.node_labels import keys_to_know
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
-from webhook.serving.node_watch import keys_to_know, node_pools
+from webhook.tools.json_struct import Shown
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.summaries import Shown
 
 NO_POOLS = NodeFacts(keys=())
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from policies.pods.field_paths import Parts
-from webhook.serving.engine import Outcome, Violation
+from webhook.evaluation.decision import Outcome, Violation
 
 MAX_ROUNDS = 4
 """A fix may uncover another finding, which the next round fixes."""

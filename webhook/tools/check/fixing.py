@@ -7,7 +7,7 @@ import msgspec
 
 from policies.pods.field_paths import Parts, path_parts, value_at
 from webhook.configuration.files import Source
-from webhook.serving.engine import Outcome, Violation
+from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import ManifestResult

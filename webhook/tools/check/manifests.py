@@ -21,7 +21,7 @@ from webhook.configuration.documents import GROUP, QUOTA, TEAM, LocatedProblem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.serving.engine import ADVISED, CLAIM
+from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.tools.check.sources import (
     Input,
     Renderer,

@@ -16,7 +16,7 @@ from policies.finding import Reason
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
 from webhook.configuration.documents import LocatedProblem
-from webhook.serving.engine import Outcome, Violation
+from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict

@@ -35,7 +35,10 @@ from policies.quota.spec import LimitsSpec, QuotaSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.disruption_budgets import read_budgets
+from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import (
+    CONFIGURATION,
     GROUP,
     QUOTA,
     TEAM,
@@ -46,8 +49,6 @@ from webhook.configuration.documents import (
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.serving.document_reviews import ID as CONFIGURATION
-from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.check.run_teams import RunTeam, run_teams
 from webhook.tools.check.sources import is_placeholder

@@ -13,8 +13,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import Teams, TeamSpec, stricter
+from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.quota.team_documents import TeamRecord
-from webhook.serving.lookups import NamespaceUnknown
 from webhook.tools.status.teams import holding, ledger_by_team, share_of, stated_ledgers
 
 

@@ -20,9 +20,9 @@ from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.engine import Outcome, Violation
-from webhook.serving.evaluation import Evaluation, Verdict, evaluate
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision import Outcome, Violation
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
 from webhook.tools.corrections import correct, is_better, last_items_last
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted

@@ -12,7 +12,7 @@ from policies.finding import VALUE_LENGTH
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
 from policies.pods.tolerations import DECIMAL_INTEGER, EQUAL
-from webhook.serving.pod_reviews import MIRROR_ANNOTATION
+from webhook.workloads.creators import MIRROR_ANNOTATION
 
 Named = tuple[str, str]
 """Name and CEL expression: of a variable, of a match condition."""

@@ -16,7 +16,7 @@ from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_owned
 from webhook.configuration.documents import GROUP, QUOTA
-from webhook.tools.audit import AuditLine, Counts, Finding, audit_lines
+from webhook.tools.gpu_hours import AuditLine, Counts, Finding, audit_lines
 from webhook.tools.status.summaries import DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")

@@ -7,49 +7,40 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import (
-    CLASSES,
-    DIMENSIONS,
-    GPUS,
-    NOTHING,
-    RESOURCES,
-    Vector,
-    parse_amount,
-    positive_difference,
-    total,
-)
+from policies.placement.named_nodes import NodeIndex
+from policies.quota.amounts import GPUS, NOTHING, Vector, parse_amount, positive_difference, total
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.nodes import NODES, node_reader
+from webhook.cluster.objects import TRUE, fields_of
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, READY, TRUE
-from webhook.controller.records import PODS, PodRecord, RecordReader
-from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, ShareStatus
-from webhook.serving.evaluator import fields_of
+from webhook.quota.counted_records import PODS, RecordReader
+from webhook.quota.documents import (
+    BUDGET_LOW,
+    BUDGET_SPENT,
+    READY,
+    LimitsRecord,
+    QuotaRecord,
+    QuotaStatus,
+    ShareStatus,
+)
+from webhook.tools.granted import key_order
+from webhook.tools.json_struct import Shown
+from webhook.tools.pending_pods import PendingOwner
+from webhook.tools.pod_demand import demand_of_pod
 from webhook.tools.status.summaries import (
     BudgetRow,
     BudgetSummary,
     DeniedOwner,
-    PendingOwner,
     QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
-    Shown,
 )
-
-
-def key_order(key: str) -> tuple[int, str]:
-    """Sort keys of amounts in the order of the dimensions."""
-    dimension = key.partition("/")[0]
-    return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
 def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[QuotaRow, ...]:
@@ -268,33 +259,3 @@ def holders_of_quota(
             found.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
     holding = (each for each in found if each.demand)
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
-
-
-def demand_of_pod(
-    reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
-) -> Vector:
-    """Return the demand of a pod; what is certain of it if it is on a node, and the caller may read none.
-
-    The class of that node decides, so a pod that pins no class counts for none. Slices and shares are parts of a card that differ
-    by class, so such a pod has its resources alone.
-    """
-    if nodes is not None or not pod.node_name:
-        return reader.demand_of_pod(pod, unclassified_pods, nodes or NO_NODES)
-    unbound = msgspec.structs.replace(pod, node_name="")
-    demand = reader.demand_of_pod(unbound, UnclassifiedPods.TOTAL_ONLY, NO_NODES)
-    if any(key.startswith(CLASSES) for key in demand):
-        return demand
-    resources = {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}
-    mapping, equivalents = reader.catalogues.resource_mapping, reader.catalogues.classes.equivalents
-    mapped = (mapping.resource(key.removeprefix(RESOURCES)) for key in resources)
-    varies = any(each and (each.profile is not None or each.name in equivalents) for each in mapped)
-    return resources if varies else demand
-
-
-def cluster_nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | None:
-    """Return the nodes; None if the caller may not list them."""
-    keys = configuration.classes.label_keys
-    try:
-        return NodeIndex(keys, api.list(NODES.path(), node_reader(keys)).items)
-    except errors.Forbidden:
-        return None

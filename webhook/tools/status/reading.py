@@ -18,24 +18,21 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
-from webhook.cluster.objects import WEBHOOK
+from webhook.cluster.objects import TRUE, WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
+from webhook.configuration.document_status import statuses
 from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
-from webhook.controller.document_status import statuses
-from webhook.controller.quota_status import TRUE
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
+from webhook.quota.documents import PLURAL, QUOTAS, QuotaRecord, decode_quota
 from webhook.quota.team_documents import TeamRecord
-from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import CheckResult
 from webhook.tools.doctor.checks import is_not_installed, run_checks
 from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.pending_pods import PENDING_AFTER, PendingOwner, pending_owners
 from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
-from webhook.tools.status.pending import PENDING_AFTER, pending_owners
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
@@ -48,8 +45,9 @@ from webhook.tools.status.report import (
     PolicyStatus,
     quota_totals,
 )
-from webhook.tools.status.summaries import DeniedOwner, PendingOwner, QuotaSummary
+from webhook.tools.status.summaries import DeniedOwner, QuotaSummary
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
+from webhook.version import VERSION
 
 CHECKED_SECONDS = 60.0
 """Between two runs of doctor's checks: they send many requests, and findings change slowly."""

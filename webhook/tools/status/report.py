@@ -14,13 +14,13 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING
 from webhook.cluster.capacity import ClassCapacity
 from webhook.tools.doctor.check import DoctorFinding
+from webhook.tools.json_struct import Shown
+from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.status.summaries import (
     DeniedOwner,
     IdleOwner,
-    PendingOwner,
     QuotaRow,
     QuotaSummary,
-    Shown,
     TeamSummary,
     idle_gpus,
 )

@@ -14,10 +14,8 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
 from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
-
-
-class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all parts of a report."""
+from webhook.tools.json_struct import Shown
+from webhook.tools.pending_pods import PendingOwner
 
 
 class QuotaState(Enum):
@@ -131,30 +129,6 @@ class QuotaHolder(Shown, frozen=True):
     def order(self) -> tuple[bool, bool, Fraction, str]:
         """The sort key: idle ones first, then those of most GPUs."""
         return self.idle_since is None, GPUS not in self.held, -self.most[1], self.name
-
-
-class PendingOwner(Shown, frozen=True):
-    """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one.
-
-    has_node: whether they are on nodes, or without one. reason: why most of them do not run.
-    """
-
-    namespace: str
-    owner: str
-    pods: int
-    held: dict[str, Fraction]
-    since: datetime
-    has_node: bool
-    reason: str
-
-    @property
-    def gpus(self) -> Fraction:
-        return self.held.get(GPUS, NOTHING)
-
-    @property
-    def order(self) -> tuple[datetime, str, str, bool]:
-        """The sort key: the longest first."""
-        return self.since, self.namespace, self.owner, self.has_node
 
 
 class IdleOwner(Shown, frozen=True):

@@ -1,7 +1,7 @@
 """ClusterGPUQuotas, the quotas of teams, as the controller wrote their status."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
@@ -19,8 +19,9 @@ from webhook.configuration.documents import GROUP
 from webhook.quota.documents import QuotaRecord, ShareStatus
 from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
+from webhook.tools.granted import granted_beyond, granted_in_sum, key_order
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order, limit_rows, limits_state, stated_ledger
+from webhook.tools.status.quotas import limit_rows, limits_state, stated_ledger
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
@@ -161,18 +162,3 @@ def team_notes(team: TeamSummary, *, in_full: bool = False) -> list[str]:
     idle = f"{amounts_in_words(team.guaranteed_idle)} guaranteed and not used" if team.guaranteed_idle else ""
     granted = granted_in_sum(team.granted, hard) if in_full else granted_beyond(team.granted, hard)
     return [each for each in (idle, granted) if each]
-
-
-def granted_beyond(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
-    """Return what the quotas of the namespaces grant more than the team has; "" if it is nothing."""
-    return granted_in_sum(
-        {key: amount for key, amount in granted.items() if amount > hard.get(key, amount)}, hard
-    )
-
-
-def granted_in_sum(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
-    """Return what the quotas of the namespaces grant of what the team limits: `its namespaces are granted 40 of 64 GPUs`."""
-    keys = [key for key in sorted(hard, key=key_order) if granted.get(key)]
-    amounts = (f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}" for key in keys)
-    race = ": first come, first served" if any(granted[key] > hard[key] for key in keys) else ""
-    return f"its namespaces are granted {', '.join(amounts)}{race}" if keys else ""

@@ -25,11 +25,14 @@ from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
-from webhook.controller.records import PODS
+from webhook.evaluation.decision import Outcome
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.kinds import POD
+from webhook.evaluation.stored_objects import Evaluation, evaluate
+from webhook.evaluation.workloads import EvaluatedPod
+from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.serving.engine import POD, Engine, Outcome
-from webhook.serving.evaluation import EvaluatedPod, Evaluation, evaluate
-from webhook.serving.evaluator import Evaluator
 from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
@@ -175,7 +178,7 @@ class _Case:
             quota = stated_quota(self.stated, configuration, released=released)
         facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
-            engine=Engine(configuration),
+            cache=DecisionCache(configuration),
             now=self.now,
             labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
             nodes=lambda: facts,

@@ -7,7 +7,8 @@ from fractions import Fraction
 import msgspec
 
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
+from webhook.tools.json_struct import Shown
+from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
 
 
 class Answer(Enum):

@@ -10,7 +10,7 @@ from functools import partial
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
-from webhook.controller.records import PODS
+from webhook.quota.counted_records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.stored_pod import StoredPod, decode_stored

@@ -16,7 +16,7 @@ from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues, pod_demand
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import LONG_PENDING_SECONDS
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.status.quotas import quota_status

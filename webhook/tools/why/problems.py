@@ -17,11 +17,12 @@ from policies.pods.pod import Metadata
 from policies.quota.demand import RULE_ID
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
-from webhook.controller.records import PODS
+from webhook.quota.counted_records import PODS
+from webhook.tools.json_struct import Shown
+from webhook.tools.pending_pods import PENDING_AFTER
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
-from webhook.tools.status.pending import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.summaries import DeniedOwner, Shown
+from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.reasons import (

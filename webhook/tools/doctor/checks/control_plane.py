@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from webhook.canary.probe import probe
 from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.controller.canary import probe
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown

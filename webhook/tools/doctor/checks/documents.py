@@ -7,18 +7,17 @@ from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
-from webhook.controller.quota_status import UNREADABLE
-from webhook.controller.records import QUOTAS, LedgerReader, ledger_of
 from webhook.quota.catalogues import digests_of
-from webhook.quota.documents import LimitsRecord, QuotaRecord, decode_quota
+from webhook.quota.documents import QUOTAS, UNREADABLE, LimitsRecord, QuotaRecord, decode_quota
 from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.serving.canary_trace import VERSION
+from webhook.quota.ledger_records import LedgerReader, ledger_of
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.version import VERSION
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"

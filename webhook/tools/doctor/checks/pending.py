@@ -6,13 +6,12 @@ from datetime import timedelta
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import LONG_PENDING_SECONDS, QUOTAS
-from webhook.quota.documents import decode_quota
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
+from webhook.quota.documents import QUOTAS, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-from webhook.tools.status.pending import pending_owners
-from webhook.tools.status.quotas import cluster_nodes
-from webhook.tools.status.summaries import PendingOwner
+from webhook.tools.pending_pods import PendingOwner, pending_owners
+from webhook.tools.pod_demand import cluster_nodes
 
 
 @doctor_check(

@@ -11,8 +11,7 @@ from policies.quota.demand import RULE_ID
 from policies.quota.waiting import STARVED_SECONDS
 from policies.rule import Mode
 from webhook.cluster.objects import CONTROLLER, service_account
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import PlaceInLine, QuotaRecord, decode_quota
+from webhook.quota.documents import QUOTAS, PlaceInLine, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import few
